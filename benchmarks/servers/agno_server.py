@@ -1,0 +1,52 @@
+"""An agno AgentOS with a stand-in model. `agno_server.py PORT`."""
+
+import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import uvicorn
+from agno.agent import Agent
+from agno.models.base import Model
+from agno.models.response import ModelResponse
+from agno.os import AgentOS
+
+REPLY = "The pods of the namespace are all running."
+DELTAS = [f"word {n} " for n in range(100)]
+
+
+class StandIn(Model):
+    """Answers at once, without a network."""
+
+    def invoke(self, *args: Any, **kwargs: Any) -> ModelResponse:
+        return ModelResponse(role="assistant", content=REPLY)
+
+    async def ainvoke(self, *args: Any, **kwargs: Any) -> ModelResponse:
+        return ModelResponse(role="assistant", content=REPLY)
+
+    def invoke_stream(self, *args: Any, **kwargs: Any) -> Iterator[ModelResponse]:
+        for piece in DELTAS:
+            yield ModelResponse(role="assistant", content=piece)
+
+    async def ainvoke_stream(self, *args: Any, **kwargs: Any) -> AsyncIterator[ModelResponse]:
+        for piece in DELTAS:
+            yield ModelResponse(role="assistant", content=piece)
+
+    def _parse_provider_response(self, response: Any, **kwargs: Any) -> ModelResponse:
+        return response
+
+    def _parse_provider_response_delta(self, response: Any) -> ModelResponse:
+        return response
+
+
+agent = Agent(id="stand-in", name="stand-in", model=StandIn(id="stand-in"), telemetry=False)
+app = AgentOS(agents=[agent], telemetry=False).get_app()
+
+if __name__ == "__main__":
+    uvicorn.run(
+        app,
+        host="127.0.0.1",
+        port=int(sys.argv[1]),
+        log_level="warning",
+        access_log=False,
+        backlog=2048,
+    )

@@ -1,0 +1,289 @@
+"""Assent: one tool-calling agent behind HTTP, streams, WebSocket, A2A and MCP.
+
+Nothing dangerous runs without a person's assent. All public names come from here; they are
+imported when they are first used, so `import assent` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from assent._version import __version__
+    from assent.agent import Agent, DecidedCall, RequestContext
+    from assent.app import authenticate, create_app
+    from assent.commands import LocalShell
+    from assent.config import Config, load_config, state_dir
+    from assent.errors import (
+        AgentError,
+        AssentError,
+        Blocked,
+        Busy,
+        ConfigError,
+        InvalidRequest,
+        LedgerUnavailable,
+        ModelError,
+        PluginError,
+        RequestError,
+        Silence,
+        StartupError,
+        StillRunning,
+        TooLarge,
+        ToolInputError,
+        TurnError,
+        Unauthenticated,
+    )
+    from assent.events import (
+        AgentEvent,
+        ApprovalRequested,
+        Approvals,
+        Commands,
+        ConversationStarted,
+        Done,
+        ErrorEvent,
+        Event,
+        ExecutedApprovals,
+        ExecutedCommands,
+        ExecutedToolCalls,
+        IntermittentUpdate,
+        MessageAdded,
+        TextDelta,
+        ToolCallApproved,
+        ToolCallRejected,
+        ToolCalls,
+        ToolExecuted,
+        ToolExecutionFailed,
+        encode,
+        fold,
+    )
+    from assent.gate import Outcome
+    from assent.hookspecs import hookimpl
+    from assent.host import Failure, Host
+    from assent.http import ChatEndpoint, caller_of, read_body, standard_error
+    from assent.ledger import (
+        Decision,
+        LogRow,
+        Owner,
+        Proposal,
+        Store,
+        SuspendedTurn,
+        Transaction,
+    )
+    from assent.ledger.log import checkpoint
+    from assent.messages import (
+        AgentMessage,
+        Approval,
+        ChatRequest,
+        Command,
+        CommandFile,
+        Data,
+        ExecutedApproval,
+        ExecutedCommand,
+        ExecutedToolCall,
+        Message,
+        Party,
+        PlatformContext,
+        ToolCall,
+        URLConfig,
+        parse_request,
+    )
+    from assent.models import (
+        Ask,
+        Call,
+        Model,
+        Reply,
+        Result,
+        Text,
+        Thought,
+        ToolDefinition,
+        ToolStart,
+        Turn,
+        Usage,
+        load_model,
+    )
+    from assent.plugins import Plugin
+    from assent.server import serve
+    from assent.session import Session
+    from assent.settings import Duration, Size
+    from assent.sources import ToolSource
+    from assent.streams import EventStream
+    from assent.targets import load_agent
+    from assent.tools import (
+        AudioContent,
+        ImageContent,
+        ResourceContent,
+        TextContent,
+        Tool,
+        ToolResult,
+        tool,
+    )
+    from assent.turn import Caller
+    from assent.workers import per_loop
+
+_MODULES = {
+    "_version": "__version__",
+    "agent": "Agent DecidedCall RequestContext",
+    "app": "authenticate create_app",
+    "commands": "LocalShell",
+    "config": "Config load_config state_dir",
+    "errors": (
+        "AgentError AssentError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
+        "ModelError PluginError RequestError Silence StartupError StillRunning TooLarge "
+        "ToolInputError TurnError Unauthenticated"
+    ),
+    "events": (
+        "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
+        "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
+        "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
+        "encode fold"
+    ),
+    "gate": "Outcome",
+    "hookspecs": "hookimpl",
+    "host": "Failure Host",
+    "http": "ChatEndpoint caller_of read_body standard_error",
+    "ledger.log": "checkpoint",
+    "ledger": "Decision LogRow Owner Proposal Store SuspendedTurn Transaction",
+    "messages": (
+        "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
+        "ExecutedCommand ExecutedToolCall Message Party PlatformContext ToolCall URLConfig "
+        "parse_request"
+    ),
+    "models": (
+        "Ask Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage load_model"
+    ),
+    "plugins": "Plugin",
+    "server": "serve",
+    "session": "Session",
+    "streams": "EventStream",
+    "settings": "Duration Size",
+    "sources": "ToolSource",
+    "targets": "load_agent",
+    "tools": ("AudioContent ImageContent ResourceContent TextContent Tool ToolResult tool"),
+    "turn": "Caller",
+    "workers": "per_loop",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = [
+    "Agent",
+    "AgentError",
+    "AgentEvent",
+    "AgentMessage",
+    "Approval",
+    "ApprovalRequested",
+    "Approvals",
+    "Ask",
+    "AssentError",
+    "AudioContent",
+    "Blocked",
+    "Busy",
+    "Call",
+    "Caller",
+    "ChatEndpoint",
+    "ChatRequest",
+    "Command",
+    "CommandFile",
+    "Commands",
+    "Config",
+    "ConfigError",
+    "ConversationStarted",
+    "Data",
+    "DecidedCall",
+    "Decision",
+    "Done",
+    "Duration",
+    "ErrorEvent",
+    "Event",
+    "EventStream",
+    "ExecutedApproval",
+    "ExecutedApprovals",
+    "ExecutedCommand",
+    "ExecutedCommands",
+    "ExecutedToolCall",
+    "ExecutedToolCalls",
+    "Failure",
+    "Host",
+    "ImageContent",
+    "IntermittentUpdate",
+    "InvalidRequest",
+    "LedgerUnavailable",
+    "LocalShell",
+    "LogRow",
+    "Message",
+    "MessageAdded",
+    "Model",
+    "ModelError",
+    "Outcome",
+    "Owner",
+    "Party",
+    "PlatformContext",
+    "Plugin",
+    "PluginError",
+    "Proposal",
+    "Reply",
+    "RequestContext",
+    "RequestError",
+    "ResourceContent",
+    "Result",
+    "Session",
+    "Silence",
+    "Size",
+    "StartupError",
+    "StillRunning",
+    "Store",
+    "SuspendedTurn",
+    "Text",
+    "TextContent",
+    "TextDelta",
+    "Thought",
+    "TooLarge",
+    "Tool",
+    "ToolCall",
+    "ToolCallApproved",
+    "ToolCallRejected",
+    "ToolCalls",
+    "ToolDefinition",
+    "ToolExecuted",
+    "ToolExecutionFailed",
+    "ToolInputError",
+    "ToolResult",
+    "ToolSource",
+    "ToolStart",
+    "Transaction",
+    "Turn",
+    "TurnError",
+    "URLConfig",
+    "Unauthenticated",
+    "Usage",
+    "__version__",
+    "authenticate",
+    "caller_of",
+    "checkpoint",
+    "create_app",
+    "encode",
+    "fold",
+    "hookimpl",
+    "load_agent",
+    "load_config",
+    "load_model",
+    "parse_request",
+    "per_loop",
+    "read_body",
+    "serve",
+    "standard_error",
+    "state_dir",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'assent' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"assent.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *globals()]

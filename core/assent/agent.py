@@ -1,0 +1,179 @@
+"""What a user declares: an agent, and what its code sees of a request."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from assent.commands import SUGGEST_COMMANDS, LocalShell
+from assent.events import IntermittentUpdate
+from assent.messages import AgentMessage, ChatRequest, Kind, PlatformContext
+from assent.models import Model
+from assent.session import Session
+from assent.settings import ModelConfig
+from assent.sources import ToolSource
+from assent.tools import Tool, as_tools
+
+logger = logging.getLogger("assent.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedCall:
+    """A decision that a plain-callable agent carries out itself, given to it exactly once.
+
+    `id` is Assent's, `call_id` the one that the callable gave the call.
+    """
+
+    id: str
+    call_id: str
+    kind: Kind
+    name: str
+    input: dict[str, Any]
+    approved: bool
+    reason: str | None = None
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """What tools, interceptors and callables know of the request that they serve.
+
+    `platform` holds the merged platform context (interface.md, "PlatformContext"), its secrets as
+    `SecretStr`; `request_fields` the top-level fields of the body, on V2 only; `principal` the
+    authenticated caller; `decisions` what a callable agent has to carry out.
+    """
+
+    platform: PlatformContext = field(default_factory=PlatformContext)
+    request_fields: Mapping[str, Any] = field(default_factory=dict)
+    source: str = "help-desk"
+    session: Session = field(default_factory=Session)
+    principal: str | None = None
+    protocol: str = ""
+    decisions: Sequence[DecidedCall] = ()
+    has_decision: bool = False
+    _additions: list[str] = field(default_factory=list, repr=False)
+    _send: Callable[[IntermittentUpdate], None] | None = field(default=None, repr=False)
+
+    def add_system_context(self, text: str) -> None:
+        """Add `text` to the dynamic system context of this request alone."""
+        self._additions.append(text)
+
+    def update(self, text: str, content: Mapping[str, Any] | None = None) -> None:
+        """Send a status line to the caller at once; safe from any thread."""
+        if self._send is not None:
+            self._send(IntermittentUpdate(text, dict(content or {})))
+
+
+RequestInterceptor = Callable[..., Any]
+ResponseInterceptor = Callable[..., Any]
+EventHandler = Callable[..., Any]
+SystemContext = str | Callable[[RequestContext], str | Awaitable[str]]
+OneOrMany = Callable[..., Any] | Sequence[Callable[..., Any]]
+
+
+def _many(given: OneOrMany | None) -> tuple[Callable[..., Any], ...]:
+    if given is None:
+        return ()
+    return (given,) if callable(given) else tuple(given)
+
+
+class Agent:
+    """One tool-calling agent (interface.md, "Agent configuration").
+
+    `tools` are tools, plain functions, and sources of tools such as an MCP server's.
+    `model` is `"provider:name"`, `"offline"` or a `Model`; None takes the configuration's, else
+    the offline responder. `system_prompt` is static and cacheable, `system_context` computed for
+    each request. Interceptors and event handlers are one or a list, sync or async. Without
+    `commands` no command is ever suggested or run.
+    """
+
+    function: Callable[..., Any] | None = None
+    argument_count: int | None = None
+    generates = False
+
+    def __init__(
+        self,
+        *,
+        name: str = "assistant",
+        description: str = "",
+        model: str | Model | None = None,
+        tools: Sequence[Tool | ToolSource | Callable[..., Any]] = (),
+        system_prompt: str = "",
+        system_context: SystemContext | None = None,
+        model_config: Mapping[str, Any] | None = None,
+        request_interceptors: OneOrMany | None = None,
+        response_interceptors: OneOrMany | None = None,
+        on_event: OneOrMany | None = None,
+        commands: LocalShell | None = None,
+    ) -> None:
+        self.name = name
+        self.description = description
+        self.model = model
+        self.sources = tuple(item for item in tools if isinstance(item, ToolSource))
+        self._own = as_tools(item for item in tools if not isinstance(item, ToolSource))
+        self.tools = self._own
+        self.system_prompt = system_prompt
+        self.system_context = system_context
+        self.model_config = _model_config(model_config or {})
+        self.request_interceptors = _many(request_interceptors)
+        self.response_interceptors = _many(response_interceptors)
+        self.on_event = _many(on_event)
+        self.commands = commands
+        if commands is not None and SUGGEST_COMMANDS.name in self.tools:
+            raise ValueError(
+                f"with commands the tool name {SUGGEST_COMMANDS.name!r} is Assent's own; "
+                "give the tool another name: @tool(name=...)"
+            )
+
+    def gather_tools(self) -> None:
+        """Take the tools of the sources anew; one whose name is taken is left out."""
+        tools = dict(self._own)
+        for source in self.sources:
+            for tool in source.tools():
+                if tools.setdefault(tool.name, tool) is not tool:
+                    logger.warning(
+                        "tool %r of %r is left out: its name is taken", tool.name, source
+                    )
+        # In one step: turns that run keep the dict that they have.
+        self.tools = tools
+
+    def __repr__(self) -> str:
+        return f"Agent(name={self.name!r}, tools={sorted(self.tools)})"
+
+
+def _model_config(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys that were set, checked; raises ValueError naming a wrong one."""
+    try:
+        return ModelConfig.model_validate(dict(given)).given()
+    except ValidationError as error:
+        wrong = error.errors(include_input=False, include_url=False)[0]
+        key = str(wrong["loc"][0])
+        known = ", ".join(ModelConfig.model_fields)
+        raise ValueError(f"model_config {key!r}: {wrong['msg']}; the keys are {known}") from None
+
+
+class CallableAgent(Agent):
+    """A plain callable `(messages, context[, session]) -> result`, served like any agent."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        doc = (getattr(function, "__doc__", None) or "").strip()
+        name = getattr(function, "__name__", None) or type(function).__name__
+        super().__init__(name=name, description=doc.split("\n\n")[0])
+        self.function = function
+
+
+def as_agent(given: object) -> Agent:
+    """`given` as an Agent; raises TypeError for what is neither an Agent nor callable."""
+    if isinstance(given, Agent):
+        return given
+    if callable(given):
+        return CallableAgent(given)
+    raise TypeError(
+        f"an agent is an assent.Agent or a callable (messages, context), not {type(given).__name__}"
+    )
+
+
+Interception = ChatRequest | AgentMessage | None

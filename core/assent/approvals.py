@@ -1,0 +1,300 @@
+"""Decisions in messages, and proposals as the wire shows them (design, sections 6 and 7)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, TypeVar
+
+from assent.canonical import canonical
+from assent.ledger import Proposal
+from assent.ledger.choices import Choice
+from assent.messages import (
+    Approval,
+    ChatRequest,
+    Command,
+    Data,
+    ExecutedApproval,
+    ExecutedCommand,
+    ExecutedToolCall,
+    Kind,
+    Message,
+    ToolCall,
+)
+from assent.session import Session
+
+MASK = "[secret]"
+Item = TypeVar("Item", ToolCall, Approval, Command)
+
+
+def choices(messages: Sequence[Message]) -> list[Choice]:
+    """The decisions of a request: the newest message's, and for ids that it does not name those
+    of the assistant message directly before it; copies further back come last."""
+    last = len(messages) - 1
+    found = _in_message(messages[last], last, newest=True)
+    named = _named(messages[last])
+    if last and messages[last - 1].role == "assistant":
+        found += [
+            choice
+            for choice in _in_message(messages[last - 1], last - 1, newest=False)
+            if not _is_named(choice, named)
+        ]
+        named |= _named(messages[last - 1])
+    for index in range(last):
+        if (data := messages[index].data) is None:
+            continue
+        for call in data.stated:
+            if call.execute and call.id not in named:
+                named.add(call.id)
+                found.append(_copy(call, index))
+    return found
+
+
+def _copy(call: ToolCall | Approval, index: int) -> Choice:
+    kind: Kind = call.type if isinstance(call, Approval) else "tool_call"
+    return Choice(
+        call.id,
+        kind,
+        True,
+        ("body", "messages", index),
+        False,
+        through_approvals=isinstance(call, Approval),
+        copy=True,
+    )
+
+
+def _named(message: Message) -> set[str]:
+    if message.data is None:
+        return set()
+    data = message.data
+    ids = [item.id for item in data.stated]
+    return {*ids, *(c.id for c in data.cmds if c.id)}
+
+
+def _is_named(choice: Choice, named: set[str]) -> bool:
+    return choice.id is not None and choice.id in named
+
+
+def _in_message(message: Message, index: int, *, newest: bool) -> list[Choice]:
+    if message.data is None:
+        return []
+    found: list[Choice] = []
+    at = ("body", "messages", index, "data")
+    for n, call in enumerate(message.data.tool_calls):
+        if call.execute or call.rejection_reason:
+            found.append(
+                Choice(
+                    call.id,
+                    "tool_call",
+                    call.execute,
+                    (*at, "tool_calls", n),
+                    newest,
+                    call.rejection_reason or None,
+                    call.name,
+                    deepcopy(call.input),
+                )
+            )
+    for n, item in enumerate(message.data.approvals):
+        if item.execute or item.rejection_reason:
+            stated = item.model_fields_set
+            found.append(
+                Choice(
+                    item.id,
+                    item.type,
+                    item.execute,
+                    (*at, "approvals", n),
+                    newest,
+                    item.rejection_reason or None,
+                    item.name if "name" in stated and item.name else None,
+                    deepcopy(item.input) if "input" in stated else None,
+                    through_approvals=True,
+                )
+            )
+    equal: Counter[object] = Counter()
+    for n, command in enumerate(message.data.cmds):
+        same = canonical(command_input(command))
+        ordinal = equal[same]
+        equal[same] += 1
+        if command.execute or command.rejection_reason:
+            found.append(
+                Choice(
+                    command.id,
+                    "command",
+                    command.execute,
+                    (*at, "cmds", n),
+                    newest,
+                    command.rejection_reason or None,
+                    "command",
+                    command_input(command),
+                    ordinal=ordinal,
+                )
+            )
+    return found
+
+
+def shown(messages: Iterable[Message]) -> list[str]:
+    """The ids of every call and outcome in the messages."""
+    ids: list[str] = []
+    for message in messages:
+        if (data := message.data) is not None:
+            ids += [c.id for c in data.tool_calls]
+            ids += [c.id for c in data.approvals]
+            ids += [c.id for c in data.executed_tool_calls]
+            ids += [c.id for c in data.executed_approvals]
+            ids += [c.id for c in data.cmds if c.id]
+            ids += [c.id for c in data.executed_cmds if c.id]
+    return ids
+
+
+def has_commands(messages: Iterable[Message]) -> bool:
+    """Whether any message shows a command, suggested or executed."""
+    return any(m.data is not None and (m.data.cmds or m.data.executed_cmds) for m in messages)
+
+
+def carries_calls(messages: Iterable[Message]) -> bool:
+    """Whether any message shows or decides a call or command, so that the ledger has a say."""
+    # The comprehension goes over a long history of texts at twice the speed of a loop.
+    return any(
+        data.tool_calls
+        or data.approvals
+        or data.cmds
+        or data.executed_tool_calls
+        or data.executed_cmds
+        or data.executed_approvals
+        for data in [m.data for m in messages if m.data is not None]
+    )
+
+
+def references(said: Iterable[tuple[str, str]]) -> list[str]:
+    """The digest of each prefix of the messages' roles and contents, shortest first."""
+    running = hashlib.sha256()
+    found = []
+    for role, content in said:
+        running.update(json.dumps([role, content]).encode())
+        found.append(running.hexdigest()[:32])
+    return found
+
+
+def request_digest(content: str, decided: Sequence[tuple[Choice, Proposal]]) -> str:
+    """What makes two deciding messages the same, whatever carries their decisions."""
+    decisions = sorted({(row.id, c.approved, c.reason or "") for c, row in decided if not c.copy})
+    return hashlib.sha256(json.dumps([content, decisions]).encode()).hexdigest()[:32]
+
+
+def command_input(command: Command) -> dict[str, Any]:
+    """A command's content as a proposal's input."""
+    files = [f.model_dump(include={"file_path", "file_content"}) for f in command.files or []]
+    return {"command": command.command, "files": files or None}
+
+
+def tool_call(row: Proposal) -> ToolCall:
+    """The proposal as the `tool_calls` event shows it."""
+    return ToolCall(
+        id=row.id,
+        name=row.name,
+        input=deepcopy(row.input),
+        execute=False,
+        intent=row.intent,
+        tool_description=row.description,
+        input_description=row.input_description,
+    )
+
+
+def approval(row: Proposal, *, execute: bool = False) -> Approval:
+    """The proposal in the shape that holds both kinds."""
+    return Approval(
+        id=row.id,
+        type=row.kind,
+        name=row.name,
+        input=deepcopy(row.input),
+        execute=execute,
+        description=row.description,
+        intent=row.intent,
+    )
+
+
+def command(row: Proposal) -> Command:
+    """The proposal as the `commands` event shows it."""
+    return Command(
+        command=row.input["command"], files=row.input["files"], id=row.id, intent=row.intent
+    )
+
+
+def executed_tool_call(row: Proposal) -> ExecutedToolCall:
+    """The outcome as `executed_tool_calls` shows it; `input` is what ran."""
+    return ExecutedToolCall(
+        id=row.id, name=row.name, input=deepcopy(row.runs), output=row.output or ""
+    )
+
+
+def executed_command(row: Proposal) -> ExecutedCommand:
+    """The outcome as `executed_commands` shows it."""
+    return ExecutedCommand(command=row.input.get("command", ""), output=row.output or "", id=row.id)
+
+
+def executed_approval(row: Proposal) -> ExecutedApproval:
+    """The outcome as `executed_approvals` shows it, rejections included."""
+    return ExecutedApproval(
+        id=row.id,
+        type=row.kind,
+        name=row.name,
+        input=deepcopy(row.runs),
+        output=row.output or "",
+    )
+
+
+def as_seen(
+    request: ChatRequest, claimable: Iterable[str], states: Mapping[str, str]
+) -> ChatRequest:
+    """The request as interceptors and callables see it.
+
+    `execute` is true only for calls in `claimable`; all others carry their recorded `state`.
+    """
+    live = set(claimable)
+    messages = [
+        m if m.data is None else m.model_copy(update={"data": _seen(m.data, live, states)})
+        for m in request.messages
+    ]
+    return request.model_copy(update={"messages": messages})
+
+
+def _seen(data: Data, live: set[str], states: Mapping[str, str]) -> Data:
+    def one(item: Item) -> Item:
+        changes: dict[str, Any] = {"execute": item.execute and (item.id or "") in live}
+        if item.id and item.id in states and item.id not in live:
+            changes["state"] = states[item.id]
+        return item.model_copy(update=changes)
+
+    session = None if data.session is None else Session(data.session).shown()
+    return data.model_copy(
+        update={
+            "session": session,
+            "tool_calls": [one(c) for c in data.tool_calls],
+            "approvals": [one(c) for c in data.approvals],
+            "cmds": [one(c) for c in data.cmds],
+        }
+    )
+
+
+def mask(value: Any, secrets: Sequence[str]) -> Any:
+    """`value` with each secret replaced, in every string of it, keys included."""
+    if not secrets:
+        return value
+    match value:
+        case str():
+            for secret in secrets:
+                value = value.replace(secret, MASK)
+            return value
+        case dict():
+            return {mask(k, secrets): mask(v, secrets) for k, v in value.items()}
+        case list() | tuple():
+            return [mask(item, secrets) for item in value]
+    return value
+
+
+def holds_secret(value: Any, secrets: Sequence[str]) -> bool:
+    """Whether any string of `value` holds a secret."""
+    return bool(secrets) and canonical(mask(value, secrets)) != canonical(value)

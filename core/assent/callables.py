@@ -1,0 +1,342 @@
+"""Plain callables as agents: `(messages, context[, session]) -> result` (design, section 8)."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from assent import approvals
+from assent.agent import DecidedCall
+from assent.carrying import record
+from assent.code import is_async_generator_function
+from assent.deciding import collect_outcomes
+from assent.ending import finish, suspend
+from assent.errors import AgentError
+from assent.events import (
+    Approvals,
+    Commands,
+    Done,
+    ErrorEvent,
+    ExecutedApprovals,
+    ExecutedCommands,
+    ExecutedToolCalls,
+    IntermittentUpdate,
+    TextDelta,
+    ToolCalls,
+)
+from assent.gate import Outcome, error_text
+from assent.ledger import Proposal
+from assent.messages import AgentMessage, Data
+from assent.output import executed_events
+
+if TYPE_CHECKING:
+    from assent.turn import RunningTurn
+
+logger = logging.getLogger("assent.agent")
+_INVALID = "the agent returned neither text nor a message"
+
+
+async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
+    """Let the agent's function answer, with the decisions that it has to carry out, given once."""
+    granted = {g.proposal.id for g in turn.found.grants}
+    continued = dict(turn.continuing.turns) if turn.continuing else {}
+    given = [
+        row
+        for row in turn.found.rows.values()
+        if row.turn in continued
+        and row.decision is not None
+        and (row.id in granted or row.state == "REJECTED")
+    ]
+    turn.context.decisions = tuple(_decided(row) for row in sorted(given, key=lambda r: r.index))
+    if turn.found.rows:
+        states = {row.id: row.state for row in turn.found.rows.values()}
+        turn.seen = approvals.as_seen(turn.seen, granted, states)
+    reply = await _call(turn, function)
+    if isinstance(reply, str):
+        if reply:
+            await turn.out.send(TextDelta(reply))
+        await finish(turn, "end_turn")
+        return
+    proposals = proposals_of(reply, turn)
+    if proposals:
+        await suspend(turn, proposals, [], "", reply=reply)
+    else:
+        await finish(turn, "end_turn", reply=reply)
+
+
+def _decided(row: Proposal) -> DecidedCall:
+    reason = row.decision.reason if row.decision else None
+    approved = row.state != "REJECTED"
+    return DecidedCall(row.id, row.call_id, row.kind, row.name, row.runs, approved, reason)
+
+
+async def _call(turn: RunningTurn, function: Callable[..., Any]) -> AgentMessage | str:
+    """Call the agent's function, send its text, and record the calls that it carried out.
+
+    A reply that is nothing but text comes back as what of it has not been sent.
+    """
+    grants = turn.found.grants
+    for grant in grants:
+        grant.spend()
+    start = time.perf_counter()
+    try:
+        reply = await _reply(turn, function, quiet=bool(grants))
+    except Exception as error:
+        took = time.perf_counter() - start
+        for grant in grants:
+            text = approvals.mask(error_text(error), turn.secrets)
+            await _ended(turn, grant, Outcome("FAILED", text, took))
+        if isinstance(error, AgentError):
+            raise
+        raise AgentError from error
+    if isinstance(reply, str):
+        if not grants:
+            return reply
+        reply = AgentMessage(content=reply)
+    took = time.perf_counter() - start
+    for grant in grants:
+        output = _stated(reply.data, grant.proposal) or reply.content
+        failed = output.startswith("Error:")
+        output = approvals.mask(output, turn.secrets)
+        await _ended(turn, grant, Outcome("FAILED" if failed else "DONE", output, took))
+    await _send(turn, reply, quiet=bool(grants))
+    return reply
+
+
+async def _ended(turn: RunningTurn, grant: Any, outcome: Outcome) -> None:
+    await record(turn.engine, grant, outcome)
+    row: Proposal = turn.found.rows[grant.proposal.id]
+    row.state, row.output, row.duration = outcome.state, outcome.output, outcome.duration
+    await turn.ran(row, outcome)
+
+
+async def _send(turn: RunningTurn, reply: AgentMessage, *, quiet: bool) -> None:
+    if turn.found.grants or reply.data.outcomes or reply.data.executed_cmds:
+        await _send_outcomes(turn, reply)
+    if reply.data.session is not None:
+        turn.session.clear()
+        turn.session.update(reply.data.session)
+    rest = reply.content[len("".join(turn.out.text)) :]
+    if rest:
+        await turn.out.send(TextDelta(rest))
+
+
+async def _send_outcomes(turn: RunningTurn, reply: AgentMessage) -> None:
+    ran = {g.proposal.id for g in turn.found.grants}
+    given = {g.proposal.call_id for g in turn.found.grants}
+    already = Data(
+        executed_tool_calls=[e for e in reply.data.executed_tool_calls if e.id not in ran | given],
+        executed_cmds=[] if ran else reply.data.executed_cmds,
+        executed_approvals=[e for e in reply.data.executed_approvals if e.id not in ran | given],
+    )
+    before = len(turn.data.outcomes) + len(turn.data.executed_cmds)
+    if ran:
+        turn.data = Data()
+        collect_outcomes(turn, ran)
+        before = 0
+    turn.data.executed_tool_calls += already.executed_tool_calls
+    turn.data.executed_cmds += already.executed_cmds
+    turn.data.executed_approvals += already.executed_approvals
+    if len(turn.data.outcomes) + len(turn.data.executed_cmds) > before:
+        for event in executed_events(turn.data):
+            await turn.out.send(event)
+
+
+def _stated(data: Data, row: Proposal) -> str | None:
+    for done in data.outcomes:
+        if done.id in (row.id, row.call_id):
+            return done.output
+    if row.kind == "command":
+        for ran in data.executed_cmds:
+            if ran.id in (row.id, row.call_id) or ran.command == row.input.get("command"):
+                return ran.output
+    return None
+
+
+async def _reply(
+    turn: RunningTurn, function: Callable[..., Any], *, quiet: bool
+) -> AgentMessage | str:
+    arguments = _arguments(function, turn)
+    code = turn.engine.code
+    if turn.engine.agent.generates:
+        result = function(*arguments)
+    else:
+        result = await code.call(function, *arguments)
+    if type(result) is str:
+        return result
+    if isinstance(result, (AsyncIterator, Iterator)) or _is_events(result):
+        collected = _Collected(turn, quiet)
+        await collected.all_of(code.items(iter(result) if _is_events(result) else result))
+        return "" if collected.only_text and not quiet else collected.whole()
+    return _message(result)
+
+
+def _is_events(result: object) -> bool:
+    return isinstance(result, (list, tuple))
+
+
+def _arguments(function: Callable[..., Any], turn: RunningTurn) -> list[Any]:
+    available = [list(turn.seen.messages), turn.context, turn.session]
+    agent = turn.engine.agent
+    if agent.argument_count is None:
+        # Once an agent: reading a signature costs half of a small turn.
+        agent.argument_count = count_arguments(function)
+        agent.generates = is_async_generator_function(function) or inspect.isgeneratorfunction(
+            function
+        )
+    return available[: agent.argument_count]
+
+
+def count_arguments(function: Callable[..., Any]) -> int:
+    """How many of messages, context and session the callable takes."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 2
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return 3
+    required = [p for p in positional if p.default is p.empty]
+    wants = len(positional) if any(p.name == "session" for p in positional) else len(required)
+    return max(1, min(3, wants if wants else len(positional)))
+
+
+def _message(result: object) -> AgentMessage:
+    if isinstance(result, AgentMessage):
+        return result.model_copy(deep=True)
+    if isinstance(result, str):
+        return AgentMessage(content=result)
+    if isinstance(result, Mapping) and ("content" in result or "data" in result):
+        try:
+            return AgentMessage.model_validate(dict(result))
+        except ValidationError as error:
+            raise AgentError(_INVALID) from error
+    raise AgentError(_INVALID)
+
+
+class _Collected:
+    """The items of a streaming callable as one reply, its text sent on as it comes."""
+
+    def __init__(self, turn: RunningTurn, quiet: bool) -> None:
+        self.turn = turn
+        self.quiet = quiet
+        self.only_text = True
+        self.text: list[str] = []
+        self.reply = AgentMessage()
+
+    async def all_of(self, items: AsyncIterator[Any]) -> None:
+        """Take every item, text with as little ado as can be: most items are a few letters."""
+        out, text, quiet = self.turn.out, self.text, self.quiet
+        try:
+            async for item in items:
+                if type(item) is not str:
+                    await self.add(item)
+                    continue
+                text.append(item)
+                if item and not quiet and out.say(item):
+                    await out.caught_up()
+        finally:
+            if close := getattr(items, "aclose", None):
+                await close()
+
+    def whole(self) -> AgentMessage:
+        """The reply that the items make."""
+        self.reply.content = "".join(self.text)
+        return self.reply
+
+    async def add(self, item: object) -> None:
+        """Take one item: text, an event, or a whole message."""
+        if isinstance(item, (str, TextDelta)):
+            await self._text(item if isinstance(item, str) else item.text)
+            return
+        self.only_text = False
+        data = self.reply.data
+        match item:
+            case IntermittentUpdate():
+                self.turn.out.update(item, "Working")
+            case ToolCalls():
+                data.tool_calls += item.tool_calls
+            case Approvals():
+                data.approvals += item.approvals
+            case Commands():
+                data.cmds += item.commands
+            case ExecutedToolCalls():
+                data.executed_tool_calls += item.executed_tool_calls
+            case ExecutedCommands():
+                data.executed_cmds += item.executed_cmds
+            case ExecutedApprovals():
+                data.executed_approvals += item.executed_approvals
+            case Done():
+                self.reply.meta_data |= item.meta_data
+                if item.session is not None:
+                    data.session = item.session
+            case ErrorEvent():
+                raise AgentError(item.error)
+            case _:
+                await self._whole(_message(item))
+
+    async def _text(self, text: str) -> None:
+        self.text.append(text)
+        if text and not self.quiet:
+            await self.turn.out.send(TextDelta(text))
+
+    async def _whole(self, message: AgentMessage) -> None:
+        self.reply = message
+        self.text.append(message.content)
+
+
+def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
+    """What a callable's reply proposes, under ids of Assent's; raises AgentError for a call
+    whose input holds a secret of the platform context."""
+    data = reply.data
+    found: list[Proposal] = []
+    if not (data.tool_calls or data.cmds or data.approvals):
+        return found
+    known = {row.id for row in turn.found.rows.values()}
+    companions = {c.id for c in data.tool_calls} | {c.id for c in data.cmds if c.id}
+    for call in data.tool_calls:
+        if not call.execute and not call.rejection_reason and call.id not in known:
+            found.append(
+                turn.new_proposal(
+                    kind="tool_call",
+                    name=call.name,
+                    input=call.input,
+                    call_id=call.id,
+                    description=call.tool_description,
+                    intent=call.intent,
+                    input_description=call.input_description,
+                )
+            )
+    for n, command in enumerate(data.cmds):
+        if not command.execute and not command.rejection_reason and command.id not in known:
+            found.append(
+                turn.new_proposal(
+                    kind="command",
+                    name="command",
+                    input=approvals.command_input(command),
+                    call_id=command.id or f"command-{n}",
+                    description="A terminal command",
+                    intent=command.intent,
+                )
+            )
+    for item in data.approvals:
+        fresh = item.id not in companions and item.id not in known
+        if fresh and not item.execute and not item.rejection_reason:
+            found.append(
+                turn.new_proposal(
+                    kind=item.type,
+                    name=item.name,
+                    input=item.input,
+                    call_id=item.id,
+                    description=item.description,
+                    intent=item.intent,
+                )
+            )
+    if any(approvals.holds_secret(row.input, turn.secrets) for row in found):
+        raise AgentError("the agent proposed a call that holds a secret of the platform context")
+    return found

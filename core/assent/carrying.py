@@ -1,0 +1,125 @@
+"""Carrying out an approved call: run it, record its end, whatever becomes of the turn."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from assent.agent import RequestContext
+from assent.approvals import mask
+from assent.errors import LedgerUnavailable
+from assent.gate import Outcome, cut, error_text, hidden_trace
+from assent.ledger import Proposal
+from assent.ledger.choices import Grant
+from assent.messages import CommandFile
+from assent.session import Session
+
+if TYPE_CHECKING:
+    from assent.turn import Engine
+
+logger = logging.getLogger("assent.turn")
+_NOTE = 1024
+_AGAIN = "(Run again: the outcome of an earlier run is unknown.)\n"
+
+Ran = Callable[[Proposal, Outcome], Awaitable[None]]
+
+
+async def carry_out(
+    engine: Engine, row: Proposal, grant: Grant, context: RequestContext, ran: Ran
+) -> None:
+    """Run the call of `grant` once, record how it ended with its change of the session, and tell
+    `ran`. Never raises for what the tool does; LedgerUnavailable when the end stays unrecorded."""
+    before = copy.deepcopy(context.session.shown() or {})
+    try:
+        if row.kind == "command":
+            outcome = await _command(engine, row, grant, context)
+        else:
+            outcome = await _tool(engine, row, grant, context)
+    except Exception as error:
+        secrets = context.platform.secrets()
+        logger.error("call %s of %s failed\n%s", row.id, row.name, hidden_trace(error, secrets))
+        outcome = Outcome("FAILED", mask(error_text(error), secrets))
+    if grant.again:
+        outcome = replace(outcome, output=_AGAIN + outcome.output)
+    change = mask(_change(before, context.session), context.platform.secrets())
+    if await record(engine, grant, outcome, change):
+        row = replace(
+            row,
+            state=outcome.state,
+            output=outcome.output,
+            duration=outcome.duration,
+            session=change,
+        )
+    else:
+        row = (await engine.ledger.outcomes([row.id], time.monotonic() + 30))[row.id]
+    await ran(row, outcome)
+
+
+async def record(
+    engine: Engine, grant: Grant, outcome: Outcome, change: dict[str, Any] | None = None
+) -> bool:
+    """Record the end of a call; false when a later claim made ours void.
+
+    Keeps trying while the store is away: what ran must not be lost, and a row that nobody
+    finishes would look alive for as long as this process.
+    """
+    pause = 0.05
+    while True:
+        try:
+            return await engine.ledger.finish(
+                grant, outcome.state, outcome.output, duration=outcome.duration, session=change
+            )
+        except LedgerUnavailable:
+            logger.error("the outcome of call %s is not recorded yet", grant.proposal.id)
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, 5.0)
+
+
+async def _tool(engine: Engine, row: Proposal, grant: Grant, context: RequestContext) -> Outcome:
+    tool = engine.agent.tools.get(row.name)
+    if tool is None:
+        return Outcome("FAILED", f"Error: there is no tool {row.name!r} any more")
+
+    async def late(outcome: Outcome) -> None:
+        await record(engine, grant, outcome)
+
+    return await engine.gate.run(tool, row.runs, context.session, context, grant, late)
+
+
+async def _command(engine: Engine, row: Proposal, grant: Grant, context: RequestContext) -> Outcome:
+    shell = engine.agent.commands
+    if shell is None:
+        return Outcome("FAILED", "Error: this agent runs no commands")
+    grant.spend()
+    start = time.perf_counter()
+    files = [CommandFile.model_validate(f) for f in row.input.get("files") or []]
+    result = await engine.code.workers.spawn(
+        lambda: shell.run(
+            row.input["command"], files, conversation=row.conversation, context=context
+        )
+    )
+    secrets = context.platform.secrets()
+    limit = _limit(engine.limits.command_output, shell.max_output)
+    output = mask(cut(result.output, limit), secrets)
+    took = time.perf_counter() - start
+    if result.failed:
+        output = output if output.startswith("Error:") else f"Error: {output}"
+        return Outcome("FAILED", output, took)
+    return Outcome("DONE", output, took)
+
+
+def _change(before: dict[str, Any], session: Session) -> dict[str, Any] | None:
+    after = session.shown() or {}
+    changed = {k: v for k, v in after.items() if k not in before or before[k] != v}
+    gone = [k for k in before if k not in after]
+    return {"set": copy.deepcopy(changed), "delete": gone} if changed or gone else None
+
+
+def _limit(limit: int, own: int) -> int:
+    # What the shell has cut at the same length keeps the line that says so.
+    return limit if limit < own else limit + _NOTE

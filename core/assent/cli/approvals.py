@@ -1,0 +1,302 @@
+"""`assent approvals`: read the ledger, and decide from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import tomllib
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+import click
+from pydantic import ValidationError
+
+from assent.cli.options import config_option, configuration
+from assent.errors import AssentError, ConfigError, InvalidRequest
+from assent.ledger import LogRow, Proposal, State, Transaction
+from assent.ledger.choices import Choice, Conversation, Requester
+from assent.ledger.log import Chain
+from assent.ledger.record import Ledger
+from assent.settings import Section
+
+T = TypeVar("T")
+_PAGE = 1_000
+
+
+@click.group(short_help="List, decide, verify and purge what was proposed.")
+def command() -> None:
+    """Read the ledger: what was proposed, who decided, when, over which protocol, how it ended.
+
+    \b
+    Examples:
+      assent approvals list --state PENDING
+      assent approvals show 3f0c6f…
+      assent approvals approve 3f0c6f…
+      assent approvals verify
+      assent approvals export --jsonl > log.jsonl
+    """
+
+
+def _with_ledger(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]]) -> T:
+    from assent.host import ledger_of
+
+    async def run() -> T:
+        ledger = ledger_of(configuration(config_file))
+        if not ledger.store.shared:
+            raise ConfigError(
+                "the ledger 'memory://' lives in the service's process; nothing else can read it"
+            )
+        await ledger.open()
+        try:
+            return await work(ledger)
+        finally:
+            await ledger.close()
+
+    return asyncio.run(run())
+
+
+@command.command("list", short_help="List proposals, the newest last.")
+@config_option
+@click.option("--state", type=click.Choice(get_args(State)), help="Only those in this state.")
+@click.option("--limit", type=int, default=50, show_default=True, help="At most so many.")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON, for scripts.")
+def list_(config_file: Path | None, state: State | None, limit: int, as_json: bool) -> None:
+    """List proposals with their state, kind, name, who decided, and id."""
+
+    async def work(ledger: Ledger) -> list[Proposal]:
+        rows = await _all(ledger, state)
+        settled = await ledger.settle([row.id for row in rows])
+        rows = [settled.get(row.id, row) for row in rows]
+        return [row for row in rows if state in (None, row.state)][-limit:]
+
+    rows = _with_ledger(config_file, work)
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in rows], indent=2))
+        return
+    for row in rows:
+        who = row.decision.who if row.decision else None
+        decided = f"  decided by {who or 'somebody'}" if row.decision else ""
+        click.echo(f"{_time(row.created)}  {row.state:<13}  {row.id}  {_what(row)}{decided}")
+    if not rows:
+        click.echo("nothing was proposed" if state is None else f"nothing is {state}")
+
+
+async def _all(ledger: Ledger, state: State | None) -> list[Proposal]:
+    rows: list[Proposal] = []
+    while True:
+        after = rows[-1].id if rows else None
+
+        def page(tx: Transaction, after: str | None = after) -> list[Proposal]:
+            return tx.find(state=state, after=after, limit=_PAGE)
+
+        found: list[Proposal] = await ledger.read(page)
+        rows += found
+        if len(found) < _PAGE:
+            return rows
+
+
+@command.command(short_help="Show one proposal with its history.")
+@config_option
+@click.argument("id")
+def show(config_file: Path | None, id: str) -> None:
+    """Show the proposal ID as JSON: input, decision, outcome, and its rows of the log."""
+
+    async def work(ledger: Ledger) -> tuple[dict[str, Proposal], list[LogRow]]:
+        return await ledger.settle([id]), [r async for r in _log(ledger) if r.entry.get("id") == id]
+
+    rows, history = _with_ledger(config_file, work)
+    if id not in rows:
+        raise ConfigError(f"there is no proposal {id!r}; see: assent approvals list")
+    shown = asdict(rows[id]) | {
+        "log": [{"seq": r.seq, "at": _time(r.at), **r.entry} for r in history]
+    }
+    click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+
+
+@command.command(short_help="Approve a pending call; the protocol that proposed it runs it.")
+@config_option
+@click.argument("id")
+def approve(config_file: Path | None, id: str) -> None:
+    """Approve the call ID.
+
+    It is recorded as APPROVED and runs, once, when its caller asks again: over MCP by itself,
+    over HTTP with the next request that carries the call with execute=true.
+    """
+    row = _with_ledger(config_file, lambda ledger: _decide(ledger, id, True, None))
+    click.echo(f"{row.id}  {row.state}  {_what(row)}")
+
+
+@command.command(short_help="Reject a pending call with a reason.")
+@config_option
+@click.argument("id")
+@click.option("--reason", default="rejected on the command line", show_default=True)
+def reject(config_file: Path | None, id: str, reason: str) -> None:
+    """Reject the call ID; the model is told the reason."""
+    row = _with_ledger(config_file, lambda ledger: _decide(ledger, id, False, reason))
+    click.echo(f"{row.id}  {row.state}  {_what(row)}")
+
+
+async def _decide(ledger: Ledger, id: str, approved: bool, reason: str | None) -> Proposal:
+    rows = await ledger.settle([id])
+    if id not in rows:
+        raise ConfigError(f"there is no proposal {id!r}; see: assent approvals list")
+    row = rows[id]
+    who = Requester(row.principal, row.tenant, None, "cli", None)
+    choice = Choice(id, row.kind, approved, ("id",), True, reason)
+    try:
+        decided = await ledger.decide(
+            [choice], [], who, Conversation(), claim=False, decided_by=getpass.getuser()
+        )
+    except InvalidRequest as error:
+        raise AssentError(f"{id}: {error.items[0]['msg']}") from None
+    return decided.rows[id]
+
+
+@command.command(short_help="Check the hash chain of the log.")
+@config_option
+def verify(config_file: Path | None) -> None:
+    """Check that no row of the log was changed, removed or inserted; exit code 1 if one was."""
+
+    async def work(ledger: Ledger) -> tuple[str | None, int]:
+        chain, count = Chain(), 0
+        async for row in _log(ledger):
+            count += 1
+            if problem := chain.feed([row]):
+                return str(problem), count
+        problem = chain.end(await ledger.read(lambda tx: tx.last_log()))
+        return (str(problem) if problem else None), count
+
+    problem, count = _with_ledger(config_file, work)
+    if problem is not None:
+        raise AssentError(problem)
+    click.echo(f"the log is whole: {count} rows")
+
+
+async def _log(ledger: Ledger) -> Any:
+    after = 0
+    while True:
+
+        def page(tx: Transaction, after: int = after) -> list[LogRow]:
+            return tx.log(after=after, limit=_PAGE)
+
+        rows: list[LogRow] = await ledger.read(page)
+        for row in rows:
+            yield row
+        if len(rows) < _PAGE:
+            return
+        after = rows[-1].seq
+
+
+@command.command(short_help="Write the log as JSON lines.")
+@config_option
+@click.option("--jsonl", is_flag=True, default=True, help="One JSON object a line (the default).")
+def export(config_file: Path | None, jsonl: bool) -> None:
+    """Write the whole log, a row a line; keep the last line elsewhere to prove the rest."""
+
+    async def work(ledger: Ledger) -> None:
+        async for row in _log(ledger):
+            click.echo(json.dumps(asdict(row), ensure_ascii=False))
+
+    _with_ledger(config_file, work)
+
+
+@command.command(short_help="Forget old inputs and outputs.")
+@config_option
+@click.option("--older-than", metavar="DURATION", help="Default: approvals.retention.")
+def purge(config_file: Path | None, older_than: str | None) -> None:
+    """Forget contents of ended calls; who decided what, and the log, stay."""
+    from assent.settings import seconds
+
+    retention = configuration(config_file).approvals.retention
+    if older_than is not None:
+        try:
+            retention = seconds(older_than)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from None
+    counts = _with_ledger(config_file, lambda ledger: ledger.purge(retention))
+    click.echo(f"forgot the contents of {counts[0]} calls and {counts[1]} suspended turns")
+
+
+@command.command(short_help="Try the rules of [[approvals.rules]] on a table of cases.")
+@config_option
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--agent", "target", help="The agent whose tools are meant; default: the configured.")
+def test(config_file: Path | None, file: Path, target: str | None) -> None:
+    """Run the cases of the TOML file FILE against the configured rules; exit code 1 if one fails.
+
+    \b
+      [[case]]
+      tool = "delete_pod"
+      arguments = { namespace = "prod" }
+      platform = { tenant_name = "acme" }
+      expect = "deny"                         # allow, require or deny
+    """
+    failed = 0
+    for number, (text, expected, verdict) in enumerate(_cases(config_file, file, target), start=1):
+        ok = verdict == expected
+        failed += not ok
+        mark = "ok  " if ok else "FAIL"
+        click.echo(f"{mark} {number}: {text}: {verdict}" + ("" if ok else f", not {expected}"))
+    if failed:
+        raise AssentError(f"{failed} cases failed")
+
+
+def _cases(
+    config_file: Path | None, file: Path, target: str | None
+) -> Iterator[tuple[str, str, str]]:
+    from assent.agent import as_agent
+    from assent.messages import PlatformContext
+    from assent.policy import Policy
+    from assent.targets import load_agent
+
+    config = configuration(config_file)
+    name = target or config.agent
+    if name is None:
+        raise ConfigError("there is no agent whose tools are meant; name one with --agent")
+    tools = as_agent(load_agent(name, config.path("agent", "."))).tools
+    policy = Policy(config.approvals.rules)
+    for case in _table(file):
+        if case.tool not in tools:
+            raise ConfigError(f"{file.name}: the agent has no tool {case.tool!r}")
+        platform = PlatformContext.model_validate(case.platform)
+        verdict = policy.verdict(tools[case.tool], case.arguments, platform)
+        yield f"{case.tool} {json.dumps(case.arguments)}", case.expect, verdict
+
+
+class _Case(Section):
+    tool: str
+    arguments: dict[str, Any] = {}
+    platform: dict[str, Any] = {}
+    expect: Literal["allow", "require", "deny"]
+
+
+class _Table(Section):
+    case: list[_Case]
+
+
+def _table(file: Path) -> list[_Case]:
+    try:
+        cases = _Table.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))).case
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{file.name}: {where}: {first['msg']}") from None
+    except ValueError as error:
+        raise ConfigError(f"{file.name}: {error}") from None
+    if not cases:
+        raise ConfigError(f"{file.name} has no [[case]]")
+    return cases
+
+
+def _what(row: Proposal) -> str:
+    if row.kind == "command":
+        return f"$ {row.input.get('command', '')}"[:100]
+    return f"{row.name} {json.dumps(row.input, ensure_ascii=False)}"[:100]
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

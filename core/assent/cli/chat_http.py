@@ -1,0 +1,184 @@
+"""A client of the chat streams, on the standard library alone.
+
+Speaks `/api/chat-stream`, or `/api/sendMessageStream` where the service has only V1
+(interface.md, "Endpoints").
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import ssl
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+from urllib.parse import urlsplit
+
+from assent.errors import AssentError
+
+Json = dict[str, Any]
+
+PATHS = ("/api/chat-stream", "/api/sendMessageStream")
+CONNECT_SECONDS = 10.0
+_ADDRESS = re.compile(r"(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):\d+(?:/.*)?")
+
+
+class ChatError(AssentError):
+    """The service cannot be reached, or what answers there is no chat service."""
+
+
+def as_url(given: str) -> str | None:
+    """`given` as an address with its scheme, or None when it is no address."""
+    if re.match(r"https?://", given, re.IGNORECASE):
+        return given.rstrip("/")
+    return f"http://{given.rstrip('/')}" if _ADDRESS.fullmatch(given) else None
+
+
+class Client:
+    """One service; `token` is sent as a bearer token and shows in no message and no repr."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        parts = urlsplit(url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ChatError(f"{url!r} is no address; write http://HOST:PORT")
+        if token is not None and not re.fullmatch(r"[\x21-\x7e]+", token):
+            raise ChatError("the token holds a character that no HTTP header may have")
+        self.url = url
+        self._secure = parts.scheme == "https"
+        self._host, self._port, self._prefix = parts.hostname, port, parts.path.rstrip("/")
+        self._headers = {"Content-Type": "application/json", "Accept": "application/x-ndjson"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._path: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Client({self.url!r})"
+
+    def turn(
+        self, messages: Sequence[Json], fields: Mapping[str, Any]
+    ) -> Generator[Json, None, None]:
+        """The events of one turn, the terminal one last; a refusal is an `error` event too.
+
+        Closing the iterator closes the connection, which cancels the turn. Raises ChatError when
+        the service cannot be reached, is no chat service, or is lost before the turn ended.
+        """
+        body = json.dumps({**fields, "messages": list(messages)}).encode()
+        with closing(self._connection()) as connection:
+            yield from self._events(connection, body)
+
+    def reach(self) -> None:
+        """Raise ChatError unless something listens at the address."""
+        with closing(self._connection()) as connection:
+            self._open(connection)
+
+    def _open(self, connection: http.client.HTTPConnection) -> None:
+        try:
+            connection.connect()
+        except (OSError, http.client.HTTPException) as error:
+            raise ChatError(self._unreached(error)) from error
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._secure:
+            return http.client.HTTPSConnection(
+                self._host,
+                self._port,
+                timeout=CONNECT_SECONDS,
+                context=ssl.create_default_context(),
+            )
+        return http.client.HTTPConnection(self._host, self._port, timeout=CONNECT_SECONDS)
+
+    def _events(self, connection: http.client.HTTPConnection, body: bytes) -> Iterator[Json]:
+        answer = self._post(connection, body)
+        if answer.status != 200:
+            yield self._refused(answer)
+            return
+        for line in self._lines(answer):
+            event = _event(line)
+            if event is None and line.endswith(b"\n"):
+                raise ChatError(f"{self.url} sent a line that is no event")
+            if event is None:
+                break
+            yield event
+            if event.get("type") in ("done", "error"):
+                return
+        raise ChatError(f"{self.url} ended the stream before the turn was done; ask again")
+
+    def _post(
+        self, connection: http.client.HTTPConnection, body: bytes
+    ) -> http.client.HTTPResponse:
+        for path in (self._path,) if self._path else PATHS:
+            self._open(connection)
+            # A turn may be silent for as long as its tools run.
+            connection.sock.settimeout(None)
+            try:
+                connection.request("POST", self._prefix + path, body, self._headers)
+                answer = connection.getresponse()
+            except (OSError, http.client.HTTPException) as error:
+                raise ChatError(self._unreached(error)) from error
+            if answer.status != 404:
+                self._path = path
+                return answer
+            connection.close()
+        raise ChatError(
+            f"{self.url} answers, but has no chat endpoint; "
+            "if it is an Assent service, install one there: pip install 'assent[v2]'"
+        )
+
+    def _lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+        try:
+            while line := answer.readline():
+                if line.strip():
+                    yield line
+        except (OSError, http.client.HTTPException) as error:
+            raise ChatError(f"the connection to {self.url} was lost: {_cause(error)}") from error
+
+    def _refused(self, answer: http.client.HTTPResponse) -> Json:
+        """An `error` event for an answer that is no stream."""
+        location = answer.getheader("Location")
+        if 300 <= answer.status < 400 and location:
+            raise ChatError(f"{self.url} has moved to {location}; give that address")
+        try:
+            body = json.loads(answer.read(1 << 20))
+        except (ValueError, OSError, http.client.HTTPException):
+            body = None
+        if not isinstance(body, dict):
+            body = {}
+        event = {**body, "type": "error", "error": _sentence(body, answer.status)}
+        if answer.status == 401:
+            event["error"] += "; give the token in ASSENT_TOKEN, or with --token"
+        return event
+
+    def _unreached(self, error: Exception) -> str:
+        if isinstance(error, ConnectionRefusedError):
+            return (
+                f"nothing listens at {self.url}; start a service with: assent demo, "
+                "or assent serve FILE.py; or chat with an agent at once: assent chat FILE.py"
+            )
+        if isinstance(error, TimeoutError):
+            return f"{self.url} did not answer within {CONNECT_SECONDS:g} seconds"
+        return f"{self.url} cannot be reached: {_cause(error)}"
+
+
+def _event(line: bytes) -> Json | None:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return None
+    return event if isinstance(event, dict) else None
+
+
+def _sentence(body: Mapping[str, Any], status: int) -> str:
+    for name in ("error", "detail"):
+        if isinstance(body.get(name), str):
+            return str(body[name])
+    return f"the service answered with status {status}"
+
+
+def _cause(error: Exception) -> str:
+    strerror = getattr(error, "strerror", None)
+    return str(strerror or error or type(error).__name__)

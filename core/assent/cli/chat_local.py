@@ -1,0 +1,38 @@
+"""An agent served in this process, for `assent chat TARGET`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from assent.cli.chat_http import ChatError
+from assent.cli.options import configuration
+
+_ALONE = {
+    "server.host": "127.0.0.1",
+    "server.workers": 1,
+    "server.reload": False,
+    "server.drain_timeout": 2.0,
+}
+
+
+@contextmanager
+def serving(target: str, config_file: Path | None) -> Iterator[str]:
+    """Serve `target` on a free port of 127.0.0.1 within the block, and give its address.
+
+    It is configured as `assent serve TARGET` would be. Raises StartupError.
+    """
+    from assent.app import create_app
+    from assent.config import load_agent
+    from assent.testing.server import running
+
+    config = configuration(config_file, overrides={**_ALONE, "agent": target})
+    # Where a person or a script reads, only what went wrong is worth a line.
+    logging.getLogger("assent").setLevel(logging.WARNING)
+    app = create_app(load_agent(target, Path.cwd()), config=config)
+    if not any(name in app.host.plugins.names for name in ("v1", "v2")):
+        raise ChatError("chat needs a protocol plugin; try: pip install 'assent[v2]'")
+    with running(app, app.host.config) as port:
+        yield f"http://127.0.0.1:{port}"

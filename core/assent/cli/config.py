@@ -1,0 +1,170 @@
+"""`assent config` and `assent config schema`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import click
+from pydantic import BaseModel, SecretStr
+
+from assent.cli.options import config_option, configuration
+from assent.config import Config
+from assent.discovery import discover
+from assent.plugins import Plugins
+from assent.settings import Section, meanings
+
+_SECRET = re.compile(
+    r"token|secret|passw|passphrase|pwd|key|credential|signature|authori[sz]ation", re.IGNORECASE
+)
+_CREDENTIALS = re.compile(r"(?<=://)[^/]*(?=@)")
+_QUERY = re.compile(r"([^?&;=]+)(=)([^&]*)")
+# As libpq reads "host=db password='a b'".
+_WORDS = re.compile(r"([^\s=]+)(\s*=\s*)('(?:[^'\\]|\\.)*'?\S*|(?:\\.|\S)*)")
+_HIDDEN = "********"
+
+
+@click.group(invoke_without_command=True, short_help="Show each value and where it came from.")
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="Write JSON, for scripts.")
+@click.pass_context
+def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None:
+    """Show each value of the configuration and where it came from; secrets are hidden.
+
+    \b
+    What wins, from weak to strong:
+      assent.toml, or [tool.assent] in pyproject.toml    port = 9000 under [server]
+      the environment                                    ASSENT_SERVER__PORT=9000
+      options of the command line                        assent serve --port 9000
+
+    \b
+    Examples:
+      assent config
+      assent config schema > assent.schema.json          completion in your editor
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    config = configuration(config_file)
+    rows = list(shown(config))
+    if as_json:
+        values = {key: {"value": value, "origin": origin} for key, value, origin in rows}
+        click.echo(json.dumps(values, indent=2))
+        return
+    click.echo(f"# {config.file or 'no configuration file'}")
+    width = max(len(key) for key, _, _ in rows)
+    for key, value, origin in rows:
+        click.echo(f"{key:<{width}}  {json.dumps(value):<24}  {origin}")
+
+
+def shown(config: Config) -> Iterator[tuple[str, Any, str]]:
+    """Each key with its value as JSON, credentials hidden, and its origin."""
+    for key, value in _leaves(config):
+        yield key, value, config.origin(key).text
+
+
+def _leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif isinstance(value, Mapping) and value:
+            yield from _entries(value, f"{prefix}{name}")
+        else:
+            yield f"{prefix}{name}", _plain(value)
+
+
+def _entries(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _entries(value, f"{prefix}.{key}")
+        else:
+            yield f"{prefix}.{key}", _entry(key, value)
+
+
+def _entry(key: str, value: Any) -> Any:
+    # What a plugin's key holds is known only to the plugin; the name tells enough.
+    return _HIDDEN if _SECRET.search(key) else _plain(value)
+
+
+def without_secrets(text: str) -> str:
+    """`text` without the secrets of a URL or connection string.
+
+    Those are user and password, and the values of `password=…`, `key=…` and their like.
+    """
+    pairs = _QUERY if "://" in text else _WORDS
+    return pairs.sub(_pair, _CREDENTIALS.sub(_HIDDEN, text))
+
+
+def _pair(found: re.Match[str]) -> str:
+    name, equals, value = found.groups()
+    return name + equals + (_HIDDEN if _SECRET.search(unquote(name)) and value else value)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case SecretStr():
+            return _HIDDEN
+        case BaseModel():
+            return value.model_dump(mode="json")
+        case str():
+            return without_secrets(value)
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case Mapping():
+            return {key: _entry(str(key), item) for key, item in value.items()}
+        case bool() | int() | float() | None:
+            return value
+    return str(value)
+
+
+@command.command()
+def schema() -> None:
+    """Write the JSON schema of assent.toml, settings of the installed plugins included."""
+    click.echo(json.dumps(config_schema(), indent=2))
+
+
+def config_schema() -> dict[str, Any]:
+    """The JSON schema of the configuration file, each key with its meaning."""
+    document = described(Config)
+    known: dict[str, Any] = {}
+    for name, settings in plugin_settings().items():
+        own = described(settings)
+        document.setdefault("$defs", {}).update(own.pop("$defs", {}))
+        known[name] = own
+    table = document["properties"]["plugin"]
+    table["properties"] = known
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
+
+
+def plugin_settings() -> dict[str, type[Section]]:
+    """The settings model of each installed plugin that has one and can be imported."""
+    found = {}
+    for name, installed in discover().items():
+        settings = Plugins.settings_model(installed)
+        if settings is not None:
+            found[name] = settings
+    return found
+
+
+def described(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of `model`, each property with its meaning from the source."""
+    document = model.model_json_schema()
+    sections: dict[str, type[BaseModel]] = {model.__name__: model}
+    _collect(model, sections)
+    for name, schema in [(model.__name__, document), *document.get("$defs", {}).items()]:
+        if name in sections:
+            for key, meaning in meanings(sections[name]).items():
+                schema["properties"][key].setdefault("description", meaning)
+    return document
+
+
+def _collect(model: type[BaseModel], into: dict[str, type[BaseModel]]) -> None:
+    for field in model.model_fields.values():
+        for kind in (field.annotation, *getattr(field.annotation, "__args__", ())):
+            if isinstance(kind, type) and issubclass(kind, BaseModel) and kind.__name__ not in into:
+                into[kind.__name__] = kind
+                _collect(kind, into)

@@ -1,0 +1,78 @@
+"""`assent demo`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+
+import click
+
+from assent.cli.options import config_option, configuration
+
+ALONE = {"server.host": "127.0.0.1", "server.workers": 1, "server.reload": False}
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+@click.command(short_help="Serve an agent with real tools; no key needed.")
+@config_option
+@click.option("--port", type=int, help="TCP port; 0 takes a free one.  [default: 8000]")
+@click.option("--model", metavar="NAME", help='"provider:id" instead of the offline model.')
+def command(config_file: Path | None, port: int | None, model: str | None) -> None:
+    """Serve the demo agent on 127.0.0.1: it looks at this machine, and asks before it acts.
+
+    It tells disk usage, largest files, processes, memory and the tail of a log at once. Deleting
+    a file of its own folder and running a shell command wait until you approve them.
+
+    Without --model the built-in offline model answers: it needs no key and no network, and
+    matches your words to tools. It is no language model.
+
+    \b
+    Examples:
+      assent demo
+      assent demo --port 8001
+      ANTHROPIC_API_KEY=... assent demo --model anthropic:claude-sonnet-5-5
+    """
+    from assent.demo import demo_agent
+    from assent.discovery import discover
+    from assent.server import serve
+
+    given = {**ALONE, "model.name": model or "offline"}
+    if port is not None:
+        given["server.port"] = port
+    console = ("console",) if "console" in discover() else ()
+    config = configuration(config_file, overrides=given, activate=console)
+    serve(demo_agent(), config=config, on_ready=partial(_what_next, page=bool(console)))
+
+
+def _what_next(url: str, page: bool) -> None:
+    chat = f"{_program()} chat" + ("" if url == DEFAULT_URL else f" {url}")
+    body = '{"messages": [{"role": "user", "content": "what fills the disk under /usr?"}]}'
+    click.echo(
+        f"\nTry it, in another terminal:\n\n"
+        f"  curl -s {url}/api/chat -H 'Content-Type: application/json' \\\n"
+        f"    -d '{body}'\n\n"
+        f"  {chat}\n"
+        f"    > what fills the disk under /usr?\n"
+        f"    > delete notes.txt          waits until you approve it\n\n"
+        + (f"  Or in a browser: {url}/console\n\n" if page else "")
+        + "Ctrl-C ends the service.\n"
+    )
+
+
+def _program() -> str:
+    """How this program is called from the shell: `assent` where that is on the path."""
+    started = Path(sys.argv[0])
+    if started.name == "assent":
+        return _callable(started)
+    return f"{_callable(Path(sys.executable))} -m assent"
+
+
+def _callable(program: Path) -> str:
+    found = shutil.which(program.name)
+    if found and os.path.samefile(found, program):
+        return program.name
+    relative = os.path.relpath(program)
+    return str(program) if relative.startswith("..") else relative

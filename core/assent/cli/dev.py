@@ -1,0 +1,40 @@
+"""`assent dev`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from assent.cli.options import config_option, configuration, overrides, server_options
+
+DEFAULTS = {
+    "server.host": "127.0.0.1",
+    "server.workers": 1,
+    "server.reload": True,
+    "server.docs": True,
+    "server.ready": True,
+}
+
+
+@click.command(short_help="Serve an agent while you write it.")
+@click.argument("target", required=False)
+@config_option
+@server_options
+def command(target: str | None, config_file: Path | None, **options: Any) -> None:
+    """Serve an agent while you write it: on 127.0.0.1, started again after each change.
+
+    Like `assent serve`, with --host 127.0.0.1 --reload --docs --ready, and with the console page
+    where the plugin is installed.
+
+    \b
+    Example:
+      assent dev ops_agent.py
+    """
+    from assent.discovery import discover
+    from assent.server import serve
+
+    given = DEFAULTS | overrides(options) | ({"agent": target} if target else {})
+    console = ("console",) if "console" in discover() else ()
+    serve(config=configuration(config_file, overrides=given, activate=console))

@@ -1,0 +1,134 @@
+"""The group of sub-commands, and how errors become one line and an exit code."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from assent._version import __version__
+from assent.errors import AssentError
+
+COMMANDS = ("serve", "dev", "demo", "chat", "approvals", "plugins", "config", "new")
+"""The built-in sub-commands, in the order in which help lists them."""
+
+_ADDED = "assent.commands of plugins"
+
+EPILOG = """\b
+Exit codes: 0 success, 1 failure, 2 wrong usage.
+Start here:  assent demo          an agent with real tools, no key needed
+             assent chat          talk to it, approve what it wants to do
+             assent serve ops.py  your own agent
+"""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a sub-command when it is asked for, and plugins only for theirs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        try:
+            added = sorted(self._plugin_commands(ctx))
+        except AssentError as error:
+            click.echo(f"assent: sub-commands of plugins are not listed: {error}", err=True)
+            added = []
+        return [*(name for name in COMMANDS if _exists(name)), *added]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in COMMANDS and _exists(cmd_name):
+            command: click.Command = importlib.import_module(f"assent.cli.{cmd_name}").command
+            return command
+        return self._plugin_commands(ctx).get(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            known = [*COMMANDS, *ctx.meta.get(_ADDED, ())]
+            close = difflib.get_close_matches(args[0], known, n=1)
+            if not close:
+                raise
+            message = f"{error.message.rstrip('.')}; did you mean {close[0]!r}?"
+            raise click.UsageError(message, ctx) from None
+
+    def _plugin_commands(self, ctx: click.Context) -> dict[str, click.Command]:
+        """Those of the active plugins, and of the switched ones as soon as they are installed."""
+        from assent.config import load_config
+        from assent.discovery import SWITCHES, discover
+        from assent.plugins import Plugins
+
+        if _ADDED not in ctx.meta:
+            file: Path | None = ctx.params.get("config_file")
+            quiet = [name for name in SWITCHES if name in discover()]
+            added = click.Group()
+            Plugins.load(load_config(file, activate=quiet)).register_commands(added, COMMANDS)
+            ctx.meta[_ADDED] = added.commands
+        found: dict[str, click.Command] = ctx.meta[_ADDED]
+        return found
+
+
+def _exists(name: str) -> bool:
+    return importlib.util.find_spec(f"assent.cli.{name}") is not None
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="assent")
+@click.option(
+    "--config",
+    "-c",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Configuration file; default: assent.toml, or [tool.assent] in pyproject.toml.",
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def cli(config_file: Path | None, debug: bool) -> None:
+    """Serve one tool-calling agent; nothing dangerous runs without a person's assent."""
+
+
+def main() -> None:
+    """Run the command line of this process and exit."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit code of `assent` with `arguments`: 0, 1 for a failure, 2 for wrong usage."""
+    try:
+        code = cli.main(list(arguments), prog_name="assent", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 1
+    except click.UsageError as error:
+        see = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
+        return _failed(error.format_message() + see, error.exit_code)
+    except click.ClickException as error:
+        return _failed(error.format_message(), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo(err=True)
+        return 130
+    except BrokenPipeError:
+        # The reader has gone; nothing may be written to it while Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except AssentError as error:
+        return _failed(str(error), 1, arguments)
+    except Exception as error:
+        return _failed(f"internal error: {type(error).__name__}: {error}", 1, arguments)
+
+
+def _failed(message: str, code: int, arguments: Sequence[str] = ()) -> int:
+    if "--debug" in arguments:
+        traceback.print_exc()
+    for line in message.splitlines():
+        click.echo(f"assent: {line}", err=True)
+    return code

@@ -1,0 +1,102 @@
+"""`assent new plugin` and `assent new agent`."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+import click
+
+from assent.discovery import BUILT_IN
+from assent.errors import ConfigError
+
+FILES: Mapping[str, Mapping[str, str]] = {
+    "plugin": {
+        "pyproject.toml": "pyproject.txt",
+        "README.md": "readme.txt",
+        "assent_$module/__init__.py": "module.txt",
+        "assent_$module/py.typed": "",
+        "tests/test_$module.py": "test.txt",
+    },
+    "agent": {
+        "pyproject.toml": "pyproject.txt",
+        "README.md": "readme.txt",
+        "assent.toml": "assent.txt",
+        "${module}_agent.py": "module.txt",
+        "tests/test_${module}_agent.py": "test.txt",
+    },
+}
+"""The files of each kind, with the template of each; "" is an empty file."""
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+
+
+@click.group(short_help="Write a new plugin or agent that runs at once.")
+def command() -> None:
+    """Write a folder with a new plugin or agent; it installs, runs and passes its own tests.
+
+    \b
+    Examples:
+      assent new plugin shout
+      assent new agent order-desk
+    """
+
+
+@command.command()
+@click.argument("name")
+def plugin(name: str) -> None:
+    """Write a plugin into the folder NAME: an interceptor with a setting, and its tests."""
+    if name in BUILT_IN:
+        raise ConfigError(f"{name!r} is a plugin of assent itself; choose another name")
+    written("plugin", name, Path.cwd())
+    module = name.replace("-", "_")
+    _say(name, f"pip install -e {name} pytest", f"pytest {name}", f"assent plugins check {module}")
+
+
+@command.command()
+@click.argument("name")
+def agent(name: str) -> None:
+    """Write an agent into the folder NAME: two tools, one of them gated, and their tests."""
+    written("agent", name, Path.cwd())
+    _say(name, f"cd {name}", "pip install -e . pytest", "pytest", "assent serve")
+
+
+def written(kind: str, name: str, directory: Path) -> Path:
+    """The new folder `name` in `directory`, with the files of a `kind`; raises ConfigError."""
+    module = name.replace("-", "_")
+    if not _NAME.fullmatch(name) or keyword.iskeyword(module) or module in sys.stdlib_module_names:
+        raise ConfigError(
+            f"{name!r} is no name for a package; write small letters, digits, '-' and '_', "
+            "beginning with a letter, and no name of a module of Python"
+        )
+    folder = directory / name
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"{str(folder)!r} is there already; choose another name, or remove it")
+    words = {"name": name, "module": module, "title": _title(module)}
+    for path, template in FILES[kind].items():
+        file = folder / Template(path).substitute(words)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(_filled(kind, template, words), encoding="utf-8")
+    return folder
+
+
+def _title(module: str) -> str:
+    return "".join(part.capitalize() for part in module.split("_"))
+
+
+def _filled(kind: str, template: str, words: Mapping[str, str]) -> str:
+    if not template:
+        return ""
+    source = resources.files("assent.cli") / "templates" / kind / template
+    return Template(source.read_text(encoding="utf-8")).substitute(words)
+
+
+def _say(name: str, *steps: str) -> None:
+    click.echo(f"{name}/ is written. Next:")
+    for step in steps:
+        click.echo(f"  {step}")

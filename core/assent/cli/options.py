@@ -1,0 +1,109 @@
+"""Options that several sub-commands share, and what their values are in the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args, get_origin
+
+import click
+
+from assent.config import Config, load_config
+from assent.settings import ServerSettings, meanings
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+OTHERS = {
+    "plugins": "plugins",
+    "model": "model.name",
+    "mcp_port": "plugin.mcp.port",
+    "mcp_transport": "plugin.mcp.transport",
+    "a2a_adapter": "plugin.a2a.adapter",
+}
+"""Parameters that are no key of `[server]`, and the keys that they set."""
+
+
+class SettingOption(click.Option):
+    """An option that sets a key of `[server]`; its help is that key's meaning."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        field = ServerSettings.model_fields[str(self.name)]
+        default = "" if field.default in (None, [], False) else f"  [default: {field.default}]"
+        self.help = meanings(ServerSettings)[str(self.name)] + default
+        return super().get_help_record(ctx)
+
+
+def config_option(command: Command) -> Command:
+    """Give `command` the parameter `config_file`; see `configuration`."""
+    return click.option(
+        "--config",
+        "-c",
+        "config_file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Configuration file; default: assent.toml, or [tool.assent] in pyproject.toml.",
+    )(command)
+
+
+def server_options(command: Command) -> Command:
+    """Give `command` one option for each key of `[server]`, and those of `OTHERS`."""
+    for name in reversed(ServerSettings.model_fields):
+        command = _setting(name)(command)
+    others = [
+        click.option(
+            "--plugins",
+            metavar="NAMES",
+            help="The active plugins, comma separated, in the interceptors' order.",
+        ),
+        click.option("--model", metavar="NAME", help='The model: "provider:id", or "offline".'),
+        click.option("--mcp-port", type=int, help="Port of the MCP server.  [default: 8001]"),
+        click.option(
+            "--mcp-transport", metavar="NAME", help="sse, stdio or streamable-http.  [default: sse]"
+        ),
+        click.option(
+            "--a2a-adapter", metavar="NAME", help="simple, a2a or both.  [default: simple]"
+        ),
+    ]
+    for option in reversed(others):
+        command = option(command)
+    return command
+
+
+def _setting(name: str) -> Callable[[Command], Command]:
+    flag = f"--{name.replace('_', '-')}"
+    annotation = ServerSettings.model_fields[name].annotation
+    kinds = {annotation, *get_args(annotation)} - {type(None)}
+    if bool in kinds:
+        return click.option(f"{flag}/--no-{flag[2:]}", cls=SettingOption, default=None)
+    if get_origin(annotation) is Literal:
+        return click.option(flag, cls=SettingOption, type=click.Choice(get_args(annotation)))
+    if get_origin(annotation) is list:
+        return click.option(flag, cls=SettingOption, multiple=True, metavar="NAMES")
+    kind = int if int in kinds else float if name.startswith("ws_") else str
+    return click.option(flag, cls=SettingOption, type=kind)
+
+
+def overrides(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The given ones of the values of `server_options`, by the dotted key that each sets."""
+    given: dict[str, Any] = {}
+    for name, value in options.items():
+        if value is None or value == ():
+            continue
+        if name == "plugins":
+            value = _parts(value)
+        elif isinstance(value, tuple):
+            value = [part for text in value for part in _parts(text)]
+        given[OTHERS.get(name, f"server.{name}")] = value
+    return given
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def configuration(config_file: Path | None, **keywords: Any) -> Config:
+    """The configuration from `--config` of the sub-command, else of `assent` itself."""
+    context = click.get_current_context(silent=True)
+    if config_file is None and context is not None:
+        config_file = context.find_root().params.get("config_file")
+    return load_config(config_file, **keywords)

@@ -1,0 +1,122 @@
+"""`assent plugins` and `assent plugins check`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from assent.cli.options import config_option, configuration
+from assent.config import ApprovalSettings, Config, ModelSettings, load_agent
+from assent.discovery import Installed, discover
+from assent.errors import AssentError
+from assent.plugins import PluginInfo, Plugins
+from assent.versions import names
+
+if TYPE_CHECKING:
+    from assent.host import Host
+
+
+@click.group(invoke_without_command=True, short_help="Show the plugins and what they add.")
+@config_option
+@click.option("--json", "as_json", is_flag=True, help="Write JSON, for scripts.")
+@click.pass_context
+def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None:
+    """Show the plugins: which are active and why, their hooks, routes and settings.
+
+    A plugin is a package with an entry point in the group "assent". Installing one is all it
+    takes, unless `plugins` in assent.toml lists the active ones.
+
+    \b
+    Examples:
+      assent plugins
+      assent plugins check redact           is this plugin sound?
+      assent plugins check redact.py:Redact  also before it is installed
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    host = _host(configuration(config_file))
+    infos = host.plugins.info(host)
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(info) for info in infos], indent=2))
+        return
+    for info in infos:
+        click.echo("\n".join(_lines(info)))
+    if not any(info.active for info in infos):
+        click.echo("no plugin is active; try: pip install 'assent[v1,v2]'")
+
+
+def _host(config: Config) -> Host:
+    """A host with a silent agent: enough for plugins to say what their routes are."""
+    from assent.host import Host
+
+    quiet = {
+        "model": ModelSettings(name="offline"),
+        "approvals": ApprovalSettings(ledger="memory://"),
+    }
+    return Host.create(lambda messages, context: "", config.model_copy(update=quiet))
+
+
+def _lines(info: PluginInfo) -> Iterator[str]:
+    state = "active" if info.active else "not active"
+    source = f"{info.distribution} {info.version}".strip() or "given in code"
+    yield f"{info.name:<10} {source:<24} {state}: {info.why}"
+    for title, values in (("hooks", info.hooks), ("routes", info.routes)):
+        if values:
+            yield f"  {title:<9}{', '.join(values)}"
+    if info.settings:
+        shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in info.settings.items())
+        yield f"  settings {shown}"
+
+
+@command.command()
+@click.argument("plugin", nargs=-1)
+@config_option
+def check(plugin: tuple[str, ...], config_file: Path | None) -> None:
+    """Check plugins for what would stop or spoil a start; exit code 1 if there is any.
+
+    PLUGIN is the name of an installed one, or "module:object" or "path/to/file.py:object" of one
+    that is not; without it all installed ones are checked, also those that are not active.
+    Misspelt hooks, hooks without a mark, wrong arguments, wrong settings, a requirement that does
+    not admit this version of assent, and whatever importing it raises are found.
+    """
+    config = configuration(config_file)
+    installed = discover()
+    failed = False
+    for name in plugin or tuple(installed):
+        problems = list(_problems(name, config, installed))
+        failed = failed or bool(problems)
+        click.echo(f"{name}: {'ok' if not problems else problems[0]}")
+        for problem in problems[1:]:
+            click.echo(f"{name}: {problem}")
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _problems(name: str, config: Config, installed: dict[str, Installed]) -> Iterator[str]:
+    try:
+        loaded = _load_alone(name, config)
+    except AssentError as error:
+        yield str(error)
+        return
+    hooks = [hook for info in loaded.info() if info.active for hook in info.hooks]
+    if not hooks:
+        yield "it implements no hook; mark its functions with @hookimpl"
+    if (plugin := installed.get(name)) is not None and plugin.entry_point.dist is not None:
+        requirements = plugin.entry_point.dist.requires or []
+        if not any(names(requirement, "assent") for requirement in requirements):
+            yield f"{plugin.distribution} declares no requirement on assent; add 'assent>=0.1,<0.2'"
+
+
+def _load_alone(name: str, config: Config) -> Plugins:
+    server = config.server.model_copy(update={"a2a": None, "mcp": None})
+    if ":" in name or name.endswith(".py"):
+        given = load_agent(name, Path.cwd(), "plugin")
+        return Plugins.load(Config(plugins=[], plugin=config.plugin, server=server), [given])
+    _, settings = config.plugin_settings(name)
+    tables = {name: settings} if settings else {}
+    return Plugins.load(Config(plugins=[name], plugin=tables, server=server))

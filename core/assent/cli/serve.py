@@ -1,0 +1,37 @@
+"""`assent serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from assent.cli.options import config_option, configuration, overrides, server_options
+
+
+@click.command()
+@click.argument("target", required=False)
+@config_option
+@server_options
+def command(target: str | None, config_file: Path | None, **options: Any) -> None:
+    """Serve an agent over HTTP, NDJSON streams and WebSocket.
+
+    TARGET is "module:object" or "path/to/file.py:object"; the object is an Agent, or a callable
+    (messages, context) -> result. Without ":object" it is the one called "agent", without TARGET
+    the one that the configuration names.
+
+    \b
+    Examples:
+      assent serve ops_agent.py
+      assent serve ops:agent --port 9000 --workers 4
+      assent serve --a2a --mcp --mcp-port 8001
+      assent serve --plugins v1            only /health and the two V1 endpoints
+
+    Each option can also stand in assent.toml (port under [server]) or in the environment
+    (ASSENT_SERVER__PORT); an option wins over both. `assent config` shows what came from where.
+    """
+    from assent.server import serve
+
+    given = overrides(options) | ({"agent": target} if target else {})
+    serve(config=configuration(config_file, overrides=given))

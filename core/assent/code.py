@@ -1,0 +1,179 @@
+"""How user code is called: never on the loop of whoever calls it (design, section 9)."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextvars import copy_context
+from threading import Event
+from types import FunctionType
+from typing import Any, TypeVar
+
+from assent.workers import Channel, Workers, current_worker
+from assent.workers.running import contained
+
+T = TypeVar("T")
+
+
+def is_coroutine_function(fn: Any) -> bool:
+    """Whether calling `fn` gives a coroutine: also for partials and objects with `__call__`."""
+    if type(fn) is FunctionType and fn.__code__.co_flags & inspect.CO_COROUTINE:
+        # Most async code is a plain `async def`; `inspect` takes two microseconds to say so.
+        return True
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return inspect.iscoroutinefunction(fn) or (
+        not inspect.isroutine(fn) and inspect.iscoroutinefunction(type(fn).__call__)
+    )
+
+
+def is_async_generator_function(fn: Any) -> bool:
+    """Whether calling `fn` gives an async generator."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return inspect.isasyncgenfunction(fn) or (
+        not inspect.isroutine(fn) and inspect.isasyncgenfunction(type(fn).__call__)
+    )
+
+
+def may_block_here() -> bool:
+    """Whether user code may run in the calling task itself.
+
+    So it is in the first step of a turn on a worker loop: if that step blocks, other loops take
+    the turns that wait, as they would if the code had been spawned. A hand-over costs more than
+    most of what is called.
+    """
+    worker = current_worker()
+    return worker is not None and worker.is_first_step()
+
+
+class UserCode:
+    """Calls plain functions on threads and async ones on worker loops."""
+
+    def __init__(self, workers: Workers) -> None:
+        self.workers = workers
+
+    async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """What `fn(*args)` gives, awaited if it is awaitable; what it raises passes.
+
+        A CancelledError of its own, when nobody cancelled the caller, is a RuntimeError.
+        """
+        try:
+            return await self._call(fn, *args)
+        except (asyncio.CancelledError, GeneratorExit) as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise RuntimeError(f"the code raised {type(error).__name__}") from None
+
+    async def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
+        if is_coroutine_function(fn):
+            if may_block_here():
+                return await _awaited_here(fn, args)
+            return await self.workers.spawn(lambda: fn(*args))
+        result = await self.workers.in_thread(_contained, fn, args)
+        if inspect.isawaitable(result):
+            awaitable = result
+            return await self.workers.spawn(lambda: _await(awaitable))
+        return result
+
+    async def check(self, fn: Callable[..., T], *args: Any) -> T:
+        """What a plain function gives that is quick as a rule: a validator."""
+        if may_block_here():
+            return fn(*args)
+        return await self.workers.in_thread(_contained, fn, args)
+
+    def items(self, iterator: AsyncIterator[T] | Iterator[T]) -> AsyncIterator[T]:
+        """The items of a user's iterator, plain or async, pulled away from this loop.
+
+        Close the result with `aclose` where it has one.
+        """
+        if not isinstance(iterator, AsyncIterator):
+            return self._threaded(iterator)
+        return iterator if may_block_here() else self._spawned(iterator)
+
+    async def _threaded(self, iterator: Iterator[T]) -> AsyncIterator[T]:
+        channel: Channel[T] = Channel()
+        wanted = Event()
+        channel.on_space = wanted.set
+
+        def pump() -> None:
+            error: BaseException | None = None
+            try:
+                for item in iterator:
+                    if channel.cancelled:
+                        break
+                    wanted.clear()
+                    channel.put_nowait(item)
+                    while channel.full and not channel.cancelled:
+                        wanted.wait()
+                _close(iterator)
+            except BaseException as caught:
+                error = caught if isinstance(caught, Exception) else contained(caught)
+            finally:
+                channel.close(error)
+
+        context = copy_context()
+        self.workers.threads.submit(lambda: context.run(pump))
+        try:
+            while items := await channel.ready():
+                for item in items:
+                    yield item
+        finally:
+            channel.cancel()
+
+    async def _spawned(self, iterator: AsyncIterator[T]) -> AsyncIterator[T]:
+        channel: Channel[T] = Channel()
+
+        async def pump() -> None:
+            error: BaseException | None = None
+            try:
+                async for item in iterator:
+                    await channel.put(item)
+            except Exception as caught:
+                error = caught
+            finally:
+                channel.close(error)
+                if close := getattr(iterator, "aclose", None):
+                    await close()
+
+        running = self.workers.spawn(pump)
+        try:
+            while items := await channel.ready():
+                for item in items:
+                    yield item
+        finally:
+            channel.cancel()
+            if not running.done():
+                running.cancel()
+
+
+def _close(iterator: object) -> None:
+    if close := getattr(iterator, "close", None):
+        close()
+
+
+def _contained(fn: Callable[..., T], args: tuple[Any, ...]) -> T:
+    try:
+        return fn(*args)
+    except StopIteration as error:
+        # A future cannot carry it.
+        raise RuntimeError("the code raised StopIteration") from error
+
+
+async def _awaited_here(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    try:
+        return await fn(*args)
+    except Exception:
+        raise
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        raise contained(error) from error
+
+
+async def _await(awaitable: Any) -> Any:
+    return await awaitable

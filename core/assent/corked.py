@@ -1,0 +1,40 @@
+"""A transport that writes once for each iteration of its event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+
+class Corked:
+    """A transport that sends what one iteration of the loop wrote as one.
+
+    uvloop sends on every `write`: the head and the body of a response, and each frame of many,
+    would be a system call of its own.
+    """
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[bytes] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
+        self._waiting.append(data)
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._waiting = []
+        self._transport.abort()
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting and not self._transport.is_closing():
+            self._transport.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))

@@ -1,0 +1,79 @@
+"""An end to start-up code that hangs: imports, constructors, lifespans of plugins."""
+
+from __future__ import annotations
+
+import contextvars
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Overdue(BaseException):
+    """Raised into code that ran past its deadline; no Exception, so that no retry catches it."""
+
+
+def bounded(seconds: float, function: Callable[[], T]) -> T:
+    """What `function` returns; raises Overdue when it takes longer than `seconds`.
+
+    On the main thread it is interrupted, also inside a blocking call. Elsewhere it runs in a
+    thread of its own, which is left behind when it does not come back.
+    """
+    if _can_interrupt():
+        with interrupted(seconds):
+            return function()
+    return _beside(seconds, function)
+
+
+@contextmanager
+def interrupted(seconds: float) -> Iterator[None]:
+    """Raise Overdue into the block after `seconds`, where this thread can be interrupted."""
+    if not _can_interrupt():
+        yield
+        return
+
+    def overdue(number: int, frame: FrameType | None) -> None:
+        raise Overdue
+
+    before = signal.signal(signal.SIGALRM, overdue)
+    # Again each second, for code that catches everything.
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _can_interrupt() -> bool:
+    """Whether this is the main thread of a system with timers, and nobody else uses them."""
+    return (
+        hasattr(signal, "setitimer")
+        and threading.current_thread() is threading.main_thread()
+        and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    )
+
+
+def _beside(seconds: float, function: Callable[[], T]) -> T:
+    results: list[T] = []
+    errors: list[BaseException] = []
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            results.append(context.run(function))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="assent-start", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if errors:
+        raise errors[0]
+    if not results:
+        raise Overdue
+    return results[0]

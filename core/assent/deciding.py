@@ -1,0 +1,276 @@
+"""The decisions of a request: carried out, and the turns they belong to continued.
+
+Design, section 6.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from assent import approvals
+from assent.canonical import canonical
+from assent.carrying import carry_out
+from assent.ending import finish
+from assent.errors import ApprovalsPending, InvalidRequest, ToolInputError
+from assent.events import ToolCallApproved, ToolCallRejected
+from assent.ledger import Proposal
+from assent.ledger.choices import Choice, Decided, Grant, settled
+from assent.messages import AgentMessage, Data, Message
+from assent.output import executed_events
+from assent.session import Session
+
+if TYPE_CHECKING:
+    from assent.turn import RunningTurn
+
+_SUPERSEDED = "superseded by a new message"
+
+
+async def decide(turn: RunningTurn, *, dry: bool = False, claim: bool = True) -> Decided:
+    """Match the request's decisions to the ledger, record them, claim what may run."""
+    return await turn.engine.ledger.decide(
+        [_storable(turn, choice) for choice in turn.decisions],
+        turn.shown,
+        turn.who,
+        turn.conversation,
+        edit=partial(_edit, turn),
+        dry=dry,
+        claim=claim,
+    )
+
+
+def _storable(turn: RunningTurn, choice: Choice) -> Choice:
+    """The choice without secrets; refused where its input, which might be recorded, holds one."""
+    if not turn.secrets:
+        return choice
+    unissued = turn.engine.ledger.accept_unissued and choice.approved and not choice.copy
+    if unissued and approvals.holds_secret(choice.input, turn.secrets):
+        text = "the input holds a secret of the platform context"
+        raise InvalidRequest.at(list(choice.loc), "approval_not_issued", text)
+    return replace(choice, reason=approvals.mask(choice.reason, turn.secrets))
+
+
+def _edit(turn: RunningTurn, row: Proposal, stated: dict[str, Any]) -> dict[str, Any] | None:
+    """The changed input when the tool allows the change (design, "Edited input")."""
+    tool = turn.engine.agent.tools.get(row.name)
+    if row.kind != "tool_call" or tool is None or not tool.editable:
+        return None
+    changed = {
+        name
+        for name in {*stated, *row.input}
+        if name not in stated
+        or name not in row.input
+        or canonical(stated[name]) != canonical(row.input[name])
+    }
+    if not isinstance(tool.editable, bool) and not changed <= set(tool.editable):
+        return None
+    if approvals.holds_secret(stated, turn.secrets):
+        return None
+    try:
+        tool.validate(stated)
+    except ToolInputError:
+        return None
+    return stated
+
+
+async def carry_decisions(turn: RunningTurn) -> bool:
+    """Carry the decisions out; true when the turn has ended with them."""
+    # A claim that commits is carried out, also when the client leaves meanwhile.
+    await asyncio.shield(turn.engine.keep(_decide_and_run(turn)))
+    while await _wait_for_others(turn):
+        before = turn.found
+        await asyncio.shield(turn.engine.keep(_decide_and_run(turn)))
+        turn.found.grants = [*before.grants, *turn.found.grants]
+        turn.found.fresh = [*before.fresh, *turn.found.fresh]
+    collect_outcomes(turn, {g.proposal.id for g in turn.found.grants})
+    for event in executed_events(turn.data):
+        await turn.out.send(event)
+    return await _resume(turn)
+
+
+async def _decide_and_run(turn: RunningTurn) -> None:
+    # A new message may yet be refused, and then nothing must have been claimed.
+    decides = turn.context.has_decision or turn.blank
+    turn.found = await decide(turn, claim=decides)
+    if not decides:
+        await _refuse_new_message(turn)
+        if any(c.approved and row.state == "APPROVED" for c, row in turn.found.chosen):
+            turn.found = await decide(turn)
+    await _tell_decided(turn)
+    grants = turn.found.grants
+    commands = [g for g in grants if g.proposal.kind == "command"]
+    calls = [[g] for g in grants if g.proposal.kind != "command"]
+    await asyncio.gather(*(_carry_out(turn, group) for group in [*calls, commands]))
+
+
+async def _carry_out(turn: RunningTurn, grants: Sequence[Grant]) -> None:
+    """Run calls one after another: commands build on each other, tool calls do not."""
+    for grant in sorted(grants, key=lambda g: (g.proposal.created, g.proposal.index)):
+        row = turn.found.rows[grant.proposal.id]
+        await carry_out(turn.engine, row, grant, turn.context, turn.ran)
+
+
+async def _tell_decided(turn: RunningTurn) -> None:
+    for id_ in turn.found.fresh:
+        row = turn.found.rows[id_]
+        call = approvals.approval(row, execute=row.state != "REJECTED")
+        reason = row.decision.reason if row.decision else None
+        if row.state == "REJECTED":
+            await turn.fire(ToolCallRejected(call, reason, turn.who.principal))
+        else:
+            await turn.fire(ToolCallApproved(call, turn.who.principal, reason))
+
+
+async def _refuse_new_message(turn: RunningTurn) -> None:
+    """Rule 3 of the contract: no new message while calls are pending."""
+    shown = set(turn.shown)
+    pending = [
+        row.id
+        for row in turn.found.rows.values()
+        if row.state == "PENDING" and row.kind == "tool_call" and row.id in shown
+    ]
+    if not pending:
+        return
+    if turn.engine.approvals.on_new_message != "supersede":
+        raise ApprovalsPending(pending)
+    for row in await turn.engine.ledger.reject(pending, _SUPERSEDED, turn.who):
+        turn.found.rows[row.id] = row
+        call = approvals.approval(row)
+        await turn.fire(ToolCallRejected(call, _SUPERSEDED, turn.who.principal))
+
+
+async def _wait_for_others(turn: RunningTurn) -> bool:
+    """Wait for calls that other requests run: the decided ones, and those without which a turn
+    whose calls are now all decided cannot go on. True when one was given back, not run."""
+    decided = {row.id for _, row in turn.found.chosen}
+    touched = {row.turn for c, row in turn.found.chosen if not c.copy}
+    rows = turn.found.rows.values()
+    waiting = {row.turn for row in rows if row.state == "PENDING" and row.kind == "tool_call"}
+    running = [
+        row.id
+        for row in rows
+        if row.state == "EXECUTING"
+        and row.turn not in turn.found.callables
+        and (row.id in decided or row.turn in touched - waiting)
+    ]
+    if running:
+        turn.slot.pause()
+        try:
+            turn.found.rows |= await turn.engine.ledger.outcomes(running, turn.until)
+        finally:
+            turn.slot.resume()
+    return any(turn.found.rows[id_].state == "APPROVED" for id_ in running if id_ in decided)
+
+
+def collect_outcomes(turn: RunningTurn, ran: set[str]) -> None:
+    """Fill `data` with what this turn reports as executed, by the carrier of its decision."""
+    told: set[tuple[str, bool]] = set()
+    for choice, chosen in turn.found.chosen:
+        row = turn.found.rows[chosen.id]
+        if (row.id, choice.through_approvals) in told:
+            continue
+        told.add((row.id, choice.through_approvals))
+        if row.state == "REJECTED" and choice.through_approvals and choice.newest:
+            turn.data.executed_approvals.append(approvals.executed_approval(row))
+        if row.state not in ("DONE", "FAILED", "INDETERMINATE"):
+            continue
+        if row.session and row.id not in ran:
+            _apply(turn.session, row.session)
+        if row.id not in ran and not choice.newest:
+            continue
+        if choice.through_approvals:
+            turn.data.executed_approvals.append(approvals.executed_approval(row))
+        elif row.kind == "tool_call":
+            turn.data.executed_tool_calls.append(approvals.executed_tool_call(row))
+        else:
+            turn.data.executed_cmds.append(approvals.executed_command(row))
+
+
+async def _resume(turn: RunningTurn) -> bool:
+    """Go on with the turns that the decisions belong to; true when there is nothing to ask."""
+    ran = {g.proposal.id for g in turn.found.grants}
+    touched = {row.turn for c, row in turn.found.chosen if not c.copy or row.id in ran}
+    if not turn.context.has_decision and turn.blank:
+        touched |= _ready(turn)
+    rows = turn.found.rows.values()
+    pending = [r for r in rows if r.turn in touched and r.state == "PENDING"]
+    if not touched and turn.blank:
+        shown = set(turn.shown)
+        pending = [r for r in rows if r.state == "PENDING" and r.id in shown]
+        if not pending and not turn.context.has_decision:
+            raise nothing_to_answer(turn.request.messages)
+    if any(r.kind == "tool_call" for r in pending) or (pending and turn.blank):
+        pending.sort(key=lambda r: (r.created, r.index))
+        await finish(turn, "approval_required", pending=pending)
+        return True
+    own = [id_ for id_ in touched if id_ in turn.found.turns]
+    return bool(own) and await _continue(turn, own)
+
+
+def _ready(turn: RunningTurn) -> set[str]:
+    """Turns whose calls are all decided although this message decides nothing."""
+    return {
+        suspended.id
+        for suspended in turn.found.turns.values()
+        if suspended.state == "SUSPENDED"
+        and all(settled(row) for row in turn.found.of_turn(suspended.id))
+    }
+
+
+async def _continue(turn: RunningTurn, turns: Sequence[str]) -> bool:
+    digest = approvals.request_digest(turn.said[-1][1], turn.found.chosen)
+    turn.slot.pause()
+    try:
+        claimed = await turn.engine.ledger.continue_turns(
+            turns,
+            digest,
+            blank=turn.blank,
+            fresh=bool(turn.found.fresh or turn.found.grants),
+            until=turn.until,
+        )
+    finally:
+        turn.slot.resume()
+    if isinstance(claimed, dict):
+        await _replay(turn, claimed)
+        return True
+    turn.continuing = claimed
+    try:
+        for id_ in turns:
+            if turn.found.turns[id_].from_callable:
+                await turn.engine.ledger.claim_for_callable(id_, turn.found)
+    except BaseException:
+        given_back = turn.engine.ledger.give_back(turn.found.grants)
+        await asyncio.shield(turn.engine.keep(given_back))
+        raise
+    return False
+
+
+async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
+    """Send the recorded reply of a continuation again, without asking the model."""
+    reply = AgentMessage.model_validate(recorded["reply"])
+    for name in ("executed_tool_calls", "executed_cmds", "executed_approvals"):
+        if not getattr(turn.data, name) and getattr(reply.data, name):
+            setattr(turn.data, name, getattr(reply.data, name))
+            for event in executed_events(Data(**{name: getattr(reply.data, name)})):
+                await turn.out.send(event)
+    await turn.say(reply)
+    turn.session = Session(reply.data.session)
+    rows = [Proposal(**row) for row in recorded["proposals"]]
+    await finish(turn, recorded["stop_reason"], pending=rows, reply=reply, record=False)
+
+
+def _apply(session: Session, change: Mapping[str, Any]) -> None:
+    session.update(change.get("set", {}))
+    for key in change.get("delete", ()):
+        session.delete(key)
+
+
+def nothing_to_answer(messages: Sequence[Message]) -> InvalidRequest:
+    """The refusal of an empty message that nothing waits for."""
+    loc: list[str | int] = ["body", "messages", len(messages) - 1, "content"]
+    return InvalidRequest.at(
+        loc, "nothing_to_answer", "the last message is empty and nothing waits for a decision"
+    )

@@ -1,0 +1,284 @@
+"""Single tool calls from protocols that have no conversation, such as MCP.
+
+They pass the same gate, ledger, limits and events as the calls of a turn (design, section 10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from assent import approvals
+from assent.agent import RequestContext
+from assent.carrying import carry_out
+from assent.errors import ToolInputError
+from assent.events import (
+    ApprovalRequested,
+    IntermittentUpdate,
+    ToolCallApproved,
+    ToolCallRejected,
+    ToolExecuted,
+    ToolExecutionFailed,
+)
+from assent.gate import Outcome
+from assent.ledger import Proposal, Transaction
+from assent.ledger.choices import Choice, Conversation, Requester
+from assent.messages import Approval, Kind, PlatformContext
+from assent.policy import Verdict
+from assent.session import Session
+from assent.tools import Tool
+from assent.turn import Caller, Engine
+
+Update = Callable[[IntermittentUpdate], None]
+Ran = Callable[[Outcome], None]
+_PAGE = 1_000
+
+
+class DirectCalls:
+    """The door for single tool calls; `host.calls`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def check(
+        self, name: str, input: Mapping[str, Any], platform: PlatformContext | None = None
+    ) -> Verdict:
+        """What a call needs: "allow" runs at once, "require" waits for approval, "deny" never.
+
+        Raises ToolInputError, with a message for the model, for an unknown tool or wrong input.
+        """
+        tool = self._tool(name)
+        verdict = self._engine.gate.policy.verdict(tool, input, platform or PlatformContext())
+        tool.validate(input)
+        return verdict
+
+    async def run(
+        self,
+        name: str,
+        input: Mapping[str, Any],
+        caller: Caller,
+        *,
+        session: Session,
+        platform: PlatformContext | None = None,
+        update: Update | None = None,
+    ) -> Outcome:
+        """Run a call that `check` allows. Raises ToolInputError; RuntimeError for a gated one.
+
+        `update` gets the tool's status lines, from any thread.
+        """
+        if self.check(name, input, platform) != "allow":
+            raise RuntimeError(f"tool {name!r} needs approval")
+        context = _context(caller, session, platform, update)
+
+        async def work() -> Outcome:
+            outcome = await self._engine.gate.run(self._tool(name), input, session, context)
+            given = approvals.mask(dict(input), context.platform.secrets())
+            call = Approval(id=secrets.token_hex(16), name=name, input=given, execute=True)
+            await self._told(call, outcome)
+            return outcome
+
+        return await self._engine.code.workers.at_desk(work)
+
+    async def propose(
+        self,
+        name: str,
+        input: Mapping[str, Any],
+        caller: Caller,
+        *,
+        intent: str | None = None,
+        platform: PlatformContext | None = None,
+    ) -> Proposal:
+        """Record a gated call as PENDING and give it; only then show it to anybody.
+
+        It can be decided over every protocol by its id. Raises ToolInputError for wrong input.
+        """
+        tool = self._tool(name)
+        tool.validate(input)
+        given = platform or PlatformContext()
+        if approvals.holds_secret(dict(input), given.secrets()):
+            raise ToolInputError("the input holds a secret of the platform context")
+        row = Proposal(
+            id=secrets.token_hex(16),
+            kind="tool_call",
+            name=name,
+            input=dict(input),
+            turn=secrets.token_hex(16),
+            index=0,
+            call_id=secrets.token_hex(8),
+            created=0.0,
+            expires=0.0,
+            description=tool.description,
+            intent=approvals.mask(intent, given.secrets()),
+            input_description=tool.input_description,
+            idempotent=tool.idempotent,
+            principal=caller.principal,
+            tenant=given.tenant_name,
+            protocol=caller.protocol,
+            address=caller.address,
+            client=caller.client,
+        )
+
+        async def work() -> None:
+            await self._engine.ledger.propose(None, [row])
+            await self._engine.fire(ApprovalRequested([approvals.approval(row)]))
+
+        await self._engine.code.workers.at_desk(work)
+        return row
+
+    async def decide(
+        self,
+        id: str,
+        caller: Caller,
+        *,
+        approved: bool,
+        kind: Kind = "tool_call",
+        reason: str | None = None,
+        input: Mapping[str, Any] | None = None,
+        session: Session | None = None,
+        platform: PlatformContext | None = None,
+        update: Update | None = None,
+        wait: float = 600.0,
+        run: bool = True,
+        ran: Ran | None = None,
+    ) -> Proposal:
+        """Decide the call `id`, run it when approved, and give its row with the outcome.
+
+        At most once: a decided call gives its recorded outcome, one that runs elsewhere is waited
+        for at most `wait` seconds (StillRunning). `input`, when given, must be what was proposed.
+        With `run` false an approval is only recorded, for the protocol that proposed the call to
+        run. `ran` gets the outcome with its raw value when it is this request that runs the call.
+        Raises InvalidRequest with `approval_not_issued`, `approval_changed`,
+        `approval_expired` or `approval_conflict`.
+        """
+        context = _context(caller, session or Session(), platform, update)
+        who = Requester(
+            caller.principal,
+            context.platform.tenant_name,
+            None,
+            caller.protocol,
+            caller.address,
+            caller.client,
+        )
+        given = None if input is None else dict(input)
+        choice = Choice(id, kind, approved, ("body", "id"), True, reason, None, given)
+        if not approved and reason is None:
+            choice = Choice(id, kind, False, ("body", "id"), True, "no reason given")
+
+        async def work() -> Proposal:
+            until = time.monotonic() + wait
+            while True:
+                row, waited = await self._decide(choice, who, context, until, run, ran)
+                # A claim that was given back while we waited for it is ours to take.
+                if not (run and waited and row.state == "APPROVED"):
+                    return row
+
+        return await self._engine.code.workers.at_desk(work)
+
+    async def _decide(
+        self,
+        choice: Choice,
+        who: Requester,
+        context: RequestContext,
+        until: float,
+        run: bool,
+        ran: Ran | None,
+    ) -> tuple[Proposal, bool]:
+        """The row as it stands then, and whether another request's run of it was waited for."""
+        engine = self._engine
+        found = await engine.ledger.decide([choice], [], who, Conversation(), claim=run)
+        if not found.chosen:
+            raise KeyError(choice.id)
+        row = found.rows[found.chosen[0][1].id]
+        if found.fresh:
+            call = approvals.approval(row, execute=choice.approved)
+            if choice.approved:
+                await engine.fire(ToolCallApproved(call, who.principal, choice.reason))
+            else:
+                await engine.fire(ToolCallRejected(call, choice.reason, who.principal))
+        rows = {row.id: row}
+
+        async def ended(row: Proposal, outcome: Outcome) -> None:
+            rows[row.id] = row
+            if ran is not None:
+                ran(outcome)
+            await self._told(approvals.approval(row, execute=True), outcome)
+
+        for grant in found.grants:
+            work = carry_out(engine, found.rows[grant.proposal.id], grant, context, ended)
+            await asyncio.shield(engine.keep(work))
+        waited = rows[row.id].state == "EXECUTING"
+        if waited:
+            rows |= await engine.ledger.outcomes([row.id], until)
+        return rows[row.id], waited
+
+    async def look(self, id: str, caller: Caller) -> Proposal | None:
+        """The call `id` as it stands, or None when it does not exist for this caller."""
+        who = Requester(caller.principal, protocol=caller.protocol)
+
+        async def work() -> Proposal | None:
+            found = await self._engine.ledger.decide([], [id], who, Conversation(), dry=True)
+            return found.rows.get(id)
+
+        return await self._engine.code.workers.at_desk(work)
+
+    async def pending(self, caller: Caller, limit: int = 100) -> list[Proposal]:
+        """The calls and commands that wait for a decision and exist for this caller, the oldest
+        first, at most `limit`. What has expired is settled and left out."""
+        who = Requester(caller.principal, protocol=caller.protocol)
+
+        async def work() -> list[Proposal]:
+            found: list[Proposal] = []
+            after: str | None = None
+            while len(found) < limit:
+                rows, last = await self._waiting(who, after)
+                found += rows
+                if last is None:
+                    break
+                after = last
+            return found[:limit]
+
+        return await self._engine.code.workers.at_desk(work)
+
+    async def _waiting(
+        self, who: Requester, after: str | None
+    ) -> tuple[list[Proposal], str | None]:
+        """One page of what waits for `who`, and the id that the next page comes after."""
+        ledger = self._engine.ledger
+
+        def page(tx: Transaction) -> tuple[list[Proposal], float]:
+            return tx.find(state="PENDING", after=after, limit=_PAGE), tx.now
+
+        rows, now = await ledger.read(page)
+        if late := [row.id for row in rows if row.expires <= now]:
+            await ledger.settle(late)
+        waiting = [row for row in rows if row.expires > now and ledger.visible(row, who)]
+        return waiting, rows[-1].id if len(rows) == _PAGE else None
+
+    async def _told(self, call: Approval, outcome: Outcome) -> None:
+        if outcome.failed:
+            event = ToolExecutionFailed(call, outcome.output, outcome.duration)
+            await self._engine.fire(event)
+        else:
+            await self._engine.fire(ToolExecuted(call, outcome.output, outcome.duration))
+
+    def _tool(self, name: str) -> Tool[..., Any]:
+        tool = self._engine.agent.tools.get(name)
+        if tool is None:
+            raise ToolInputError(f"there is no tool {name!r}")
+        return tool
+
+
+def _context(
+    caller: Caller, session: Session, platform: PlatformContext | None, update: Update | None
+) -> RequestContext:
+    return RequestContext(
+        platform=platform or PlatformContext(),
+        request_fields=caller.request_fields or {},
+        session=session,
+        principal=caller.principal,
+        protocol=caller.protocol,
+        _send=update,
+    )

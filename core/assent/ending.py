@@ -1,0 +1,182 @@
+"""The end of a turn: altered, recorded, then sent."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from assent import approvals
+from assent.errors import AgentError
+from assent.events import ApprovalRequested, Done, Event, MessageAdded, StopReason
+from assent.ledger import Proposal, SuspendedTurn
+from assent.messages import AgentMessage, Data
+from assent.models import Turn, dump_turns
+from assent.output import done_of, proposal_events
+from assent.session import Session
+
+if TYPE_CHECKING:
+    from assent.turn import RunningTurn
+
+
+async def suspend(
+    turn: RunningTurn,
+    proposals: Sequence[Proposal],
+    transcript: Sequence[Turn],
+    prefix: str,
+    reply: AgentMessage | None = None,
+) -> None:
+    """End the turn with proposals, recorded before anybody can see them."""
+    if turn.session.conversation is None and any(p.kind == "command" for p in proposals):
+        turn.session.conversation = secrets.token_hex(16)
+    key = turn.session.conversation or ""
+    references = turn.references or approvals.references(turn.said)
+    suspended = SuspendedTurn(
+        id=secrets.token_hex(16),
+        created=0.0,
+        conversation=key,
+        reference=references[-1],
+        principal=turn.who.principal,
+        tenant=turn.who.tenant,
+        user=turn.who.user,
+        transcript=approvals.mask(dump_turns(transcript), turn.secrets),
+        prefix=prefix,
+        calls=[p.id for p in proposals],
+        from_callable=turn.engine.agent.function is not None,
+    )
+    rows = [
+        replace(
+            p,
+            turn=suspended.id,
+            index=i,
+            conversation=key,
+            reference=references[-1],
+            description=approvals.mask(p.description, turn.secrets),
+            input_description=approvals.mask(p.input_description, turn.secrets),
+            intent=approvals.mask(p.intent, turn.secrets),
+        )
+        for i, p in enumerate(proposals)
+    ]
+    await finish(turn, "approval_required", pending=rows, suspended=suspended, reply=reply)
+
+
+async def finish(
+    turn: RunningTurn,
+    stop: StopReason,
+    *,
+    pending: Sequence[Proposal] = (),
+    suspended: SuspendedTurn | None = None,
+    reply: AgentMessage | None = None,
+    record: bool = True,
+) -> None:
+    """Alter, record, then send what is left of the reply; nothing follows."""
+    last = done(turn, stop, reply)
+    ending = [*proposal_events(pending), last]
+    altered = await _alter(turn, ending) if turn.out.held else None
+    if suspended is not None or (record and turn.continuing is not None):
+        await _record(turn, stop, pending, suspended, last)
+        turn.continuing = None
+    if suspended is not None:
+        await turn.fire(ApprovalRequested([approvals.approval(row) for row in pending]))
+    if altered is not None:
+        _keep_conversation(turn, altered)
+    if turn.events_on:
+        await turn.fire(MessageAdded(altered or _spoken(turn, ending)))
+    await turn.out.finish(ending, altered)
+
+
+def done(turn: RunningTurn, stop: StopReason, reply: AgentMessage | None = None) -> Done:
+    """The turn's `done` event, with the echo of the request fields and the session."""
+    last = done_of(reply, stop) if reply is not None else Done(stop)
+    last.meta_data = dict(last.meta_data)
+    if turn.caller.request_fields:
+        echo = approvals.mask(dict(turn.caller.request_fields), turn.secrets)
+        last.meta_data["request_context"] = echo
+    last.session = approvals.mask(turn.session.dump(), turn.secrets)
+    return last
+
+
+async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
+    """The reply after the response interceptors, one strictly after another."""
+    # A copy: what interceptors do to it in place must not reach the proposals.
+    reply = turn.out.whole(ending).model_copy(deep=True)
+    if reply.data.session is not None:
+        reply.data.session = Session(reply.data.session).shown()
+    for impl in turn.hooks("intercept_response"):
+        available = {
+            "response": reply,
+            "request": turn.seen,
+            "context": turn.context,
+            "host": turn.engine.host,
+        }
+        bound = partial(impl.function, **{n: available[n] for n in impl.names})
+        given = await turn.user_code(bound, impl.plugin)
+        if isinstance(given, str):
+            reply.content = given
+        elif isinstance(given, AgentMessage):
+            reply = given
+        elif given is not None:
+            raise AgentError("a response interceptor returned what is no message")
+    return reply
+
+
+def _keep_conversation(turn: RunningTurn, reply: AgentMessage) -> None:
+    key = turn.session.conversation
+    if key is not None:
+        session = Session(reply.data.session)
+        session.conversation = key
+        reply.data.session = session.dump()
+
+
+def _spoken(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
+    reply = turn.out.whole(ending)
+    reply.content = "".join(turn.out.text)
+    return reply
+
+
+async def _record(
+    turn: RunningTurn,
+    stop: StopReason,
+    pending: Sequence[Proposal],
+    suspended: SuspendedTurn | None,
+    last: Done,
+) -> None:
+    """Write proposals and the recorded reply before anybody can see them."""
+    recorded = None
+    if turn.continuing is not None:
+        reply = AgentMessage(content="".join(turn.out.text), meta_data={})
+        reply.data = turn.data.model_copy(update={"session": last.session})
+        if last.data:
+            reply.data = Data.model_validate({**reply.data.model_dump(), **last.data})
+        recorded = approvals.mask(
+            {
+                "reply": reply.model_dump(mode="json"),
+                "stop_reason": stop,
+                "proposals": [_plain(row) for row in pending],
+            },
+            turn.secrets,
+        )
+    await turn.engine.ledger.propose(
+        suspended, list(pending) if suspended else [], turn.continuing, recorded
+    )
+
+
+def _plain(row: Proposal) -> dict[str, Any]:
+    """What of a proposal a recorded reply needs to state it again."""
+    names = (
+        "id",
+        "kind",
+        "name",
+        "input",
+        "turn",
+        "index",
+        "call_id",
+        "created",
+        "expires",
+        "description",
+        "input_description",
+        "intent",
+    )
+    return {name: getattr(row, name) for name in names}

@@ -1,0 +1,42 @@
+"""Which values of a configuration are taken as they stand, and which would have to be guessed."""
+
+from __future__ import annotations
+
+import types
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BeforeValidator
+from pydantic.fields import FieldInfo
+
+
+class VariableText(str):
+    """The value of an environment variable: it has no types, so "8000" may be a number."""
+
+
+def exact(value: Any, field: FieldInfo) -> Any:
+    """`value`; ValueError where pydantic would turn true into 1, or "yes" into true.
+
+    Fields that read text themselves, such as durations, take what they like.
+    """
+    if value is None or isinstance(value, VariableText):
+        return value
+    kinds = _kinds(field.annotation, field.metadata)
+    if not kinds <= {bool, int, float, types.NoneType}:
+        return value
+    if bool in kinds:
+        if not kinds & {int, float} and not isinstance(value, bool):
+            raise ValueError("expected true or false, without quotes")
+    elif isinstance(value, bool) or (isinstance(value, str) and float not in kinds):
+        number = "number" if float in kinds else "whole number"
+        raise ValueError(f"expected a {number}, without quotes")
+    return value
+
+
+def _kinds(annotation: Any, metadata: Any = ()) -> set[Any]:
+    if any(isinstance(part, BeforeValidator) for part in metadata):
+        return {Any}
+    if get_origin(annotation) in (Union, types.UnionType):
+        return set().union(*(_kinds(part) for part in get_args(annotation)))
+    if hasattr(annotation, "__metadata__"):
+        return _kinds(get_args(annotation)[0], annotation.__metadata__)
+    return {annotation}

@@ -1,0 +1,221 @@
+"""The gate: the one function that runs a tool (design, section 10, "One gate")."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from assent.agent import RequestContext
+from assent.approvals import mask
+from assent.code import UserCode, may_block_here
+from assent.ledger import State
+from assent.ledger.choices import Grant, unknown_outcome
+from assent.policy import Policy
+from assent.session import Session
+from assent.tools import Tool, ToolInputError, ToolResult, text_of
+
+logger = logging.getLogger("assent.tools")
+_LONGEST_ERROR = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a call ended: DONE, FAILED or INDETERMINATE, its text, seconds, and the raw value."""
+
+    state: State
+    output: str
+    duration: float = 0.0
+    value: Any = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the model gets it as an error."""
+        return self.state != "DONE"
+
+
+Late = Callable[[Outcome], Awaitable[None]]
+
+
+class Gate:
+    """Runs tools: validated, timed, cut to size, masked; gated ones only with a grant."""
+
+    def __init__(self, code: UserCode, policy: Policy, *, output_limit: int) -> None:
+        self.code = code
+        self.policy = policy
+        self.output_limit = output_limit
+
+    async def run(
+        self,
+        tool: Tool[..., Any],
+        input: Mapping[str, Any],
+        session: Session,
+        context: RequestContext,
+        grant: Grant | None = None,
+        late: Late | None = None,
+    ) -> Outcome:
+        """Run `tool` once and say how it ended; raises only on misuse.
+
+        A call that needs approval runs only with the grant for exactly this call, which is spent.
+        `late` is told the real end of a call that was given up as INDETERMINATE.
+        """
+        if grant is not None:
+            row = grant.proposal
+            if row.name != tool.name or dict(input) != row.runs:
+                raise RuntimeError(f"the grant is for another call than {tool.name!r}")
+            grant.spend()
+        elif self.policy.verdict(tool, input, context.platform) != "allow":
+            raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
+        start = time.perf_counter()
+        secrets = context.platform.secrets()
+        # A rule may be newer than the approval, or forbid what the approver changed.
+        if self.policy.verdict(tool, input, context.platform) == "deny":
+            text = f"Error: a rule of this service forbids this call of {tool.name!r}"
+            return Outcome("FAILED", text)
+        try:
+            arguments = tool.validate(input)
+        except ToolInputError as error:
+            return Outcome("FAILED", mask(f"Error: {error}", secrets))
+        own: list[asyncio.Task[Any]] = []
+        bound = _bound(tool, arguments, session, context, own)
+        if tool.timeout is None and tool.is_async and may_block_here():
+            return self._ended(await _settled(self.code.call(bound)), tool, start, secrets)
+        call = asyncio.ensure_future(self.code.call(bound))
+        try:
+            done, _ = await asyncio.wait({call}, timeout=tool.timeout)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        if done:
+            return self._ended(call, tool, start, secrets)
+        self._give_up(call, own, tool, start, secrets, late)
+        why = f"the tool did not end within {tool.timeout:g} seconds"
+        output = unknown_outcome(why, idempotent=tool.idempotent)
+        return Outcome("INDETERMINATE", output, time.perf_counter() - start)
+
+    def _ended(
+        self, call: asyncio.Future[Any], tool: Tool[..., Any], start: float, secrets: Sequence[str]
+    ) -> Outcome:
+        took = time.perf_counter() - start
+        try:
+            value = call.result()
+        except asyncio.CancelledError:
+            return Outcome("FAILED", "Error: the tool was cancelled", took)
+        except Exception as error:
+            logger.info("tool %s failed\n%s", tool.name, hidden_trace(error, secrets))
+            return Outcome("FAILED", mask(error_text(error), secrets), took)
+        try:
+            output = mask(cut(text_of(value), self.output_limit), secrets)
+        except Exception as error:
+            return Outcome("FAILED", mask(error_text(error), secrets), took)
+        failed = isinstance(value, ToolResult) and value.is_error
+        if failed and not output.startswith("Error:"):
+            output = f"Error: {output}"
+        return Outcome("FAILED" if failed else "DONE", output, took, value)
+
+    def _give_up(
+        self,
+        call: asyncio.Future[Any],
+        own: Sequence[asyncio.Task[Any]],
+        tool: Tool[..., Any],
+        start: float,
+        secrets: Sequence[str],
+        late: Late | None,
+    ) -> None:
+        # Only the tool's own task: one that does not let itself be cancelled still has an end.
+        for task in own:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+        if tool.is_async and not own:
+            call.cancel()
+
+        def tell(ended: asyncio.Future[Any]) -> None:
+            if ended.cancelled():
+                return
+            outcome = self._ended(ended, tool, start, secrets)
+            if late is not None:
+                task = asyncio.ensure_future(late(outcome))
+                _late.add(task)
+                task.add_done_callback(_late.discard)
+
+        call.add_done_callback(tell)
+
+
+_late: set[asyncio.Future[None]] = set()
+
+
+def _bound(
+    tool: Tool[..., Any],
+    arguments: Any,
+    session: Session,
+    context: RequestContext,
+    own: list[asyncio.Task[Any]],
+) -> Callable[[], Any]:
+    """The call without arguments; an async tool puts the task that it runs in into `own`."""
+    if tool.is_async:
+
+        async def run_async() -> Any:
+            if task := asyncio.current_task():
+                own.append(task)
+            return await tool.call(arguments, session, context)
+
+        return run_async
+    return lambda: tool.call(arguments, session, context)
+
+
+async def _settled(call: Awaitable[Any]) -> asyncio.Future[Any]:
+    """The ended `call`, awaited in the calling task; only its cancellation is raised."""
+    ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    try:
+        ended.set_result(await call)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        ended.cancel()
+    except Exception as error:
+        ended.set_exception(error)
+    return ended
+
+
+def error_text(error: BaseException) -> str:
+    """What model and caller read of an exception: one short line, no stack trace."""
+    text = str(error).strip().splitlines()
+    message = text[0] if text else type(error).__name__
+    if not isinstance(error, (ValueError, RuntimeError, ToolInputError)) and text:
+        message = f"{type(error).__name__}: {message}"
+    return f"Error: {message[:_LONGEST_ERROR]}"
+
+
+def hidden_trace(error: BaseException, secrets: Sequence[str]) -> str:
+    """The stack trace of `error` for the log, without the request's secrets."""
+    try:
+        trace = "".join(traceback.format_exception(error))
+    except Exception:
+        # CPython 3.11 may fail to parse the source lines of a RecursionError.
+        trace = f"{type(error).__name__} (its stack trace cannot be shown)"
+    masked: str = mask(trace, secrets)
+    return masked
+
+
+def hide(error: BaseException, secrets: Sequence[str]) -> None:
+    """Have whoever shows or logs `error` leave these secrets out; see `hidden_in`."""
+    error.__dict__["assent_secrets"] = tuple(secrets)
+
+
+def hidden_in(error: BaseException) -> Sequence[str]:
+    """What `hide` was told of `error`."""
+    found: Sequence[str] = error.__dict__.get("assent_secrets", ())
+    return found
+
+
+def cut(text: str, limit: int) -> str:
+    """`text` within `limit` bytes of UTF-8, with a last line that says what was cut."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= limit:
+        return raw.decode("utf-8")
+    kept = raw[:limit].decode("utf-8", "ignore")
+    return f"{kept}\n[cut: the first {limit} of {len(raw)} bytes are shown]"

@@ -1,0 +1,330 @@
+"""A conversation as the model gets it: native calls and results, always paired.
+
+Suspended turns come from the ledger, block for block; what the ledger does not hold is rebuilt
+from the messages (design, section 5, "Messages to the model").
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from assent.approvals import command_input
+from assent.canonical import canonical
+from assent.ledger import Proposal, SuspendedTurn
+from assent.ledger.choices import Decided
+from assent.messages import Data, Message
+from assent.models import Block, Call, Result, Text, Turn, load_turns
+
+NO_OUTPUT = "(no output)"
+_NOT_DECIDED = "Not run: not decided. Nobody has approved or rejected this yet."
+_NEVER_DECIDED = "Not run: never decided. The proposal is no longer open."
+_LOST = "No result of this call is known."
+
+
+def model_turns(
+    messages: Sequence[Message], found: Decided, references: Sequence[str], prefix: str
+) -> list[Turn]:
+    """The turns for an `Ask`: alternating, first and last a user's, each call answered once.
+
+    `references` are the prefix digests of the messages as received; `prefix` is the digest of
+    system prompt, context and tools that provider blocks are sent verbatim for.
+    """
+    return _Builder(messages, found, references, prefix).build()
+
+
+@dataclass(slots=True)
+class _Builder:
+    messages: Sequence[Message]
+    found: Decided
+    references: Sequence[str]
+    prefix: str
+    places: dict[int, list[SuspendedTurn]] = field(default_factory=dict)
+    taken_place: set[int] = field(default_factory=set)
+    late: dict[int, list[str]] = field(default_factory=dict)
+    out: list[Turn] = field(default_factory=list)
+    outcomes: dict[str, tuple[str, bool]] = field(default_factory=dict)
+    called: set[str] = field(default_factory=set)
+
+    def build(self) -> list[Turn]:
+        for turn in sorted(self.found.turns.values(), key=lambda t: t.created):
+            if turn.transcript:
+                self.places.setdefault(self._place(turn), []).append(turn)
+        self.called = {id_ for t in self.found.turns.values() for id_ in t.calls if t.transcript}
+        self._collect_outcomes()
+        for index, message in enumerate(self.messages):
+            for turn in self.places.get(index, []):
+                self._suspended(turn, index)
+            if message.role == "assistant":
+                self._assistant(index, message)
+            else:
+                self._user(index, message)
+        return paired(self.out)
+
+    def _place(self, turn: SuspendedTurn) -> int:
+        """The index of the message that the suspended turn stands at or before."""
+        ids = set(turn.calls)
+        for index, message in enumerate(self.messages):
+            if message.role == "assistant" and _ids(message.data) & ids:
+                if _pending_ids(message.data) & ids:
+                    self.taken_place.add(index)
+                return index
+        if turn.reference in self.references:
+            index = list(self.references).index(turn.reference) + 1
+            if index < len(self.messages):
+                if self.messages[index].role == "assistant":
+                    self.taken_place.add(index)
+                return index
+        carriers = (i for i, m in enumerate(self.messages) if _ids(m.data) & ids)
+        return next(carriers, len(self.messages) - 1)
+
+    def _suspended(self, turn: SuspendedTurn, index: int) -> None:
+        turns = load_turns(turn.transcript)
+        if turn.prefix != self.prefix:
+            turns = [replace(t, raw=None) for t in turns]
+        partial = list(turns.pop().blocks) if turns[-1].role == "user" else []
+        have = {b.call_id: b for b in partial if isinstance(b, Result)}
+        rows: dict[str, list[Proposal]] = {}
+        for row in self.found.of_turn(turn.id):
+            rows.setdefault(row.call_id, []).append(row)
+        results: list[Block] = []
+        for block in turns[-1].blocks:
+            if isinstance(block, Call):
+                given = have.get(block.id) or self._result(block, rows.get(block.id, []), index)
+                results.append(given)
+        self.out += [*turns, Turn("user", results)]
+
+    def _result(self, call: Call, rows: Sequence[Proposal], index: int) -> Result:
+        if not rows:
+            return Result(call.id, _LOST, True)
+        told = [self._told(row, index) for row in rows]
+        if rows[0].kind == "tool_call":
+            return Result(call.id, *told[0])
+        lines = [
+            f"$ {row.input.get('command', '')}\n{text}"
+            for row, (text, _) in zip(rows, told, strict=True)
+        ]
+        return Result(call.id, "\n".join(lines), all(failed for _, failed in told))
+
+    def _told(self, row: Proposal, index: int) -> tuple[str, bool]:
+        """What the model reads as the call's result in its own place, and whether as an error."""
+        decided = self._decided_at(row, index)
+        if decided is not None and row.state not in ("PENDING", "EXPIRED"):
+            if self._went_on(row, index, decided):
+                self.late.setdefault(decided, []).append(_later(row))
+                return _NOT_DECIDED, True
+        return outcome_text(row)
+
+    def _decided_at(self, row: Proposal, index: int) -> int | None:
+        for later in range(index, len(self.messages)):
+            data = self.messages[later].data
+            if later == index and self.messages[later].role == "assistant":
+                continue
+            if data is not None and _decides(data, row):
+                return later
+        return None
+
+    def _went_on(self, row: Proposal, index: int, decided: int) -> bool:
+        ids = set(self.found.turns[row.turn].calls)
+        for message in self.messages[index + 1 : decided]:
+            if not message.content.strip():
+                continue
+            if not (_ids(message.data) & ids):
+                return True
+        first = self.messages[index]
+        return (
+            first.role == "user"
+            and index < decided
+            and bool(first.content.strip())
+            and not (_ids(first.data) & ids)
+        )
+
+    def _assistant(self, index: int, message: Message) -> None:
+        data = message.data or Data()
+        pending = {c.id: c for c in data.stated}
+        own = [
+            Call(c.id, c.name, c.input)
+            for c in pending.values()
+            if c.id not in self.called and c.name and getattr(c, "type", "") != "command"
+        ]
+        self.called |= {c.id for c in own}
+        before = [e for e in data.executed_tool_calls if e.id not in self.called]
+        self.called |= {e.id for e in before}
+        if before:
+            self.out.append(Turn("assistant", [Call(e.id, e.name, e.input) for e in before]))
+            self.out.append(Turn("user", [self._known(e.id) for e in before]))
+        blocks: list[Block] = []
+        if index not in self.taken_place:
+            if notes := self._commands(data):
+                self.out.append(Turn("user", [Text(note) for note in notes]))
+            if message.content.strip():
+                blocks.append(Text(message.content))
+        if blocks or own:
+            self.out.append(Turn("assistant", [*blocks, *own]))
+        if own:
+            self.out.append(Turn("user", [self._known(call.id) for call in own]))
+
+    def _user(self, index: int, message: Message) -> None:
+        data = message.data or Data()
+        strangers = [e for e in data.executed_tool_calls if e.id not in self.called]
+        self.called |= {e.id for e in strangers}
+        if strangers:
+            self.out.append(Turn("assistant", [Call(e.id, e.name, e.input) for e in strangers]))
+            self.out.append(Turn("user", [self._known(e.id) for e in strangers]))
+        texts = [*self.late.get(index, []), *self._commands(data), *self._unplaced(data)]
+        if message.content.strip():
+            texts.append(message.content)
+        if texts:
+            self.out.append(Turn("user", [Text(text) for text in texts]))
+
+    def _unplaced(self, data: Data) -> list[str]:
+        """Outcomes of calls in a user message that no assistant message shows."""
+        texts = []
+        for item in data.stated:
+            row = self.found.rows.get(item.id)
+            if item.id in self.called:
+                continue
+            self.called.add(item.id)
+            if row is not None:
+                texts.append(_later(row))
+            elif item.execute or item.rejection_reason:
+                name = item.name or item.id
+                texts.append(f"The call {name} was never run: {_NEVER_DECIDED}")
+        return texts
+
+    def _known(self, id_: str) -> Result:
+        output, failed = self.outcomes.get(id_, (_NEVER_DECIDED, True))
+        return Result(id_, output or NO_OUTPUT, failed)
+
+    def _collect_outcomes(self) -> None:
+        for message in self.messages:
+            if (data := message.data) is None:
+                continue
+            for done in data.outcomes:
+                failed = done.output.startswith(("Error:", "Rejected:", "Outcome unknown:"))
+                self.outcomes.setdefault(done.id, (done.output, failed))
+            for item in data.stated:
+                if item.rejection_reason:
+                    told = f"Rejected by the user: {item.rejection_reason}"
+                    self.outcomes.setdefault(item.id, (told, True))
+        for row in self.found.rows.values():
+            self.outcomes[row.id] = outcome_text(row)
+
+    def _commands(self, data: Data) -> list[str]:
+        """Commands that no suspended turn holds, as plain text."""
+        held = [r for r in self.found.rows.values() if r.kind == "command" and r.id in self.called]
+        texts = []
+        for done in data.executed_cmds:
+            if not any(r.input.get("command") == done.command for r in held):
+                texts.append(f"The command `{done.command}` was run:\n{done.output or NO_OUTPUT}")
+        for command in data.cmds:
+            wanted = canonical(command_input(command))
+            known = any(canonical(_plain(r.input)) == wanted for r in held)
+            if not known and not command.execute and command.id not in self.called:
+                texts.append(f"The command `{command.command}` was suggested. {_NOT_DECIDED}")
+        return texts
+
+
+def outcome_text(row: Proposal) -> tuple[str, bool]:
+    """What the model reads of a proposal's state, and whether as an error."""
+    if row.state == "DONE":
+        changed = ""
+        if row.edited is not None:
+            changed = f"(The approver changed the input to {json.dumps(row.edited)}.)\n"
+        return changed + (row.output or NO_OUTPUT), False
+    if row.state == "REJECTED":
+        reason = row.decision.reason if row.decision and row.decision.reason else "no reason given"
+        return f"Rejected by the user: {reason}", True
+    if row.state in ("FAILED", "INDETERMINATE"):
+        return row.output or _LOST, True
+    return (_NEVER_DECIDED if row.state == "EXPIRED" else _NOT_DECIDED), True
+
+
+def _later(row: Proposal) -> str:
+    what = row.input.get("command") if row.kind == "command" else json.dumps(row.input)
+    return f"The earlier call {row.name} {what} has now ended: {outcome_text(row)[0]}"
+
+
+def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {"command": given.get("command"), "files": given.get("files") or None}
+
+
+def _decides(data: Data, row: Proposal) -> bool:
+    for item in data.stated:
+        if item.id == row.id and (item.execute or item.rejection_reason):
+            return True
+    if any(e.id == row.id for e in data.outcomes):
+        return True
+    if row.kind == "command":
+        wanted = canonical(_plain(row.input))
+        return any(
+            (c.execute or c.rejection_reason) and canonical(command_input(c)) == wanted
+            for c in data.cmds
+        )
+    return False
+
+
+def _ids(data: Data | None) -> set[str]:
+    if data is None:
+        return set()
+    executed = data.outcomes
+    commands = {c.id for c in data.cmds} | {c.id for c in data.executed_cmds}
+    return _pending_ids(data) | {e.id for e in executed} | {c for c in commands if c}
+
+
+def _pending_ids(data: Data | None) -> set[str]:
+    if data is None:
+        return set()
+    calls = {c.id for c in data.stated}
+    return calls | {c.id for c in data.cmds if c.id}
+
+
+def paired(turns: Sequence[Turn]) -> list[Turn]:
+    """The turns made fit for any provider: alternating, beginning and ending with the user,
+    each call answered in the next turn exactly once, ids unique, nothing blank, none dropped."""
+    merged: list[Turn] = []
+    for turn in [Turn("user", []), *turns]:
+        if merged and merged[-1].role == turn.role:
+            last = merged[-1]
+            raw = last.raw if not turn.blocks else turn.raw if not last.blocks else None
+            merged[-1] = Turn(turn.role, [*last.blocks, *turn.blocks], raw)
+        else:
+            merged.append(turn)
+    if merged[-1].role == "assistant":
+        merged.append(Turn("user", []))
+    if len(merged) > 1 and not merged[0].blocks:
+        merged[0] = Turn("user", [Text("(The beginning of the conversation is not shown.)")])
+    seen: set[str] = set()
+    for index in range(1, len(merged) - 1, 2):
+        merged[index], merged[index + 1] = _pair(merged[index], merged[index + 1], seen)
+    first = [b for b in merged[0].blocks if not isinstance(b, Result)]
+    merged[0] = Turn("user", first or [Text("(continue)")])
+    return merged
+
+
+def _pair(asking: Turn, answering: Turn, seen: set[str]) -> tuple[Turn, Turn]:
+    calls = [b for b in asking.blocks if isinstance(b, Call)]
+    fresh = []
+    for call in calls:
+        if call.id not in seen:
+            seen.add(call.id)
+            fresh.append(call)
+    given = {b.call_id: b for b in reversed(answering.blocks) if isinstance(b, Result)}
+    results = [given.get(c.id) or Result(c.id, _LOST, True) for c in fresh]
+    texts = [b for b in asking.blocks if isinstance(b, Text) and b.text.strip()]
+    blocks: list[Block] = [
+        b
+        for b in asking.blocks
+        if (isinstance(b, Text) and b.text.strip()) or (isinstance(b, Call) and b in fresh)
+    ]
+    if not texts and not fresh:
+        blocks = [Text("(no reply)")]
+    whole = len(blocks) == len(asking.blocks)
+    after = [b for b in answering.blocks if isinstance(b, Text) and b.text.strip()]
+    told: list[Block] = [*results, *after]
+    return (
+        Turn("assistant", blocks, asking.raw if whole else None),
+        Turn("user", told or [Text("(continue)")]),
+    )

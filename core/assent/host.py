@@ -1,0 +1,399 @@
+"""The host: one agent, its plugins and its ledger; the only doors a protocol plugin uses.
+
+    stream = host.stream(request, caller)     # an EventStream: the turn's events as they come
+    reply = await host.chat(request, caller)  # the same turn, folded
+
+Both run the turn off the caller's loop. What fails before or in a turn is an `error` event on
+the stream and an exception of `chat`; `host.failure` says how a protocol shows it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from secrets import token_hex
+from time import monotonic
+from typing import Any
+
+from assent.agent import Agent, as_agent
+from assent.approvals import carries_calls, mask
+from assent.asking import is_built_in
+from assent.code import UserCode
+from assent.config import Config, bearer_tokens, state_dir
+from assent.direct import DirectCalls
+from assent.errors import (
+    AssentError,
+    Busy,
+    ConfigError,
+    NotStarted,
+    RequestError,
+    TurnError,
+    TurnTimeout,
+)
+from assent.events import ErrorEvent, Event, fold
+from assent.gate import Gate, hidden_in, hidden_trace
+from assent.ledger import open_store
+from assent.ledger.record import Ledger
+from assent.messages import AgentMessage, ChatRequest
+from assent.models import Model, load_model
+from assent.output import Gathered, Sink
+from assent.own_hooks import agent_plugin
+from assent.plugins import Plugins
+from assent.policy import Policy
+from assent.slots import PATIENCE, Slots
+from assent.sources import opened
+from assent.streams import STOPPED, Begun, EventStream
+from assent.turn import Caller, Engine
+from assent.workers import Workers
+
+logger = logging.getLogger("assent.host")
+_LOOK = 0.1
+_PURGE_SECONDS = 3600.0
+_SOON = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a failed turn is shown: `message` is safe for callers; `incident` finds the log."""
+
+    status: int
+    code: str
+    message: str
+    incident: str | None = None
+    retry_after: float | None = None
+
+    def event(self) -> ErrorEvent:
+        """The terminal `error` event."""
+        return ErrorEvent(self.message, self.code, self.incident)
+
+
+class Host:
+    """One service: agent, plugins, ledger, workers. Made by `Host.create`, started once."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        config: Config,
+        plugins: Plugins,
+        model: Model,
+        extras: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.extras = dict(extras or {})
+        self.tokens = _tokens(config)
+        self.agent = agent
+        self.config = config
+        self.plugins = plugins
+        self.model = model
+        self.stopping = False
+        self._unconfigured = not (config.model.name or agent.model or agent.function)
+        self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
+        self.code = UserCode(self.workers)
+        self.policy = Policy(config.approvals.rules)
+        self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
+        self.ledger = ledger_of(config)
+        self._slots = Slots(config.limits.turns)
+        self._running: set[EventStream] = set()
+        self._begun: set[Begun] = set()
+        self._watching = False
+        self._cut_off = False
+        self._runs_own_code = agent.function is not None or not is_built_in(model)
+        self.engine = Engine(
+            agent=agent,
+            model=model,
+            model_config={**agent.model_config, **config.model.given()},
+            ledger=self.ledger,
+            gate=self.gate,
+            code=self.code,
+            plugins=plugins,
+            host=self,
+            limits=config.limits,
+            approvals=config.approvals,
+        )
+        self.calls = DirectCalls(self.engine)
+
+    @classmethod
+    def create(
+        cls,
+        agent: object,
+        config: Config,
+        given: Sequence[object] = (),
+        extras: Mapping[str, Any] | None = None,
+    ) -> Host:
+        """The host of `agent` as configured, not started. Raises StartupError naming the cause.
+
+        `given` are plugins given as objects, beside the installed ones; `extras` the options that
+        are objects (`channel_router`, `a2a_agent_card`), which plugins find as `host.extras`.
+        """
+        try:
+            declared = as_agent(agent)
+        except TypeError as error:
+            raise ConfigError(str(error)) from None
+        own = agent_plugin(declared)
+        plugins = Plugins.load(config, [*given, *([own] if own is not None else [])])
+        return cls(declared, config, plugins, _model(declared, config), extras)
+
+    @asynccontextmanager
+    async def life(self, only: Collection[str] | None = None) -> AsyncIterator[None]:
+        """The service's life on the server's loop: workers, ledger, resources, lifespans.
+
+        `only` names the plugins whose lifespan this process has; None: all.
+        """
+        if self.workers.closed:
+            self._live_again()
+        await self.workers.start()
+        try:
+            await self.workers.at_desk(self.ledger.open)
+            purging = self.workers.at_desk(self._purge)
+            async with _at_home(self), self.plugins.lifespans(self, only=only):
+                yield
+            purging.cancel()
+        finally:
+            self.stopping = True
+            await self.finish_background()
+            await self.workers.at_desk(self.ledger.close)
+            await self.workers.close()
+
+    def _live_again(self) -> None:
+        """Make anew what the end of a life has closed."""
+        server = self.config.server
+        self.workers = Workers(loops=server.worker_loops, threads=server.threads)
+        self.code.workers = self.workers
+        self.ledger = self.engine.ledger = ledger_of(self.config)
+        self.stopping = self._cut_off = False
+
+    async def _purge(self) -> None:
+        """Keep the ledger bounded: forget what is old, soon after the start and every hour."""
+        await asyncio.sleep(_SOON)
+        while True:
+            try:
+                await self.ledger.purge(self.config.approvals.retention)
+            except Exception:
+                logger.warning("the ledger could not be purged", exc_info=True)
+            await asyncio.sleep(_PURGE_SECONDS)
+
+    async def finish_background(self, seconds: float = 5.0) -> None:
+        """Let claimed calls end and be recorded, for at most `seconds`."""
+
+        async def wait() -> None:
+            tasks = list(self.engine.background)
+            if tasks:
+                await asyncio.wait(tasks, timeout=seconds)
+
+        await self.workers.at_desk(wait)
+
+    def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
+        """Start one turn; its events come from the EventStream, ending with one terminal event."""
+        return EventStream(self, request, caller)
+
+    async def chat(self, request: ChatRequest, caller: Caller) -> AgentMessage:
+        """Run one turn and give its reply: the fold of its events.
+
+        Raises RequestError when the request is refused, TurnError or what user code raised when
+        the turn failed; `failure` says how to show either. Cancelling it cancels the turn.
+        """
+        return fold(await self.gather(request, caller))
+
+    async def gather(self, request: ChatRequest, caller: Caller) -> list[Event]:
+        """Run one turn and give its events, as `chat` does the reply."""
+        gathered = Gathered()
+        begun = self.begin(request, caller, gathered)
+        try:
+            await begun.running
+        except asyncio.CancelledError:
+            if begun.overdue:
+                raise TurnTimeout(self.config.limits.turn_time) from None
+            if self._cut_off:
+                raise Busy(STOPPED) from None
+            raise
+        finally:
+            self._begun.discard(begun)
+        return gathered.events
+
+    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
+        """Start a turn where its course does best.
+
+        That is the desk, which no user code blocks. But a turn of the agent's own code that has
+        nothing to do with the ledger is spared the way there and back while home is free: its
+        course runs at home, and its code in the same task as long as nothing has suspended it.
+        """
+        if self.workers.home is None:
+            raise NotStarted
+        seconds = self.config.limits.turn_time
+        at_home = self._runs_own_code and self.workers.calm and self._slots.free
+        if at_home and not carries_calls(request.messages):
+            work = partial(self._turn, request, caller, sink, timed=False)
+            begun = Begun(self.workers.spawn(work), monotonic() + seconds + 0.5)
+        else:
+            # The engine counts the time from when the turn has its place; ours is the last resort.
+            work = partial(self._turn, request, caller, sink)
+            begun = Begun(self.workers.at_desk(work), monotonic() + seconds + PATIENCE + 1.0)
+        self._begun.add(begun)
+        if not self._watching:
+            self._watching = True
+            asyncio.get_running_loop().call_later(_LOOK, self._watch)
+        return begun
+
+    def _watch(self) -> None:
+        """Look for turns that run over their time: one timer for all costs a turn nothing."""
+        now = monotonic()
+        for begun in list(self._begun):
+            begun.check(now)
+        self._watching = bool(self._begun)
+        if self._watching:
+            asyncio.get_running_loop().call_later(_LOOK, self._watch)
+
+    async def _turn(
+        self, request: ChatRequest, caller: Caller, sink: Sink, *, timed: bool = True
+    ) -> None:
+        if self.stopping:
+            raise Busy("the service is stopping")
+        slot = await self._slots.take()
+        try:
+            await self.engine.run(request, caller, sink, slot, timed=timed)
+        finally:
+            slot.pause()
+
+    def failure(self, error: BaseException) -> Failure:
+        """How to show `error` to a caller; what is not the caller's fault is logged."""
+        if isinstance(error, RequestError):
+            return Failure(error.status, error.code, str(error), None, error.retry_after)
+        incident = token_hex(6)
+        known = isinstance(error, TurnError)
+        status = error.status if isinstance(error, TurnError) else 500
+        code = error.code if isinstance(error, TurnError) else "AGENT_ERROR"
+        message = str(error) if known else "the agent failed"
+        if self.config.server.debug:
+            cause = error.__cause__ if known else error
+            message += f": {type(cause).__name__}: {cause}" if cause is not None else ""
+        secrets = hidden_in(error)
+        message = mask(message, secrets)
+        trace = hidden_trace(error, secrets)
+        logger.error("incident %s: %s: %s\n%s", incident, code, message, trace)
+        after = error.retry_after if isinstance(error, TurnError) else None
+        return Failure(status, code, message, incident, after)
+
+    async def drain(self, timeout: float) -> None:
+        """Take no new turn, let running ones end, then end every stream with one `error`."""
+        self.stopping = True
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while self._slots.taken and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        self._cut_off = True
+        for stream in list(self._running):
+            stream.stop()
+        for begun in list(self._begun):
+            begun.running.cancel()
+        deadline = loop.time() + 2.0
+        while (self._running or self._begun) and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    def describe(self) -> list[str]:
+        """What is served, line by line, for the start."""
+        config = self.config
+        what = "a callable" if self.agent.function else f"model {_model_name(self.model)}"
+        lines = [
+            f"agent {self.agent.name!r} with {what}, {len(self.agent.tools)} tools; "
+            f"plugins: {', '.join(self.plugins.names) or 'none'}; ledger: {self.ledger.store.url}"
+        ]
+        if self._unconfigured:
+            lines.append(
+                "no model is configured: the built-in offline responder answers; set model.name "
+                "or Agent(model=...), for example 'anthropic:claude-sonnet-5-5'"
+            )
+        protocols = self.plugins.implementations("register_routes")
+        if not protocols and not self.plugins.implementations("lifespan"):
+            lines.append("no protocol plugin is active; try: pip install 'assent[v1,v2]'")
+        if loosened := self.policy.loosened(list(self.agent.tools.values())):
+            lines.append(f"warning: rules let run without approval: {', '.join(loosened)}")
+        if config.approvals.accept_unissued:
+            lines.append("warning: approvals.accept_unissued lets callers run what they like")
+        if config.auth.scheme == "none" and not self.plugins.implementations("authenticate"):
+            lines.append("everyone who reaches this address may call; see [auth]")
+        return lines
+
+    @property
+    def turns_running(self) -> int:
+        """How many turns hold a place."""
+        return self._slots.taken
+
+
+def _model_name(model: Model) -> str:
+    return ":".join(part for part in (model.provider, model.name) if part)
+
+
+def _tokens(config: Config) -> dict[str, bytes]:
+    if config.auth.scheme != "bearer":
+        return {}
+    return {
+        name: secret.get_secret_value().encode() for name, secret in bearer_tokens(config).items()
+    }
+
+
+def _model(agent: Agent, config: Config) -> Model:
+    given = agent.model if config.model.name is None else config.model.name
+    if given is not None and not isinstance(given, str):
+        if not callable(getattr(given, "stream", None)):
+            raise ConfigError(f"the agent's model is no Model: {type(given).__name__}")
+        return given
+    settings = {"timeout": config.model.timeout}
+    if config.model.base_url:
+        settings["base_url"] = config.model.base_url  # type: ignore[assignment]
+    return load_model(given or "offline", settings)
+
+
+def ledger_of(config: Config) -> Ledger:
+    """The ledger that `[approvals]` configures, not opened. Raises ConfigError."""
+    given = config.approvals
+    url = given.ledger or "sqlite://"
+    base = config.path("approvals.ledger", ".")
+    needs_state = url == "sqlite://"
+    store = open_store(url, base, state_dir(config) if needs_state else base)
+    if config.server.workers > 1 and not store.shared:
+        raise ConfigError(
+            f"the ledger {store.url!r} holds for one process, but server.workers is "
+            f"{config.server.workers}; use 'sqlite://' or 'postgresql://...'"
+        )
+    return Ledger(
+        store,
+        ttl=given.ttl,
+        lease=given.lease,
+        deciders=given.deciders,
+        accept_unissued=given.accept_unissued,
+    )
+
+
+@asynccontextmanager
+async def _at_home(host: Host) -> AsyncIterator[None]:
+    """The `resources` of the plugins and the agent's sources of tools, entered and left by one
+    task on the home loop."""
+    if not host.plugins.implementations("resources") and not host.agent.sources:
+        yield
+        return
+    started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    here = asyncio.get_running_loop()
+    stop: list[Any] = []
+
+    async def live() -> None:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        stop.append(partial(loop.call_soon_threadsafe, ended.set))
+        sources = opened(host.agent.sources, host, host.agent.gather_tools)
+        async with host.plugins.resources(host), sources:
+            here.call_soon_threadsafe(started.set_result, None)
+            await ended.wait()
+
+    task = asyncio.ensure_future(host.workers.at_home(live))
+    await asyncio.wait({task, started}, return_when=asyncio.FIRST_COMPLETED)
+    if not started.done():
+        started.cancel()
+        await task
+        raise AssentError("the resources of the plugins ended at once")
+    try:
+        yield
+    finally:
+        stop[0]()
+        await task

@@ -1,0 +1,230 @@
+"""Chat over HTTP: raw ASGI endpoints that protocol plugins put on their routes.
+
+A plain ASGI object costs half of what a path operation does; middleware applies all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Protocol
+
+from pydantic_core import to_json
+
+from assent.errors import Busy, InvalidRequest, RequestError, TooLarge, UnsupportedMediaType
+from assent.events import encode_lines, reply_json
+from assent.host import Failure, Host
+from assent.messages import ChatRequest, parse_request
+from assent.turn import Caller
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+PRINCIPAL = "assent.principal"
+"""Where the authentication of the app puts the caller's name in an ASGI scope."""
+
+_A_MOMENT = 0.05
+"""Seconds of a turn after which a client that leaves is noticed."""
+
+_JSON = [(b"content-type", b"application/json")]
+_NDJSON = [
+    (b"content-type", b"application/x-ndjson"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class ErrorShape(Protocol):
+    """How a protocol words a refusal or a failure: a status and a JSON body."""
+
+    def __call__(self, error: BaseException, failure: Failure, /) -> tuple[int, dict[str, Any]]:
+        """The HTTP status and the body for `error`."""
+        ...
+
+
+def caller_of(scope: Scope, protocol: str, request: ChatRequest | None = None) -> Caller:
+    """Who calls: the authenticated principal and the peer's address.
+
+    With `request`, its request fields are forwarded and echoed (V2).
+    """
+    client = scope.get("client")
+    return Caller(
+        protocol,
+        scope.get(PRINCIPAL),
+        client[0] if client else None,
+        request_fields=request.request_fields if request is not None else None,
+    )
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body; raises UnsupportedMediaType or TooLarge (above `limit` bytes)."""
+    length = b""
+    kind = b""
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            kind = value
+        elif name == b"content-length":
+            length = value
+    if kind.split(b";", 1)[0].strip().lower() != b"application/json":
+        raise UnsupportedMediaType
+    if length.isdigit() and int(length) > limit:
+        raise TooLarge("request body", limit)
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body") and len(body) <= limit:
+        return body
+    parts, size = [body], len(body)
+    while message.get("more_body"):
+        if size > limit:
+            raise TooLarge("request body", limit)
+        message = await receive()
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+    if size > limit:
+        raise TooLarge("request body", limit)
+    return b"".join(parts)
+
+
+def standard_error(error: BaseException, failure: Failure) -> tuple[int, dict[str, Any]]:
+    """V2's error bodies (design, section 7): the list form for 422, else `detail` and `code`."""
+    if isinstance(error, InvalidRequest):
+        return 422, {"detail": error.items}
+    body: dict[str, Any] = {"detail": failure.message, "code": failure.code}
+    if failure.incident:
+        body["incident"] = failure.incident
+    if isinstance(error, RequestError):
+        body |= error.extra()
+    return failure.status, body
+
+
+class ChatEndpoint:
+    """An ASGI application for one chat path: reads a ChatRequest, answers whole or as a stream.
+
+    `forward_fields` forwards and echoes the request fields (V2, interface.md, rule 1).
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        protocol: str,
+        *,
+        stream: bool = False,
+        forward_fields: bool = False,
+        errors: ErrorShape = standard_error,
+    ) -> None:
+        self.host = host
+        self.protocol = protocol
+        self.streams = stream
+        self.forward_fields = forward_fields
+        self.errors = errors
+        self._cancels = host.config.server.on_disconnect == "cancel"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request (ASGI)."""
+        limits = self.host.config.limits
+        try:
+            body = await read_body(scope, receive, limits.body)
+            request = parse_request(body, messages=limits.messages, nesting=limits.nesting)
+        except RequestError as error:
+            await self._refuse(error, send)
+            return
+        except asyncio.CancelledError:
+            # The server has waited long enough for the rest of the body.
+            await self._refuse(Busy("the service is stopping"), send)
+            return
+        caller = caller_of(scope, self.protocol, request if self.forward_fields else None)
+        if self.streams:
+            await stream_reply(self.host, request, caller, receive, send)
+        else:
+            await self._reply(request, caller, receive, send)
+
+    async def _reply(
+        self, request: ChatRequest, caller: Caller, receive: Receive, send: Send
+    ) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        departure = Departure(receive, task.cancel if self._cancels else None)
+        try:
+            events = await self.host.gather(request, caller)
+        except asyncio.CancelledError:
+            return
+        except Exception as error:
+            departure.stop()
+            await self._refuse(error, send)
+            return
+        finally:
+            departure.stop()
+        await _respond(send, 200, reply_json(events))
+
+    async def _refuse(self, error: BaseException, send: Send) -> None:
+        failure = self.host.failure(error)
+        status, body = self.errors(error, failure)
+        if self.streams:
+            body = {"type": "error", "error": failure.message, **body}
+        headers = []
+        if failure.retry_after is not None:
+            headers.append((b"retry-after", str(max(1, round(failure.retry_after))).encode()))
+        await _respond(send, status, to_json(body), headers)
+
+
+async def _respond(
+    send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    start = {
+        "type": "http.response.start",
+        "status": status,
+        "headers": [*_JSON, length, *(headers or [])],
+    }
+    await send(start)
+    await send({"type": "http.response.body", "body": body})
+
+
+class Departure:
+    """Calls `then` when the client has gone, until `stop`.
+
+    It begins to look a moment into the turn: most turns have ended by then, and to start and
+    cancel a task for each would cost a tenth of a small one.
+    """
+
+    def __init__(self, receive: Receive, then: Callable[[], object] | None) -> None:
+        self._receive = receive
+        self._then = then
+        self._task: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(_A_MOMENT, self._look) if then is not None else None
+
+    def stop(self) -> None:
+        """The turn has ended; nobody is called any more."""
+        self._then = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def _look(self) -> None:
+        self._task = self._loop.create_task(self._disconnected())
+
+    async def _disconnected(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if self._then is not None:
+            self._then()
+
+
+async def stream_reply(
+    host: Host, request: ChatRequest, caller: Caller, receive: Receive, send: Send
+) -> None:
+    """Send a turn as NDJSON, one event a line; what waits leaves in one chunk."""
+    await send({"type": "http.response.start", "status": 200, "headers": _NDJSON})
+    stream = host.stream(request, caller)
+    departure = Departure(receive, stream.drop)
+    try:
+        while events := await stream.ready():
+            lines = encode_lines(events)
+            await send({"type": "http.response.body", "body": lines, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        departure.stop()
+        await stream.aclose()

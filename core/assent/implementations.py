@@ -1,0 +1,113 @@
+"""Implementations of hooks: what is refused in them, and how one is called."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from assent import hookspecs
+from assent.errors import PluginError
+from assent.hookspecs import HOOKS
+
+InThread = Callable[..., Awaitable[Any]]
+Marks = Callable[[object, str], Mapping[str, Any] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Impl:
+    """One implementation of a hook, with the arguments that it names."""
+
+    plugin: str
+    hook: str
+    function: Callable[..., Any]
+    is_async: bool
+    names: tuple[str, ...]
+
+    async def __call__(self, in_thread: InThread | None, /, **available: Any) -> Any:
+        """What the implementation returns; it gets only the arguments that it names.
+
+        A plain function is called as `await in_thread(function)`, directly when that is None.
+        """
+        call = partial(self.function, **{name: available[name] for name in self.names})
+        if self.is_async or in_thread is None:
+            result = call()
+        else:
+            result = await in_thread(call)
+        return await result if inspect.isawaitable(result) else result
+
+    def now(self, **available: Any) -> Any:
+        """What the implementation returns; an async one runs on a loop of its own."""
+        result = self.function(**{name: available[name] for name in self.names})
+        if not inspect.isawaitable(result):
+            return result
+
+        async def finished() -> Any:
+            return await result
+
+        # The caller's thread may have a running loop.
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(asyncio.run, finished()).result()
+
+
+def checked_hooks(plugin: object, marks: Marks, described: str) -> tuple[str, ...]:
+    """The hooks that `plugin` implements; raises PluginError for one that cannot be right.
+
+    `marks` gives the options of `@hookimpl` on an attribute, or None.
+    """
+    hooks = []
+    for name in dir(plugin):
+        options = marks(plugin, name)
+        if options is None:
+            if name in HOOKS and inspect.isroutine(getattr(plugin, name)):
+                raise PluginError(
+                    f"{described} has {name!r} without a mark, so it would never be called; "
+                    "put @hookimpl above it, or rename it"
+                )
+            continue
+        hook = options.get("specname") or name
+        if hook not in HOOKS:
+            raise PluginError(f"{described} implements {hook!r}, which is no hook{_meant(hook)}")
+        if any(options.get(key) for key in ("wrapper", "hookwrapper", "tryfirst", "trylast")):
+            raise PluginError(
+                f"{described} marks {name!r} as a wrapper, tryfirst or trylast; implementations "
+                "run one after another in the order of the `plugins` setting: use plain @hookimpl"
+            )
+        _check_arguments(getattr(plugin, name), hook, described)
+        hooks.append(hook)
+    return tuple(hooks)
+
+
+def _check_arguments(function: Callable[..., Any], hook: str, described: str) -> None:
+    known = _arguments_of(hook)
+    for parameter in inspect.signature(function).parameters.values():
+        fixed = parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        if fixed and (parameter.name in known or parameter.default is not parameter.empty):
+            continue
+        raise PluginError(
+            f"{described}: {hook!r} has the argument {parameter.name!r}; "
+            f"the hook is {hook}({', '.join(known)}), and takes any of these by name"
+        )
+
+
+def _arguments_of(hook: str) -> tuple[str, ...]:
+    return tuple(inspect.signature(getattr(hookspecs, hook)).parameters)
+
+
+def _meant(name: str) -> str:
+    close = difflib.get_close_matches(name, HOOKS, n=1)
+    if not close:
+        return f"; the hooks are {', '.join(HOOKS)}"
+    return f"; did you mean {close[0]}({', '.join(_arguments_of(close[0]))})?"
+
+
+def made_impl(hook: str, plugin: str, function: Callable[..., Any]) -> Impl:
+    """The implementation of `hook` by `plugin`, as `checked_hooks` let it pass."""
+    known = _arguments_of(hook)
+    names = tuple(name for name in inspect.signature(function).parameters if name in known)
+    return Impl(plugin, hook, function, inspect.iscoroutinefunction(function), names)

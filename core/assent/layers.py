@@ -1,0 +1,248 @@
+"""The layers of a configuration: values from several places, each with its origin.
+
+Paths are tuples of keys (`("server", "port")`); in messages and in `Config.origins` they are
+dotted.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from assent.errors import ConfigError
+from assent.exact import VariableText
+
+PREFIX = "ASSENT_"
+TOKEN = "ASSENT_TOKEN"
+"""The bearer token of `assent chat`; no setting, though it resembles one."""
+Path = tuple[str, ...]
+
+# What Kubernetes sets in each pod beside a Service whose name begins with "assent".
+_KUBERNETES = re.compile(r"ASSENT_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_.*)?)")
+_KUBERNETES_VALUE = re.compile(r"(tcp|udp|sctp)://.*|\d+|[\d.]+|[0-9a-f:]+|tcp|udp|sctp", re.I)
+
+
+class Origin(NamedTuple):
+    """Where a value comes from; `text` is for people: "assent.toml", "flag --port"."""
+
+    kind: Literal["file", "environment", "flag", "keyword", "default"]
+    text: str
+
+
+class Layers:
+    """Values merged key by key, the later ones winning; tables merge, lists are replaced."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.origins: dict[str, Origin] = {}
+
+    def add_table(self, table: Mapping[str, Any], origin: Origin, path: Path = ()) -> None:
+        """Set each leaf of `table`, a table of a TOML file."""
+        for key, value in table.items():
+            if isinstance(value, Mapping):
+                self._parent((*path, key, ""))
+                self.add_table(value, origin, (*path, key))
+            else:
+                self.set((*path, key), value, origin)
+
+    def set(self, path: Path, value: Any, origin: Origin) -> None:
+        """Set the value at `path`, and forget the origins of what it replaces."""
+        parent = self._parent(path)
+        dotted = ".".join(path)
+        for key in [k for k in self.origins if k.startswith(f"{dotted}.")]:
+            del self.origins[key]
+        parent[path[-1]] = value
+        self.origins[dotted] = origin
+
+    def origin(self, path: Path) -> Origin | None:
+        """Where the value at `path`, or the list or table it is part of, comes from.
+
+        For a table it is where the first of its values comes from.
+        """
+        parts = [".".join(path[:length]) for length in range(len(path), 0, -1)]
+        for key in parts:
+            if key in self.origins:
+                return self.origins[key]
+        inside = (key for key in self.origins if parts and key.startswith(f"{parts[0]}."))
+        return self.origins.get(next(inside, ""))
+
+    def _parent(self, path: Path) -> dict[str, Any]:
+        table = self.values
+        for depth, key in enumerate(path[:-1]):
+            if path[0] == "plugin" and depth == 1:
+                key = next((k for k in table if canonical(k) == canonical(key)), key)
+            if not isinstance(table.get(key), dict):
+                table[key] = {}
+            table = table[key]
+        return table
+
+
+def canonical(name: str) -> str:
+    """The form in which plugin names are compared: environment variables have no `-`."""
+    return name.lower().replace("-", "_")
+
+
+def read_environment(
+    environ: Mapping[str, str], model: type[BaseModel]
+) -> Iterator[tuple[Path, Any, Origin]]:
+    """Each configuration variable: its path, its value, its origin. Empty ones are not set.
+
+    `ASSENT_SERVER__PORT` is `server.port`, `ASSENT_PLUGINS` is `plugins`; lists are comma
+    separated or JSON, tables are JSON. Raises ConfigError for a name that looks meant for us.
+    """
+    for name in sorted(environ):
+        if not name.upper().startswith(PREFIX) or not environ[name]:
+            continue
+        path = tuple(name.upper().removeprefix(PREFIX).lower().split("__"))
+        origin = Origin("environment", f"environment {name}")
+        if len(path) > 1 or path[0] in model.model_fields:
+            yield path, parsed(annotation_at(model, path), VariableText(environ[name])), origin
+        else:
+            _refuse_misspelt(name, environ[name], path[0], model)
+
+
+def _refuse_misspelt(name: str, value: str, key: str, model: type[BaseModel]) -> None:
+    """Variables of others share our prefix; only what resembles one of our keys is an error."""
+    if name == TOKEN:
+        return
+    if (
+        _KUBERNETES.fullmatch(name)
+        and _KUBERNETES_VALUE.fullmatch(value)
+        and not (name == "ASSENT_PORT" and value.isdigit())
+    ):
+        return
+    names = {path[-1]: path for path in paths(model)} | {"_".join(p): p for p in paths(model)}
+    close = difflib.get_close_matches(key, names, n=1, cutoff=0.85)
+    close = close or difflib.get_close_matches(key, model.model_fields, n=1, cutoff=0.75)
+    if close and close[0] in names:
+        right = PREFIX + "__".join(names[close[0]]).upper()
+        raise ConfigError(f"environment {name} is no setting; did you mean {right}?")
+
+
+def paths(model: type[BaseModel], prefix: Path = ()) -> Iterator[Path]:
+    """The path of each key of `model` that holds a value, not a section."""
+    for name, field in model.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            yield from paths(section, (*prefix, name))
+        else:
+            yield (*prefix, name)
+
+
+def annotation_at(model: type[BaseModel], path: Path) -> Any:
+    """The type at `path` of `model`; None where the model does not say."""
+    field = model.model_fields.get(path[0])
+    annotation = field.annotation if field else None
+    if len(path) == 1:
+        return annotation
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation_at(annotation, path[1:])
+    return None
+
+
+def parsed(annotation: Any, text: str) -> Any:
+    """`text` as a list or table where `annotation` asks for one; else as it is, for pydantic."""
+    kinds = _kinds(annotation)
+    if str in kinds or not kinds & {list, dict, tuple, set, frozenset}:
+        return text
+    if text.lstrip().startswith(("[", "{")):
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return text if kinds <= {dict} else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return set().union(*(_kinds(part) for part in get_args(annotation))) - {type(None)}
+    if origin is not None and hasattr(annotation, "__metadata__"):
+        return _kinds(get_args(annotation)[0])
+    return {origin or annotation}
+
+
+def explain(
+    error: ValidationError,
+    model: type[BaseModel],
+    origin: Callable[[Path], Origin | None],
+    prefix: Path = (),
+) -> str:
+    """One line for each wrong key: the key, its origin, what was expected; never the value.
+
+    `prefix` is the path at which `model` stands in the configuration.
+    """
+    lines = []
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        path = tuple(str(part) for part in item["loc"])
+        named = [(*path, key) for key in _keys_in(item["msg"], model, path)]
+        found = [origin((*prefix, *key)) for key in named or [path]]
+        texts = dict.fromkeys(one.text for one in found if one)
+        where = f" ({', '.join(texts)})" if texts else ""
+        if item["type"] == "extra_forbidden":
+            lines.append(f"unknown key {_name(prefix, path)!r}{where}" + _suggestion(model, path))
+        else:
+            message = item["msg"].removeprefix("Value error, ")
+            if item["type"] == "model_type":
+                message = _no_table(_name(prefix, path))
+            subject = f"{_name(prefix, path)}{where}: " if path or prefix else ""
+            lines.append(subject + message[:1].lower() + message[1:])
+    return "\n".join(lines)
+
+
+def _keys_in(message: str, model: type[BaseModel], path: Path) -> list[str]:
+    """The keys of the section at `path` that a message about the whole section names."""
+    last = annotation_at(model, path) if path else model
+    if not (isinstance(last, type) and issubclass(last, BaseModel)):
+        return []
+    return [key for key in re.findall(r"'(\w+)'", message) if key in last.model_fields]
+
+
+def _no_table(name: str) -> str:
+    example = '; write [model] and below it name = "offline"' if name == "model" else ""
+    return f"expected a table, [{name}]{example}"
+
+
+def _name(prefix: Path, path: Path) -> str:
+    return ".".join((*prefix, *path))
+
+
+_ELSEWHERE = {
+    "mcp_port": "write it as 'port' under [plugin.mcp]",
+    "mcp_transport": "write it as 'transport' under [plugin.mcp]",
+    "a2a_adapter": "write it as 'adapter' under [plugin.a2a]",
+    "a2a_agent_card": "write it as a table [plugin.a2a.agent_card], or pass it to serve()",
+    "channel_router": "name it as 'router' under [plugin.router], or pass it to serve()",
+    "additional_routers": "they are objects: pass them to serve()",
+}
+"""Where the contract's start-up options belong that are no keys of `[server]`."""
+
+
+def _suggestion(model: type[BaseModel], path: Path) -> str:
+    if path[-1] in _ELSEWHERE:
+        return f"; {_ELSEWHERE[path[-1]]}"
+    siblings = _fields(model, path[:-1])
+    close = difflib.get_close_matches(path[-1], siblings, n=1)
+    if close:
+        return f"; did you mean {_name(path[:-1], (close[0],))!r}?"
+    elsewhere = [_name((), p) for p in paths(model) if p[-1] == path[-1]]
+    if elsewhere:
+        return f"; did you mean {elsewhere[0]!r}?"
+    return f"; known here: {', '.join(siblings)}" if siblings else ""
+
+
+def _fields(model: type[BaseModel], path: Path) -> list[str]:
+    for name in path:
+        annotation = model.model_fields[name].annotation if name in model.model_fields else None
+        kinds = [annotation, *get_args(annotation)]
+        section = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+        if section is None:
+            continue
+        model = section
+    return list(model.model_fields)

@@ -1,0 +1,227 @@
+"""Decisions as requests bring them, and what they come to (design, section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assent.canonical import canonical
+from assent.errors import InvalidRequest
+from assent.ledger import ENDED, Decision, Proposal, SuspendedTurn
+from assent.messages import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Requester:
+    """Who asks: the authenticated `principal`, else what the messages claim (`tenant`, `user`)."""
+
+    principal: str | None = None
+    tenant: str | None = None
+    user: str | None = None
+    protocol: str = ""
+    address: str | None = None
+    client: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One decision as a caller sent it.
+
+    `id` is None for a command that is matched by its text. `name` and `input` are None when the
+    caller did not state them. A `copy` stands further back in the history and decides nothing.
+    `ordinal` counts the equal commands before this one in its message.
+    """
+
+    id: str | None
+    kind: Kind
+    approved: bool
+    loc: tuple[str | int, ...]
+    newest: bool
+    reason: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    through_approvals: bool = False
+    copy: bool = False
+    ordinal: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What finds a conversation's rows: its own id where the session carries one, and the
+    digests of each prefix of its messages, shortest first."""
+
+    id: str = ""
+    references: Sequence[str] = ()
+
+
+MINT = object()
+"""What the ledger alone makes grants with."""
+
+
+class Grant:
+    """The right to run one approved call once; only the ledger makes one.
+
+    `again` is true for an idempotent call of which an earlier run has an unknown outcome.
+    """
+
+    __slots__ = ("again", "fence", "proposal", "spent")
+
+    def __init__(self, proposal: Proposal, _mint: object, *, again: bool = False) -> None:
+        if _mint is not MINT:
+            raise TypeError("a Grant comes from the ledger only")
+        self.proposal = proposal
+        self.fence = proposal.fence
+        self.again = again
+        self.spent = False
+
+    def spend(self) -> None:
+        """Use the right; a second use is a RuntimeError."""
+        if self.spent:
+            raise RuntimeError(f"the grant for call {self.proposal.id!r} is spent")
+        self.spent = True
+
+
+@dataclass(slots=True)
+class Decided:
+    """What a request's decisions came to.
+
+    `rows` are the visible proposals that the request shows or decides, and all others of their
+    turns; `turns` are those of the requester's own principal, `callables` the ids of all turns
+    of a plain callable; `chosen` pairs each choice with its row; `fresh` are rows decided by this
+    request.
+    """
+
+    rows: dict[str, Proposal] = field(default_factory=dict)
+    turns: dict[str, SuspendedTurn] = field(default_factory=dict)
+    callables: set[str] = field(default_factory=set)
+    chosen: list[tuple[Choice, Proposal]] = field(default_factory=list)
+    fresh: list[str] = field(default_factory=list)
+    grants: list[Grant] = field(default_factory=list)
+
+    def of_turn(self, turn: str) -> list[Proposal]:
+        """The rows of one suspended turn, in their order."""
+        return sorted((r for r in self.rows.values() if r.turn == turn), key=lambda r: r.index)
+
+    def keep_turns(self, turns: Iterable[SuspendedTurn], who: Requester) -> None:
+        """Take in the turns of the rows; other principals see of them only what their kind is."""
+        for turn in turns:
+            if turn.from_callable:
+                self.callables.add(turn.id)
+            if turn.principal == who.principal:
+                self.turns[turn.id] = turn
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """The right to continue suspended turns for one deciding message."""
+
+    turns: Sequence[tuple[str, int]]
+    request: str
+
+
+Edit = Callable[[Proposal, dict[str, Any]], dict[str, Any] | None]
+"""Gives the input to run when a changed one is allowed, else None; raises InvalidRequest."""
+
+
+def unknown_outcome(why: str, *, idempotent: bool = False) -> str:
+    """The output of a call whose end is unknown."""
+    then = "approving it again runs it again" if idempotent else "it is not run again"
+    return (
+        f"Outcome unknown: {why} before its result was recorded. "
+        f"It may or may not have taken effect; {then}."
+    )
+
+
+def settled(row: Proposal) -> bool:
+    """Whether the row has reached an end."""
+    return row.state in ENDED
+
+
+def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
+    """Why the decision cannot be taken as the row stands: a type and a message."""
+    if choice.approved and choice.reason is not None:
+        return "approval_conflict", "the call is both approved and rejected"
+    if row.state == "EXPIRED":
+        late = choice.approved and choice.newest
+        return ("approval_expired", "the proposal has expired") if late else None
+    if choice.approved and row.state == "REJECTED":
+        return "approval_conflict", "the call was rejected before"
+    if not choice.approved and row.state not in ("PENDING", "REJECTED"):
+        return "approval_conflict", "the call was approved before"
+    return None
+
+
+def changed(choice: Choice, row: Proposal) -> bool:
+    """Whether the choice states another name or input than the row has."""
+    if choice.kind == "command":
+        if choice.input is None:
+            return False
+        return canonical(command_input(choice.input)) != canonical(command_input(row.input))
+    if choice.name is not None and choice.name != row.name:
+        return True
+    if choice.input is None:
+        return False
+    stated = canonical(choice.input)
+    known = [canonical(row.input)] + ([canonical(row.edited)] if row.edited is not None else [])
+    return stated not in known
+
+
+def edited_twice(found: Decided, row: Proposal) -> bool:
+    """Whether two carriers of one decision would have the call run with different inputs."""
+    stated = {
+        canonical(choice.input)
+        for choice, chosen in found.chosen
+        if chosen is row and not choice.copy and choice.input is not None
+    }
+    return row.kind == "tool_call" and row.state == "PENDING" and len(stated) > 1
+
+
+def command_input(given: dict[str, Any]) -> dict[str, Any]:
+    """What of a command decides whether it is the same."""
+    files = [
+        {"file_path": f.get("file_path"), "file_content": f.get("file_content")}
+        for f in given.get("files") or []
+    ]
+    return {"command": given.get("command"), "files": files}
+
+
+def last_stated(rows: Sequence[Proposal], ordinal: int) -> Proposal | None:
+    if not rows:
+        return None
+    newest = max(rows, key=lambda r: r.created).turn
+    same = [r for r in rows if r.turn == newest]
+    return same[min(ordinal, len(same) - 1)]
+
+
+def decision_of(choice: Choice, who: Requester, now: float) -> Decision:
+    """The decision as the row records it."""
+    name, claimed, protocol, address = name_of(who)
+    return Decision(
+        choice.approved,
+        now,
+        name,
+        claimed,
+        protocol,
+        address,
+        choice.reason,
+        choice.through_approvals,
+    )
+
+
+def name_of(who: Requester) -> tuple[str | None, bool, str, str | None]:
+    """Who decides: name, whether only claimed, protocol, address."""
+    if who.principal is not None:
+        return who.principal, False, who.protocol, who.address
+    return who.user, who.user is not None, who.protocol, who.address
+
+
+def refused(choice: Choice, kind: str, message: str) -> dict[str, Any]:
+    """The item of a 422 that points at the choice."""
+    return {"loc": list(choice.loc), "msg": message, "type": kind}
+
+
+def refuse(items: Sequence[dict[str, Any]]) -> None:
+    """Raise InvalidRequest if there is any item."""
+    if items:
+        raise InvalidRequest(items)

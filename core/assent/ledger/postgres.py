@@ -1,0 +1,302 @@
+"""The ledger in PostgreSQL, shared by many machines: `postgresql://…`, extra `postgres`.
+
+Transactions of all machines pass one by one: each begins by locking the newest log row's record,
+which the log's chain needs anyway. So they cannot deadlock or see half of each other, and group
+commit keeps the rate up. Rows are locked besides, since leases are renewed past that lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import psycopg
+from psycopg import errors, pq
+from psycopg.conninfo import conninfo_to_dict
+
+from assent.errors import ConfigError, LedgerUnavailable
+from assent.ledger import LogRow, Owner, Transaction
+from assent.ledger.rows import RENEW, SCHEMA, SET_META, TABLES, dump_log, key, load_log
+from assent.ledger.writer import Outcome, Work, Writer, run_group, unavailable
+
+T = TypeVar("T")
+_MIGRATION = 0x617373656E74
+# The clock is read after the lock is there, not when the wait for it begins.
+_HEAD = b"""
+WITH head AS MATERIALIZED (SELECT value FROM assent_meta WHERE key = 'head' FOR UPDATE)
+SELECT value, extract(epoch FROM clock_timestamp())::float8 FROM head
+"""
+_RENEW = tuple(
+    sql.replace("lease = ?", "lease = extract(epoch FROM clock_timestamp())::float8 + %s").replace(
+        "owner = ?", "owner = %s"
+    )
+    for sql in RENEW
+)
+_SESSION = """
+SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET synchronous_commit = on;
+SET lock_timeout = '8s';
+SET statement_timeout = '8s';
+SET idle_in_transaction_session_timeout = '10s';
+"""
+_SECRET_KEYS = frozenset({"password", "sslpassword"})
+_CONNECT_DEFAULTS = {
+    "connect_timeout": "3",
+    "tcp_user_timeout": "5000",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "application_name": "assent",
+}
+
+
+@functools.cache
+def _statement(sql: str) -> str:
+    return sql.replace("?", "%s")
+
+
+class PostgresConnection:
+    """`Connection` over psycopg, connected when first needed and again after a loss.
+
+    Statements go out in a pipeline: only those that answer wait for the server.
+    """
+
+    lock = " FOR UPDATE OF p"
+    errors: tuple[type[Exception], ...] = (psycopg.Error,)
+
+    def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
+        self._connect = connect
+        self._raw: psycopg.Connection[Any] | None = None
+        self._pipeline = contextlib.ExitStack()
+
+    def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = (
+            self._live().execute(_statement(sql).encode(), values).fetchall()
+        )
+        return rows
+
+    def write(self, sql: str, values: Sequence[object] = ()) -> None:
+        self._live().execute(_statement(sql).encode(), values)
+
+    def begin(self) -> tuple[float, LogRow | None]:
+        known = self._raw is not None
+        try:
+            return self._begin()
+        except psycopg.Error as error:
+            self.rollback()
+            if known and self._raw is None:
+                # The server restarted while the connection was idle; nothing was begun on it.
+                return self.begin()
+            raise unavailable(error) from error
+
+    def commit(self, head: LogRow | None) -> None:
+        if head:
+            self.write(SET_META, ("head", dump_log(head)))
+        self._pipeline.close()
+        try:
+            done = self._live().execute("COMMIT")
+        except psycopg.Error as error:
+            self.cut()
+            raise LedgerUnavailable(
+                "the approvals store was lost during a commit; send the same request again"
+            ) from error
+        if done.statusmessage != "COMMIT":
+            raise LedgerUnavailable("the approvals store refused a commit")
+
+    def rollback(self) -> None:
+        """End without effect; a connection that cannot even do that is given up."""
+        with contextlib.suppress(psycopg.Error):
+            self._pipeline.close()
+        raw = self._raw
+        if raw is None:
+            return
+        try:
+            if raw.closed:
+                raise psycopg.OperationalError("closed")
+            if raw.info.transaction_status != pq.TransactionStatus.IDLE:
+                raw.execute("ROLLBACK")
+        except psycopg.Error:
+            self.cut()
+
+    def retryable(self, error: Exception) -> bool:
+        return isinstance(error, errors.DeadlockDetected | errors.SerializationFailure)
+
+    def live(self) -> psycopg.Connection[Any]:
+        """The connection, made anew after a loss. Raises psycopg.Error."""
+        if self._raw is None or self._raw.closed:
+            self._raw = self._connect()
+        return self._raw
+
+    def abort(self) -> None:
+        """Wake a thread that waits for a server that does not answer; from any thread."""
+        raw = self._raw
+        with contextlib.suppress(psycopg.Error, OSError):
+            if raw is not None and not raw.closed:
+                with socket.socket(fileno=os.dup(raw.fileno())) as connection:
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        """Close; the next transaction connects anew."""
+        raw, self._raw = self._raw, None
+        if raw is not None:
+            raw.close()
+
+    def _live(self) -> psycopg.Connection[Any]:
+        if self._raw is None:
+            raise psycopg.OperationalError("the connection is lost")
+        return self._raw
+
+    def _begin(self) -> tuple[float, LogRow | None]:
+        raw = self.live()
+        self._pipeline.enter_context(raw.pipeline())
+        raw.execute("BEGIN")
+        rows = raw.execute(_HEAD).fetchall()
+        if not rows:
+            raise LedgerUnavailable("the approvals store has lost its log")
+        head, now = rows[0]
+        return now, load_log(head) if head else None
+
+
+class PostgresStore:
+    """A `Store` in the database at `url`; `patience` is a caller's wait for a result in seconds.
+
+    Its tables are named `assent_…` and lie in the first schema of the search path.
+    """
+
+    shared = True
+
+    def __init__(self, url: str, *, patience: float = 10.0) -> None:
+        self._parameters = _parameters(url)
+        self.url = _shown(self._parameters)
+        self._patience = patience
+        self._db = PostgresConnection(self._connect)
+        self._writer: Writer | None = None
+        self._renewing = threading.Lock()
+        self._renewer = PostgresConnection(self._connect)
+
+    async def open(self) -> None:
+        if self._writer is None:
+            await asyncio.to_thread(self._open)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._close)
+
+    async def run(self, work: Callable[[Transaction], T]) -> T:
+        if self._writer is None:
+            raise LedgerUnavailable("the approvals store is closed")
+        return await self._writer.run(work)
+
+    def renew(self, owner: str, seconds: float) -> None:
+        with self._renewing:
+            if self._writer is None:
+                raise LedgerUnavailable("the approvals store is closed")
+            try:
+                self._renew(owner, seconds)
+            except psycopg.Error:
+                self._renewer.cut()
+                try:
+                    self._renew(owner, seconds)
+                except psycopg.Error as error:
+                    self._renewer.cut()
+                    raise unavailable(error) from error
+
+    def hold(self, owner: str) -> None:
+        """Nothing to hold: no lock of one machine speaks to the others."""
+
+    def dead(self, owner: Owner) -> bool:
+        """False: only a lease that ran out tells."""
+        return False
+
+    def _group(self, works: Sequence[Work]) -> list[Outcome]:
+        return run_group(self._db, works)
+
+    def _renew(self, owner: str, seconds: float) -> None:
+        raw = self._renewer.live()
+        for sql in _RENEW:
+            raw.execute(sql.encode(), (seconds, key(owner)))
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        connection: psycopg.Connection[Any] = psycopg.connect(autocommit=True, **self._parameters)
+        try:
+            connection.execute(_SESSION)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _open(self) -> None:
+        try:
+            with self._connect() as raw, raw.transaction():
+                raw.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION,))
+                self._migrate(raw)
+        except psycopg.Error as error:
+            raise ConfigError(
+                f"the approvals store {self.url!r} cannot be used: {self._safe(error)}; "
+                "check that the server runs, the address, and the rights to create tables"
+            ) from None
+        self._writer = Writer(
+            "assent-ledger", self._group, patience=self._patience, stalled=self._db.abort
+        )
+
+    def _migrate(self, raw: psycopg.Connection[Any]) -> None:
+        [(table,)] = raw.execute("SELECT to_regclass('assent_meta')::text").fetchall()
+        if table is None:
+            raw.execute(TABLES.format(text='TEXT COLLATE "C"').encode())
+            raw.execute(_statement(SET_META).encode(), ("schema", str(SCHEMA)))
+            raw.execute(_statement(SET_META).encode(), ("head", ""))
+        found = raw.execute("SELECT value FROM assent_meta WHERE key = 'schema'").fetchall()
+        version = int(found[0][0]) if found else SCHEMA + 1
+        if version > SCHEMA:
+            raise ConfigError(
+                f"the approvals store {self.url!r} has schema {version}, and this Assent knows "
+                f"{SCHEMA}; upgrade Assent or set 'approvals.ledger' to another database"
+            )
+        # Proves that the database takes a write before anyone depends on it.
+        raw.execute("UPDATE assent_meta SET value = value WHERE key = 'schema'")
+
+    def _safe(self, error: psycopg.Error) -> str:
+        text = " ".join(str(error).split())
+        for name in _SECRET_KEYS:
+            if secret := self._parameters.get(name):
+                text = text.replace(secret, "***")
+        return text
+
+    def _close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        with self._renewing:
+            self._db.cut()
+            self._renewer.cut()
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.Error:
+        given = {}
+    # A special character in a password that is not written as %XX puts the password's end into
+    # the host, the port or the database, whence libpq's messages would repeat it.
+    ports = str(given.get("port") or "5432").replace(",", "")
+    path = url.partition("://")[2].partition("/")[2].partition("?")[0]
+    suspect = "@" in f"{given.get('host')}{path}" or not ports.isdecimal()
+    if suspect or not given:
+        raise ConfigError(
+            "'approvals.ledger' is no PostgreSQL URL; try: "
+            "postgresql://user:password@host:5432/database, special characters as %XX"
+        )
+    return {**_CONNECT_DEFAULTS, **given}
+
+
+def _shown(parameters: dict[str, Any]) -> str:
+    user = f"{quote(str(parameters['user']))}@" if "user" in parameters else ""
+    port = f":{parameters['port']}" if "port" in parameters else ""
+    host, name = parameters.get("host", ""), quote(str(parameters.get("dbname", "")))
+    return f"postgresql://{user}{host}{port}/{name}"

@@ -1,0 +1,369 @@
+"""The record of proposals, decisions and outcomes: each coroutine one transaction, or a wait.
+
+The rules are in `rules`, written once over a `Store` (design, section 6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from assent.errors import LedgerUnavailable, StillRunning
+from assent.ledger import Decision, Proposal, State, Store, SuspendedTurn, Transaction
+from assent.ledger.choices import (
+    Choice,
+    Continuation,
+    Conversation,
+    Decided,
+    Edit,
+    Grant,
+    Requester,
+    name_of,
+)
+from assent.ledger.owners import boot_id
+from assent.ledger.rules import Rules, log, suspend_again
+from assent.ledger.waiting import Waiting
+
+T = TypeVar("T")
+logger = logging.getLogger("assent.ledger")
+_REPLIES_KEPT = 8
+
+
+class Ledger:
+    """The record of proposals, decisions and outcomes over one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        ttl: float = 86_400.0,
+        lease: float = 15.0,
+        deciders: Literal["principal", "any"] = "principal",
+        accept_unissued: bool = False,
+    ) -> None:
+        self.store = store
+        self.ttl = ttl
+        self.lease = lease
+        self.accept_unissued = accept_unissued
+        self.owner = secrets.token_hex(16)
+        self._rules = Rules(
+            self.owner, boot_id(), ttl, lease, deciders, accept_unissued, store.dead
+        )
+        self._holding = False
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._background: set[asyncio.Task[None]] = set()
+        self._waiting = Waiting()
+
+    def visible(self, row: Proposal | SuspendedTurn, who: Requester) -> bool:
+        """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
+        return self._rules.visible(row, who)
+
+    async def open(self) -> None:
+        """Open the store; raises ConfigError naming it and the way out."""
+        await self.store.open()
+
+    async def close(self) -> None:
+        """Stop renewing leases and close the store."""
+        self._stopped.set()
+        for task in self._background:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+        await self.store.close()
+
+    async def propose(
+        self,
+        turn: SuspendedTurn | None,
+        proposals: Sequence[Proposal],
+        continuing: Continuation | None = None,
+        reply: dict[str, Any] | None = None,
+    ) -> None:
+        """Record proposals with their suspended turn, and the reply that ends a continuation.
+
+        One transaction: a crash leaves either all of it or nothing. Raises StillRunning when
+        another process took the continuation over meanwhile.
+        """
+
+        def work(tx: Transaction) -> None:
+            if turn is not None:
+                tx.put_turn(replace(turn, created=tx.now))
+            for proposal in proposals:
+                row = replace(proposal, created=tx.now, expires=tx.now + self.ttl)
+                tx.put(row)
+                log(tx, "proposed", row)
+            if continuing is not None:
+                for id_, fence in continuing.turns:
+                    row_ = tx.turns([id_]).get(id_)
+                    if row_ is None or row_.fence != fence:
+                        raise StillRunning
+                    kept = list((row_.reply or {}).items())[-(_REPLIES_KEPT - 1) :]
+                    row_.reply = {**dict(kept), continuing.request: reply or {}}
+                    row_.state, row_.owner, row_.ended = "ENDED", None, tx.now
+                    tx.put_turn(row_)
+
+        await self.store.run(work)
+        if continuing is not None:
+            self._waiting.notify(id_ for id_, _ in continuing.turns)
+
+    async def decide(
+        self,
+        choices: Sequence[Choice],
+        shown: Iterable[str],
+        who: Requester,
+        conversation: Conversation,
+        *,
+        edit: Edit | None = None,
+        dry: bool = False,
+        claim: bool = True,
+        decided_by: str | None = None,
+    ) -> Decided:
+        """Match the choices to proposals, record the decisions, and claim what may run now.
+
+        `shown` are further ids of the history. Raises InvalidRequest, with one item for each
+        refused choice and nothing recorded. `dry` only looks: no decision, no grant; without
+        `claim` decisions are recorded and nothing is granted. `decided_by` names the person
+        where `who` only stands for the proposal's principal (the command line).
+        """
+        ids = list(dict.fromkeys([*shown, *(c.id for c in choices if c.id)]))
+        token = secrets.token_hex(8)
+        claim = claim and not dry and any(c.approved for c in choices)
+        if claim:
+            self._hold()
+
+        def work(tx: Transaction) -> Decided:
+            found = self._rules.rows(tx, ids, who)
+            self._rules.choose(tx, choices, found, who, conversation)
+            self._rules.check(found, edit)
+            if not dry:
+                self._rules.record(tx, found, who, edit, decided_by)
+                if claim:
+                    self._rules.claim(tx, found, token)
+            return found
+
+        return await (self._claiming(work, token) if claim else self.store.run(work))
+
+    async def _claiming(
+        self, work: Callable[[Transaction], T], token: str, turns: Sequence[str] = ()
+    ) -> T:
+        """What a claim gives. One that may have been committed unseen is given back: nobody
+        would ever end it, and it would look alive for as long as this process."""
+        try:
+            return await self.store.run(work)
+        except (LedgerUnavailable, asyncio.CancelledError):
+            self._in_background(partial(self._rules.disown, token=token, turns=turns), turns)
+            raise
+
+    async def give_back(self, grants: Sequence[Grant]) -> None:
+        """Undo the claims of those `grants` that were not spent."""
+        unspent = [grant for grant in grants if not grant.spent]
+        ids = [grant.proposal.id for grant in unspent]
+
+        def work(tx: Transaction) -> None:
+            rows = tx.proposals(ids)
+            for grant in unspent:
+                row = rows.get(grant.proposal.id)
+                if row is not None and row.state == "EXECUTING" and row.fence == grant.fence:
+                    self._rules.unclaim(tx, row)
+
+        if unspent:
+            for grant in unspent:
+                grant.spend()
+            await self._run_or_persist(work, ids)
+
+    async def claim_for_callable(self, turn: str, found: Decided) -> None:
+        """Claim all approved calls of a callable's turn at once, when all are decided."""
+        self._hold()
+        token = secrets.token_hex(8)
+
+        def work(tx: Transaction) -> Decided:
+            rows = [self._rules.settle(tx, row) for row in tx.find(turn=turn)]
+            claimed = Decided(rows={row.id: row for row in rows})
+            for row in rows:
+                if row.state == "APPROVED":
+                    self._rules.grant(tx, claimed, row, token)
+            return claimed
+
+        claimed = await self._claiming(work, token)
+        found.rows |= claimed.rows
+        found.grants += claimed.grants
+
+    async def finish(
+        self,
+        grant: Grant,
+        state: State,
+        output: str,
+        *,
+        duration: float | None = None,
+        session: dict[str, Any] | None = None,
+    ) -> bool:
+        """Record the outcome of a claimed call; false when a later claim made ours void.
+
+        An INDETERMINATE call whose real end comes later takes that end.
+        """
+
+        def work(tx: Transaction) -> bool:
+            row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
+            if row is None or row.fence != grant.fence:
+                return False
+            if row.state not in ("EXECUTING", "INDETERMINATE"):
+                return False
+            row.state, row.output, row.duration = state, output, duration
+            row.finished, row.session, row.owner = tx.now, session, None
+            tx.put(row)
+            log(tx, state.lower(), row)
+            return True
+
+        recorded = await self.store.run(work)
+        self._waiting.notify([grant.proposal.id])
+        return recorded
+
+    async def reject(self, ids: Sequence[str], reason: str, who: Requester) -> list[Proposal]:
+        """Reject what of `ids` is still pending; gives those rows."""
+
+        def work(tx: Transaction) -> list[Proposal]:
+            rows = [r for r in tx.proposals(ids).values() if r.state == "PENDING"]
+            for row in rows:
+                row.decision = Decision(False, tx.now, *name_of(who), reason=reason)
+                row.state, row.finished, row.output = "REJECTED", tx.now, f"Rejected: {reason}"
+                tx.put(row)
+                log(tx, "rejected", row)
+            return rows
+
+        return await self.store.run(work)
+
+    async def continue_turns(
+        self, ids: Sequence[str], request: str, *, blank: bool, fresh: bool, until: float
+    ) -> Continuation | dict[str, Any]:
+        """Claim the continuation of suspended turns for the message whose digest is `request`.
+
+        Gives the recorded reply instead when this message already continued one of them, or when
+        it is `blank` and decides nothing new. While another request continues a turn, waits;
+        raises StillRunning when `until` (monotonic seconds) passes first.
+        """
+        self._hold()
+        token = secrets.token_hex(8)
+
+        def work(tx: Transaction) -> Continuation | dict[str, Any] | str:
+            turns = [self._rules.settle_turn(tx, t) for t in tx.turns(ids).values()]
+            for turn in turns:
+                if turn.reply and request in turn.reply:
+                    return dict(turn.reply[request])
+            for turn in turns:
+                if turn.state == "RESUMING":
+                    return turn.id
+            for turn in turns:
+                if turn.reply and blank and not fresh:
+                    return dict(list(turn.reply.values())[-1])
+            for turn in turns:
+                turn.fence += 1
+                turn.state, turn.request = "RESUMING", request
+                turn.owner = self._rules.owner_of(turn.fence, tx.now, token)
+                tx.put_turn(turn)
+            return Continuation([(t.id, t.fence) for t in turns], request)
+
+        while isinstance(outcome := await self._claiming(work, token, ids), str):
+            await self._waiting.changed(outcome, until)
+        return outcome
+
+    async def release(self, continuation: Continuation) -> None:
+        """Give a continuation back that failed or was cancelled, so it can be claimed again.
+
+        While the store is away that is done in the background, as soon as it is back.
+        """
+        ids = [id_ for id_, _ in continuation.turns]
+
+        def work(tx: Transaction) -> None:
+            turns = tx.turns(ids)
+            for id_, fence in continuation.turns:
+                if id_ in turns and turns[id_].fence == fence:
+                    suspend_again(tx, turns[id_])
+
+        await self._run_or_persist(work, ids)
+
+    async def _run_or_persist(
+        self, work: Callable[[Transaction], None], ids: Sequence[str]
+    ) -> None:
+        try:
+            await self.store.run(work)
+        except LedgerUnavailable:
+            self._in_background(work, ids)
+        else:
+            self._waiting.notify(ids)
+
+    def _in_background(self, work: Callable[[Transaction], None], ids: Sequence[str]) -> None:
+        task = asyncio.ensure_future(self._persist(work, ids))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _persist(self, work: Callable[[Transaction], None], ids: Sequence[str]) -> None:
+        """Run `work` as soon as the store takes it; only closing the ledger gives it up."""
+        pause = 0.05
+        while not self._stopped.is_set():
+            try:
+                await self.store.run(work)
+            except LedgerUnavailable:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 5.0)
+            else:
+                self._waiting.notify(ids)
+                return
+
+    async def outcomes(self, ids: Sequence[str], until: float) -> dict[str, Proposal]:
+        """The rows once none of them executes any more; raises StillRunning after `until`."""
+
+        def work(tx: Transaction) -> dict[str, Proposal]:
+            return {id_: self._rules.settle(tx, r) for id_, r in tx.proposals(ids).items()}
+
+        while True:
+            rows = await self.store.run(work)
+            running = next((r.id for r in rows.values() if r.state == "EXECUTING"), None)
+            if running is None:
+                return rows
+            await self._waiting.changed(running, until)
+
+    async def purge(self, retention: float) -> tuple[int, int, int]:
+        """Forget contents older than `retention` seconds and turns that ended `ttl` ago.
+
+        Gives how many contents, turns and log rows went; the log is kept.
+        """
+        total = [0, 0, 0]
+
+        def work(tx: Transaction) -> tuple[int, int, int]:
+            return tx.purge(contents_before=tx.now - retention, turns_before=tx.now - self.ttl)
+
+        while any(counts := await self.store.run(work)):
+            total = [a + b for a, b in zip(total, counts, strict=True)]
+        return total[0], total[1], total[2]
+
+    async def settle(self, ids: Sequence[str]) -> dict[str, Proposal]:
+        """The rows as time and dead owners have left them."""
+
+        def work(tx: Transaction) -> dict[str, Proposal]:
+            return {id_: self._rules.settle(tx, r) for id_, r in tx.proposals(ids).items()}
+
+        return await self.store.run(work)
+
+    async def read(self, work: Callable[[Transaction], Any]) -> Any:
+        """Run any reading (or purging) work in one transaction; for the command line."""
+        return await self.store.run(work)
+
+    def _hold(self) -> None:
+        """Show other processes that this one lives, from its first claim on."""
+        with self._lock:
+            if self._holding or not self.store.shared:
+                return
+            self.store.hold(self.owner)
+            self._holding = True
+        threading.Thread(target=self._renew, name="assent-lease", daemon=True).start()
+
+    def _renew(self) -> None:
+        while not self._stopped.wait(self.lease / 3):
+            try:
+                self.store.renew(self.owner, self.lease)
+            except Exception:
+                logger.warning("the lease of this process could not be renewed", exc_info=True)

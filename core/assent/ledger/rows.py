@@ -1,0 +1,437 @@
+"""Proposals, suspended turns and the log as rows of an SQL database.
+
+Columns hold what `find`, `renew` and `purge` look for; the rest is JSON text in `doc`, contents in
+a table of their own. JSON text is pure ASCII, so NUL and lone surrogates reach no database as such.
+The statements are common to SQLite and PostgreSQL, with `?` for values.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields, replace
+from hashlib import sha256
+from typing import Any, Protocol
+
+from assent.ledger import Decision, LogRow, Owner, Proposal, State, SuspendedTurn, log
+
+SCHEMA = 1
+"""The version of the tables below; a store with a larger one is refused."""
+
+TABLES = """
+CREATE TABLE assent_meta (key {text} PRIMARY KEY, value {text} NOT NULL);
+CREATE TABLE assent_proposals (
+    id {text} PRIMARY KEY, turn {text}, conversation {text}, reference {text},
+    state {text} NOT NULL, owner {text}, lease DOUBLE PRECISION,
+    created DOUBLE PRECISION NOT NULL, position BIGINT NOT NULL,
+    ended DOUBLE PRECISION, kept INTEGER NOT NULL, doc {text} NOT NULL);
+CREATE INDEX assent_proposals_turn ON assent_proposals (turn) WHERE turn IS NOT NULL;
+CREATE INDEX assent_proposals_conversation ON assent_proposals (conversation)
+    WHERE conversation IS NOT NULL;
+CREATE INDEX assent_proposals_reference ON assent_proposals (reference)
+    WHERE reference IS NOT NULL;
+CREATE INDEX assent_proposals_owner ON assent_proposals (owner, state) WHERE owner IS NOT NULL;
+CREATE INDEX assent_proposals_state ON assent_proposals (state, created, position, id);
+CREATE INDEX assent_proposals_created ON assent_proposals (created, position, id);
+CREATE INDEX assent_proposals_ended ON assent_proposals (ended) WHERE kept = 1;
+CREATE TABLE assent_contents (id {text} PRIMARY KEY, doc {text} NOT NULL);
+CREATE TABLE assent_turns (
+    id {text} PRIMARY KEY, conversation {text}, reference {text},
+    state {text} NOT NULL, owner {text}, lease DOUBLE PRECISION,
+    created DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, doc {text} NOT NULL);
+CREATE INDEX assent_turns_conversation ON assent_turns (conversation)
+    WHERE conversation IS NOT NULL;
+CREATE INDEX assent_turns_reference ON assent_turns (reference) WHERE reference IS NOT NULL;
+CREATE INDEX assent_turns_owner ON assent_turns (owner, state) WHERE owner IS NOT NULL;
+CREATE INDEX assent_turns_ended ON assent_turns (ended) WHERE ended IS NOT NULL;
+CREATE INDEX assent_turns_open ON assent_turns (created) WHERE ended IS NULL;
+CREATE TABLE assent_log (
+    seq BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, previous {text} NOT NULL,
+    hash {text} NOT NULL, entry {text} NOT NULL);
+"""
+
+RENEW = (
+    "UPDATE assent_proposals SET lease = ? WHERE owner = ? AND state = 'EXECUTING'",
+    "UPDATE assent_turns SET lease = ? WHERE owner = ? AND state = 'RESUMING'",
+)
+HEAD = "SELECT value FROM assent_meta WHERE key = 'head'"
+SET_META = (
+    "INSERT INTO assent_meta (key, value) VALUES (?, ?) "
+    "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
+
+_SELECT = (
+    "SELECT p.lease, p.doc, c.doc FROM assent_proposals p "
+    "LEFT JOIN assent_contents c ON c.id = p.id WHERE "
+)
+_COLUMNS = (
+    "id",
+    "turn",
+    "conversation",
+    "reference",
+    "state",
+    "owner",
+    "lease",
+    "created",
+    "position",
+    "ended",
+    "kept",
+    "doc",
+)
+_TURN_COLUMNS = (
+    "id",
+    "conversation",
+    "reference",
+    "state",
+    "owner",
+    "lease",
+    "created",
+    "ended",
+    "doc",
+)
+_CONTENTS = ("input", "edited", "output", "session", "intent")
+_DOC = tuple(f.name for f in fields(Proposal) if f.name not in _CONTENTS)
+_TURN_DOC = tuple(f.name for f in fields(SuspendedTurn))
+_OWNER = tuple(f.name for f in fields(Owner))
+_DECISION = tuple(f.name for f in fields(Decision) if f.name != "reason")
+_LONGEST_KEY = 400
+_CHUNK = 500
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def dumps(value: object) -> str:
+    """`value` as compact JSON text in ASCII."""
+    return _encode(value)
+
+
+def key(text: str) -> str:
+    """`text` as an indexed column holds it: printable ASCII of bounded length, one to one."""
+    if len(text) > _LONGEST_KEY:
+        return "\\#" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return text.encode("unicode_escape").decode("ascii")
+
+
+def _column(text: str) -> str | None:
+    return key(text) if text else None
+
+
+def dump_proposal(proposal: Proposal) -> tuple[str, str]:
+    """The JSON texts of the row and of its contents."""
+    doc = {name: getattr(proposal, name) for name in _DOC}
+    decision = proposal.decision
+    doc["owner"] = _dump_owner(proposal.owner)
+    doc["decision"] = decision and {name: getattr(decision, name) for name in _DECISION}
+    contents = [getattr(proposal, name) for name in _CONTENTS]
+    return dumps(doc), dumps([*contents, decision.reason if decision else None])
+
+
+_NO_CONTENTS = dumps([{}, None, None, None, None, None])
+
+
+def load_proposal(doc: str, contents: str | None, lease: float | None) -> Proposal:
+    """The inverse of `dump_proposal`; `contents` is None when purged, `lease` the column."""
+    row: dict[str, Any] = json.loads(doc)
+    *values, reason = json.loads(contents or _NO_CONTENTS)
+    row["owner"] = _load_owner(row["owner"], lease)
+    if row["decision"]:
+        row["decision"] = Decision(**row["decision"], reason=reason)
+    return Proposal(**row, **dict(zip(_CONTENTS, values, strict=True)))
+
+
+def dump_turn(turn: SuspendedTurn) -> str:
+    """The JSON text of the row."""
+    doc = {name: getattr(turn, name) for name in _TURN_DOC}
+    doc["owner"] = _dump_owner(turn.owner)
+    return dumps(doc)
+
+
+def load_turn(doc: str, lease: float | None) -> SuspendedTurn:
+    """The inverse of `dump_turn`; `lease` is the column, which a renewal changes alone."""
+    row: dict[str, Any] = json.loads(doc)
+    row["owner"] = _load_owner(row["owner"], lease)
+    return SuspendedTurn(**row)
+
+
+def dump_log(row: LogRow) -> str:
+    """The JSON text of a log row, as the head record holds it."""
+    return dumps([row.seq, row.at, row.entry, row.previous, row.hash])
+
+
+def load_log(text: str) -> LogRow:
+    """The inverse of `dump_log`."""
+    return LogRow(*json.loads(text))
+
+
+def _dump_owner(owner: Owner | None) -> dict[str, Any] | None:
+    return {name: getattr(owner, name) for name in _OWNER} if owner else None
+
+
+def _load_owner(value: dict[str, Any] | None, lease: float | None) -> Owner | None:
+    return Owner(**{**value, "lease": lease}) if value else None
+
+
+def _upsert(table: str, columns: Sequence[str]) -> str:
+    sets = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+    marks = ", ".join("?" for _ in columns)
+    return (
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) "
+        f"ON CONFLICT ({columns[0]}) DO UPDATE SET {sets}"
+    )
+
+
+_PUT = _upsert("assent_proposals", _COLUMNS)
+_PUT_CONTENTS = _upsert("assent_contents", ("id", "doc"))
+_PUT_TURN = _upsert("assent_turns", _TURN_COLUMNS)
+_PUT_LOG = "INSERT INTO assent_log (seq, at, previous, hash, entry) VALUES (?, ?, ?, ?, ?)"
+
+
+class Database(Protocol):
+    """A connection within a transaction, with `?` for values."""
+
+    lock: str
+    """What a SELECT ends with to lock the rows of `p` until the transaction ends."""
+
+    def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """All rows of the answer."""
+        ...
+
+    def write(self, sql: str, values: Sequence[object] = ()) -> None:
+        """Execute; an error may show only at a later statement."""
+        ...
+
+
+class SqlTransaction:
+    """`Transaction` over a Database.
+
+    `head` is the newest log row, which the store writes back; `wrote` whether anything changed.
+    """
+
+    def __init__(self, db: Database, now: float, head: LogRow | None) -> None:
+        self.now = now
+        self.head = head
+        self.wrote = False
+        self._db = db
+        self._seen: dict[str, str | None] = {}
+
+    def proposals(self, ids: Sequence[str]) -> dict[str, Proposal]:
+        found: dict[str, Proposal] = {}
+        for marks, values in _chunks(ids):
+            sql = f"{_SELECT} p.id IN ({marks}) ORDER BY p.created, p.position, p.id"
+            found |= {p.id: p for p in self._load(sql, values)}
+        return found
+
+    def find(
+        self,
+        *,
+        turn: str | None = None,
+        conversation: str | None = None,
+        reference: str | None = None,
+        state: State | None = None,
+        owner: str | None = None,
+        after: str | None = None,
+        limit: int = 10_000,
+    ) -> list[Proposal]:
+        where, values = _conditions(
+            {"turn": turn, "conversation": conversation, "reference": reference, "owner": owner}
+        )
+        # A planner that walks an index in its order to save the sort would read all of a state's
+        # rows; expressions keep it to the selective column.
+        narrow = bool(values)
+        if state is not None:
+            where.append("p.state || '' = ?" if narrow else "p.state = ?")
+            values.append(state)
+        if after is not None:
+            where.append(
+                "(p.created, p.position, p.id) > "
+                "(SELECT created, position, id FROM assent_proposals WHERE id = ?)"
+            )
+            values.append(key(after))
+        order = "p.created + 0" if narrow else "p.created"
+        sql = (
+            f"{_SELECT} {' AND '.join(where) or '1 = 1'} ORDER BY {order}, p.position, p.id LIMIT ?"
+        )
+        return list(self._load(sql, [*values, limit]))
+
+    def put(self, proposal: Proposal) -> None:
+        doc, contents = dump_proposal(proposal)
+        owner = proposal.owner
+        row = key(proposal.id)
+        kept = contents != _NO_CONTENTS
+        self._write(
+            _PUT,
+            (
+                row,
+                _column(proposal.turn),
+                _column(proposal.conversation),
+                _column(proposal.reference),
+                proposal.state,
+                owner and key(owner.id),
+                owner and owner.lease,
+                proposal.created,
+                proposal.index,
+                proposal.ended,
+                int(kept),
+                doc,
+            ),
+        )
+        if kept and self._seen.get(row) != contents:
+            self._write(_PUT_CONTENTS, (row, contents))
+        elif not kept and self._seen.get(row, "") is not None:
+            self._write("DELETE FROM assent_contents WHERE id = ?", (row,))
+        self._seen[row] = contents if kept else None
+
+    def turns(self, ids: Sequence[str]) -> dict[str, SuspendedTurn]:
+        found: dict[str, SuspendedTurn] = {}
+        for marks, values in _chunks(ids):
+            sql = f"p.id IN ({marks}) ORDER BY p.created, p.id"
+            found |= {turn.id: turn for turn in self._load_turns(sql, values)}
+        return found
+
+    def find_turns(
+        self, *, conversation: str | None = None, reference: str | None = None, limit: int = 1_000
+    ) -> list[SuspendedTurn]:
+        where, values = _conditions({"conversation": conversation, "reference": reference})
+        sql = f"{' AND '.join(where) or '1 = 1'} ORDER BY p.created + 0, p.id LIMIT ?"
+        return list(self._load_turns(sql, [*values, limit]))
+
+    def put_turn(self, turn: SuspendedTurn) -> None:
+        owner = turn.owner
+        self._write(
+            _PUT_TURN,
+            (
+                key(turn.id),
+                _column(turn.conversation),
+                _column(turn.reference),
+                turn.state,
+                owner and key(owner.id),
+                owner and owner.lease,
+                turn.created,
+                turn.ended,
+                dump_turn(turn),
+            ),
+        )
+
+    def last_log(self) -> LogRow | None:
+        return self.head and replace(self.head, entry=dict(self.head.entry))
+
+    def append_log(self, row: LogRow) -> None:
+        due = self.head.seq + 1 if self.head else 1
+        if row.seq != due:
+            raise ValueError(f"log row {row.seq} does not follow row {due - 1}")
+        values = (row.seq, row.at, row.previous, row.hash, dumps(row.entry))
+        self._write(_PUT_LOG, values)
+        self.head = replace(row, entry=dict(row.entry))
+
+    def log(self, *, after: int = 0, limit: int = 1_000) -> list[LogRow]:
+        sql = (
+            "SELECT seq, at, entry, previous, hash FROM assent_log WHERE seq > ? "
+            "ORDER BY seq LIMIT ?"
+        )
+        return [
+            LogRow(seq, at, json.loads(entry), previous, digest)
+            for seq, at, entry, previous, digest in self._db.read(sql, (after, limit))
+        ]
+
+    def purge(
+        self,
+        *,
+        contents_before: float | None,
+        turns_before: float | None,
+        log_before: float | None = None,
+        limit: int = 1_000,
+    ) -> tuple[int, int, int]:
+        return (
+            _given(self._purge_contents, contents_before, limit),
+            _given(self._purge_turns, turns_before, limit),
+            _given(self._purge_log, log_before, limit),
+        )
+
+    def _write(self, sql: str, values: Sequence[object]) -> None:
+        self.wrote = True
+        self._db.write(sql, values)
+
+    def _load(self, sql: str, values: Sequence[object]) -> Iterator[Proposal]:
+        for lease, doc, contents in self._db.read(sql + self._db.lock, values):
+            proposal = load_proposal(doc, contents, lease)
+            self._seen[key(proposal.id)] = contents
+            yield proposal
+
+    def _load_turns(self, where: str, values: Sequence[object]) -> Iterator[SuspendedTurn]:
+        sql = f"SELECT p.lease, p.doc FROM assent_turns p WHERE {where}{self._db.lock}"
+        return (load_turn(doc, lease) for lease, doc in self._db.read(sql, values))
+
+    def _purge_contents(self, before: float, limit: int) -> int:
+        ids = self._ids(
+            "SELECT p.id FROM assent_proposals p WHERE p.kept = 1 AND p.ended < ? "
+            "ORDER BY p.ended LIMIT ?",
+            before,
+            limit,
+        )
+        self._each("DELETE FROM assent_contents WHERE id IN", ids)
+        self._each("UPDATE assent_proposals SET kept = 0 WHERE id IN", ids)
+        self._seen.clear()
+        return len(ids)
+
+    def _purge_turns(self, before: float, limit: int) -> int:
+        ids = self._ids(
+            "SELECT p.id FROM assent_turns p WHERE p.ended < ? ORDER BY p.ended LIMIT ?",
+            before,
+            limit,
+        )
+        if len(ids) < limit:
+            ids += self._forsaken(before, limit - len(ids))
+        self._each("DELETE FROM assent_turns WHERE id IN", ids)
+        return len(ids)
+
+    def _forsaken(self, before: float, limit: int) -> list[str]:
+        """Turns that nobody continued, or whose continuation died, and that wait for no call."""
+        return self._ids(
+            "SELECT p.id FROM assent_turns p WHERE p.ended IS NULL AND p.created < ? "
+            "AND (p.state = 'SUSPENDED' OR p.lease < ?) AND NOT EXISTS (SELECT 1 "
+            "FROM assent_proposals q WHERE q.turn = p.id AND (q.ended IS NULL OR q.ended >= ?)) "
+            "ORDER BY p.created LIMIT ?",
+            before,
+            before,
+            before,
+            limit,
+        )
+
+    def _purge_log(self, before: float, limit: int) -> int:
+        oldest = self.log(limit=limit)
+        gone = next((i for i, row in enumerate(oldest) if row.at >= before), len(oldest))
+        if not gone:
+            return 0
+        self._write("DELETE FROM assent_log WHERE seq <= ?", (oldest[gone - 1].seq,))
+        log.checkpoint(self, oldest[:gone])
+        return gone
+
+    def _ids(self, sql: str, *values: object) -> list[str]:
+        return [row[0] for row in self._db.read(sql + self._db.lock, values)]
+
+    def _each(self, sql: str, ids: Sequence[str]) -> None:
+        for start in range(0, len(ids), _CHUNK):
+            chunk = ids[start : start + _CHUNK]
+            self._write(f"{sql} ({', '.join('?' for _ in chunk)})", chunk)
+
+
+def _conditions(given: dict[str, str | None]) -> tuple[list[str], list[object]]:
+    where: list[str] = []
+    values: list[object] = []
+    for name, value in given.items():
+        if value:
+            where.append(f"p.{name} = ?")
+            values.append(key(value))
+        elif value is not None:
+            where.append(f"p.{name} IS NULL")
+    return where, values
+
+
+def _chunks(ids: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+    keys = sorted({key(i) for i in ids})
+    for start in range(0, len(keys), _CHUNK):
+        chunk = keys[start : start + _CHUNK]
+        yield ", ".join("?" for _ in chunk), chunk
+
+
+def _given(purge: Callable[[float, int], int], before: float | None, limit: int) -> int:
+    return 0 if before is None else purge(before, limit)

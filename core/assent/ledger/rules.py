@@ -1,0 +1,312 @@
+"""The rules of the ledger, as steps of one transaction: who may decide, what may run, once."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from assent.canonical import canonical
+from assent.errors import InvalidRequest
+from assent.ledger import Owner, Proposal, SuspendedTurn, Transaction
+from assent.ledger import log as chain
+from assent.ledger.choices import (
+    MINT,
+    Choice,
+    Conversation,
+    Decided,
+    Edit,
+    Grant,
+    Requester,
+    changed,
+    command_input,
+    contradiction,
+    decision_of,
+    edited_twice,
+    last_stated,
+    refuse,
+    refused,
+    unknown_outcome,
+)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules as configured, for the process `owner`; `gone` says that an owner surely died."""
+
+    owner: str
+    boot: str
+    ttl: float
+    lease: float
+    deciders: Literal["principal", "any"]
+    accept_unissued: bool
+    gone: Callable[[Owner], bool]
+
+    def rows(self, tx: Transaction, ids: Sequence[str], who: Requester) -> Decided:
+        """The visible proposals with these ids, and all others of their turns."""
+        found = Decided()
+        rows = [r for r in tx.proposals(ids).values() if self.visible(r, who)]
+        turns = tx.turns(list({r.turn for r in rows}))
+        for id_ in {r.turn for r in rows}:
+            for row in tx.find(turn=id_):
+                found.rows[row.id] = self.settle(tx, row)
+        found.keep_turns(turns.values(), who)
+        return found
+
+    def visible(self, row: Proposal | SuspendedTurn, who: Requester) -> bool:
+        """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
+        if row.tenant is not None and who.tenant is not None and row.tenant != who.tenant:
+            return False
+        return row.principal == who.principal or self.deciders == "any"
+
+    def settle(self, tx: Transaction, row: Proposal) -> Proposal:
+        """The row as time and dead owners have left it."""
+        if row.state in ("PENDING", "APPROVED") and tx.now >= row.expires:
+            row.state = "EXPIRED"
+        elif row.state == "EXECUTING" and row.owner and self._dead(row.owner, tx.now):
+            row.state, row.finished = "INDETERMINATE", tx.now
+            why = "the process that ran it died"
+            row.output = unknown_outcome(why, idempotent=row.idempotent)
+        else:
+            return row
+        tx.put(row)
+        log(tx, row.state.lower(), row)
+        return row
+
+    def _dead(self, owner: Owner, now: float) -> bool:
+        # This process lives, whatever became of its lease.
+        return owner.id != self.owner and (owner.lease < now or self.gone(owner))
+
+    def choose(
+        self,
+        tx: Transaction,
+        choices: Sequence[Choice],
+        found: Decided,
+        who: Requester,
+        conversation: Conversation,
+    ) -> None:
+        """Pair each choice with its row; raises InvalidRequest for what was never proposed."""
+        unknown: list[Choice] = []
+        for choice in choices:
+            row = (
+                found.rows.get(choice.id)
+                if choice.id
+                else self._command(tx, choice, who, conversation)
+            )
+            if row is not None and row.kind != choice.kind:
+                row = None
+            if row is None and self.accept_unissued and choice.approved and not choice.copy:
+                row = self._issue(tx, choice, who, conversation)
+            if row is None:
+                unknown.append(choice)
+                continue
+            if row.id not in found.rows:
+                self._adopt(tx, found, row, who)
+            found.chosen.append((choice, found.rows[row.id]))
+        refuse(
+            [
+                refused(c, "approval_not_issued", "this service did not propose this call")
+                for c in unknown
+                if c.approved and not c.copy
+            ]
+        )
+
+    def _adopt(self, tx: Transaction, found: Decided, row: Proposal, who: Requester) -> None:
+        for sibling in tx.find(turn=row.turn):
+            found.rows[sibling.id] = self.settle(tx, sibling)
+        found.rows.setdefault(row.id, row)
+        found.keep_turns(tx.turns([row.turn]).values(), who)
+
+    def _command(
+        self,
+        tx: Transaction,
+        choice: Choice,
+        who: Requester,
+        conversation: Conversation,
+    ) -> Proposal | None:
+        """The row that a command without an id means (design, section 6, "Commands")."""
+        wanted = canonical(command_input(choice.input or {}))
+
+        def fits(row: Proposal) -> bool:
+            return (
+                row.kind == "command"
+                and self.visible(row, who)
+                and canonical(command_input(row.input)) == wanted
+            )
+
+        if conversation.id:
+            rows = [r for r in tx.find(conversation=conversation.id) if fits(r)]
+            for reference in reversed(conversation.references):
+                if same := [r for r in rows if r.reference == reference]:
+                    return same[min(choice.ordinal, len(same) - 1)]
+            return last_stated(rows, choice.ordinal)
+        for reference in reversed(conversation.references):
+            rows = [r for r in tx.find(reference=reference) if fits(r) and r.user == who.user]
+            rows = [self.settle(tx, r) for r in rows]
+            if open_ := [r for r in rows if r.state in ("PENDING", "APPROVED")]:
+                newest = max(open_, key=lambda r: r.created).turn
+                same = [r for r in rows if r.turn == newest]
+                return same[min(choice.ordinal, len(same) - 1)]
+            if len(rows) == 1:
+                return rows[0]
+        return None
+
+    def _issue(
+        self, tx: Transaction, choice: Choice, who: Requester, conversation: Conversation
+    ) -> Proposal:
+        """A row for a call that this service never proposed; only with `accept_unissued`."""
+        if choice.id and choice.id in tx.proposals([choice.id]):
+            raise InvalidRequest(
+                [refused(choice, "approval_not_issued", "this service did not propose this call")]
+            )
+        id_ = choice.id or secrets.token_hex(16)
+        row = Proposal(
+            id=id_,
+            kind=choice.kind,
+            name=choice.name or "command",
+            input=choice.input or {},
+            turn=secrets.token_hex(16),
+            index=0,
+            call_id=id_,
+            created=tx.now,
+            expires=tx.now + self.ttl,
+            conversation=conversation.id,
+            principal=who.principal,
+            tenant=who.tenant,
+            user=who.user,
+            protocol=who.protocol,
+            address=who.address,
+        )
+        tx.put(row)
+        log(tx, "unissued", row)
+        return row
+
+    def check(self, found: Decided, edit: Edit | None) -> None:
+        """Raise InvalidRequest for choices that are changed, too late or contradictory."""
+        items: list[dict[str, Any]] = []
+        for choice, row in found.chosen:
+            if choice.copy:
+                continue
+            if kind := contradiction(choice, row):
+                items.append(refused(choice, *kind))
+            elif choice.approved and changed(choice, row):
+                allowed = row.state == "PENDING" and edit and choice.input is not None
+                if not allowed or edit is None or edit(row, choice.input or {}) is None:
+                    message = "the name or input differs from what was proposed"
+                    items.append(refused(choice, "approval_changed", message))
+        by_row: dict[str, set[bool]] = {}
+        for choice, row in found.chosen:
+            if not choice.copy:
+                by_row.setdefault(row.id, set()).add(choice.approved)
+        for choice, row in found.chosen:
+            if choice.copy:
+                continue
+            if len(by_row[row.id]) > 1:
+                items.append(refused(choice, "approval_conflict", "two decisions contradict"))
+            elif choice.approved and edited_twice(found, row):
+                items.append(refused(choice, "approval_conflict", "two decisions state two inputs"))
+        refuse(items)
+
+    def record(
+        self,
+        tx: Transaction,
+        found: Decided,
+        who: Requester,
+        edit: Edit | None,
+        decided_by: str | None,
+    ) -> None:
+        """Write the decisions of this request down."""
+        for choice, row in found.chosen:
+            if choice.copy or row.state != "PENDING":
+                continue
+            if choice.approved and changed(choice, row) and edit:
+                row.edited = edit(row, choice.input or {})
+            row.decision = decision_of(choice, who, tx.now)
+            if decided_by is not None:
+                row.decision.who, row.decision.claimed = decided_by, True
+            row.state = "APPROVED" if choice.approved else "REJECTED"
+            if not choice.approved:
+                row.finished, row.output = tx.now, f"Rejected: {choice.reason or 'no reason given'}"
+            tx.put(row)
+            log(tx, row.state.lower(), row)
+            found.fresh.append(row.id)
+
+    def claim(self, tx: Transaction, found: Decided, token: str) -> None:
+        """Grant what was approved and has not run."""
+        for choice, row in found.chosen:
+            again = row.state == "INDETERMINATE" and row.idempotent and not choice.copy
+            startable = choice.approved and (row.state == "APPROVED" or again)
+            if startable and row.turn not in found.callables:
+                self.grant(tx, found, row, token)
+
+    def grant(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
+        """Claim one row and mint the grant for it."""
+        again = row.state == "INDETERMINATE"
+        row.fence += 1
+        row.state, row.finished, row.output = "EXECUTING", None, None
+        row.owner = self.owner_of(row.fence, tx.now, token)
+        tx.put(row)
+        log(tx, "claimed", row)
+        found.grants.append(Grant(row, MINT, again=again))
+
+    def owner_of(self, fence: int, now: float, token: str) -> Owner:
+        """This process as the owner of a row, by the claim `token`."""
+        return Owner(self.owner, self.boot, fence, now + self.lease, token)
+
+    def disown(self, tx: Transaction, token: str, turns: Sequence[str]) -> None:
+        """Undo what a claim of ours, whose commit nobody saw, may have claimed."""
+        for row in tx.find(owner=self.owner, state="EXECUTING"):
+            if row.owner is not None and row.owner.claim == token:
+                self.unclaim(tx, row)
+        for turn in tx.turns(turns).values():
+            if turn.owner is not None and turn.owner.claim == token:
+                suspend_again(tx, turn)
+
+    def unclaim(self, tx: Transaction, row: Proposal) -> None:
+        """Back to what the row was before a claim of which nothing ran."""
+        row.state, row.owner = "APPROVED", None
+        if row.idempotent and row.fence > 1:
+            row.state, row.finished = "INDETERMINATE", tx.now
+            row.output = unknown_outcome("an earlier run did not end", idempotent=True)
+        tx.put(row)
+        log(tx, "unclaimed", row)
+
+    def settle_turn(self, tx: Transaction, turn: SuspendedTurn) -> SuspendedTurn:
+        """The turn as a dead owner has left it."""
+        if turn.state == "RESUMING" and turn.owner and self._dead(turn.owner, tx.now):
+            turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
+        return turn
+
+
+def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
+    if turn.state == "RESUMING":
+        turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
+        tx.put_turn(turn)
+
+
+def log(tx: Transaction, event: str, row: Proposal) -> None:
+    entry: dict[str, Any] = {
+        "event": event,
+        "id": row.id,
+        "kind": row.kind,
+        "name": row.name,
+        "input": chain.digest(row.input),
+        "fence": row.fence,
+    }
+    if event in ("proposed", "unissued"):
+        entry |= {"principal": row.principal, "protocol": row.protocol, "address": row.address}
+        entry |= {"client": row.client} if row.client else {}
+    if event in ("approved", "rejected") and row.decision:
+        given = row.decision
+        entry |= {
+            "who": given.who,
+            "claimed": given.claimed,
+            "protocol": given.protocol,
+            "address": given.address,
+        }
+    if row.edited is not None:
+        entry["edited"] = chain.digest(row.edited)
+    if row.output is not None:
+        entry["output"] = chain.digest(row.output)
+    chain.append(tx, entry)

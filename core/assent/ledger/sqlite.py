@@ -1,0 +1,315 @@
+"""The ledger in an SQLite file, shared by all processes of a machine: `sqlite:///name.db`.
+
+A commit is on the disk before its result leaves (`synchronous=FULL`), so neither a killed process
+nor a power loss undoes a claim. The folder must be on a local disk: locks and the write-ahead log
+do not work over a network.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from assent.errors import ConfigError, LedgerUnavailable
+from assent.ledger import LogRow, Owner, Transaction
+from assent.ledger.owners import Owners
+from assent.ledger.rows import HEAD, RENEW, SCHEMA, SET_META, TABLES, dump_log, key, load_log
+from assent.ledger.writer import Outcome, Work, Writer, run_group, unavailable
+
+T = TypeVar("T")
+_APPLICATION = 0x41535354
+_CHECKED_AT_START = 64 * 2**20
+_WAYS_OUT = {
+    "NOTADB": "is no approvals store; move it away or set 'approvals.ledger' to another file",
+    "CORRUPT": "is damaged; restore it from a backup, or move it away to begin a new one",
+    "READONLY": "cannot be written; check the permissions of the file and its folder",
+    "CANTOPEN": "cannot be opened; check the permissions of the file and its folder",
+    "PERM": "cannot be opened; check the permissions of the file and its folder",
+    "FULL": "cannot grow, the disk is full; free some space",
+    "IOERR": "cannot be read or written; check the disk and its free space",
+    "BUSY": "is locked by another process; end that process, a backup tool perhaps",
+}
+
+
+class Gate:
+    """A lock on a file, taken by one transaction of all processes at a time.
+
+    SQLite lets waiting writers poll, up to 100 ms apart and in no order; this lock wakes the next
+    one at once. Correctness rests on SQLite's own locks alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+    def enter(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def leave(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class SqliteConnection:
+    """`Connection` over sqlite3; with a `gate` and the `path` of its file, or in memory."""
+
+    lock = ""
+    errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+
+    def __init__(
+        self, raw: sqlite3.Connection, gate: Gate | None = None, path: Path | None = None
+    ) -> None:
+        self.raw = raw
+        self._gate = gate
+        self._path = path
+        self._inode = path and path.stat().st_ino
+
+    def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return self.raw.execute(sql, values).fetchall()
+
+    def write(self, sql: str, values: Sequence[object] = ()) -> None:
+        self.raw.execute(sql, values)
+
+    def begin(self) -> tuple[float, LogRow | None]:
+        try:
+            self.enter()
+            rows = self.read(HEAD)
+            return time.time(), load_log(rows[0][0]) if rows else None
+        except sqlite3.Error as error:
+            raise unavailable(error) from error
+
+    def enter(self) -> None:
+        """Begin, on a file that may have no tables yet."""
+        if self._gate:
+            self._gate.enter()
+        self._check_file()
+        self.raw.execute("BEGIN IMMEDIATE")
+
+    def commit(self, head: LogRow | None) -> None:
+        if head:
+            self.write(SET_META, ("head", dump_log(head)))
+        self.raw.execute("COMMIT")
+        if self._gate:
+            self._gate.leave()
+
+    def rollback(self) -> None:
+        try:
+            if self.raw.in_transaction:
+                self.raw.execute("ROLLBACK")
+        except sqlite3.Error:
+            # A failed ROLLBACK leaves no way to trust the connection; closed, it refuses all.
+            self.raw.close()
+        finally:
+            if self._gate:
+                self._gate.leave()
+
+    def retryable(self, error: Exception) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.raw.close()
+        if self._gate:
+            self._gate.close()
+
+    def _check_file(self) -> None:
+        """A removed file would take commits that nobody ever sees again."""
+        try:
+            if self._path is None or self._path.stat().st_ino == self._inode:
+                return
+        except OSError:
+            pass
+        raise LedgerUnavailable("the approvals store was moved or removed; restart the service")
+
+
+def make_tables(db: SqliteConnection) -> None:
+    """Create the tables of the current schema in an empty database, in the running transaction."""
+    for statement in TABLES.format(text="TEXT").split(";"):
+        db.raw.execute(statement)
+    db.raw.execute(f"PRAGMA application_id = {_APPLICATION}")
+    db.raw.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+class SqliteStore:
+    """A `Store` in the file at `path`; `busy` and `patience` are in seconds.
+
+    `busy` bounds the wait for another program's lock on the file, `patience` the wait of a caller
+    for its result.
+    """
+
+    shared = True
+
+    def __init__(self, path: Path, *, busy: float = 5.0, patience: float = 10.0) -> None:
+        self.path = path.absolute()
+        self.url = f"sqlite:///{self.path}"
+        self._busy = busy
+        self._patience = patience
+        self._owners = Owners(self.path.with_name(self.path.name + ".owners"))
+        self._db: SqliteConnection | None = None
+        self._writer: Writer | None = None
+        self._renewing = threading.Lock()
+        self._renewer: SqliteConnection | None = None
+
+    async def open(self) -> None:
+        if self._writer is None:
+            await asyncio.to_thread(self._open)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._close)
+
+    async def run(self, work: Callable[[Transaction], T]) -> T:
+        if self._writer is None:
+            raise LedgerUnavailable("the approvals store is closed")
+        return await self._writer.run(work)
+
+    def renew(self, owner: str, seconds: float) -> None:
+        with self._renewing:
+            try:
+                self._renew(owner, seconds)
+            except (OSError, sqlite3.Error) as error:
+                raise unavailable(error) from error
+
+    def hold(self, owner: str) -> None:
+        try:
+            self._owners.hold(owner)
+        except OSError as error:
+            raise unavailable(error) from error
+
+    def dead(self, owner: Owner) -> bool:
+        return self._owners.dead(owner)
+
+    def _group(self, works: Sequence[Work]) -> list[Outcome]:
+        assert self._db is not None
+        return run_group(self._db, works)
+
+    def _renew(self, owner: str, seconds: float) -> None:
+        if self._writer is None:
+            raise LedgerUnavailable("the approvals store is closed")
+        if self._renewer is None:
+            self._renewer = self._connect()
+            # A lease need not outlive a power loss: no owner does.
+            self._renewer.raw.execute("PRAGMA synchronous = NORMAL")
+        try:
+            now, _ = self._renewer.begin()
+            for sql in RENEW:
+                self._renewer.write(sql, (now + seconds, key(owner)))
+            self._renewer.commit(None)
+        except BaseException:
+            self._renewer.rollback()
+            raise
+
+    def _open(self) -> None:
+        with self._explained():
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._owners.folder.mkdir(mode=0o700, exist_ok=True)
+            # The file must never be opened besides SQLite while in use: POSIX drops a process's
+            # locks when any descriptor of the file is closed.
+            if not self.path.exists():
+                self._create()
+            db = self._connect()
+            try:
+                self._prepare(db)
+            except BaseException:
+                db.close()
+                raise
+        self._db = db
+        self._writer = Writer("assent-ledger", self._group, patience=self._patience)
+
+    def _create(self) -> None:
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            return
+
+    def _connect(self) -> SqliteConnection:
+        raw = sqlite3.connect(
+            self.path,
+            timeout=self._busy,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        try:
+            raw.execute("PRAGMA synchronous = FULL")
+            gate = Gate(self.path.with_name(self.path.name + ".lock"))
+            return SqliteConnection(raw, gate, self.path)
+        except BaseException:
+            raw.close()
+            raise
+
+    def _prepare(self, db: SqliteConnection) -> None:
+        if self.path.stat().st_size < _CHECKED_AT_START:
+            self._check(db)
+        try:
+            db.enter()
+            self._migrate(db)
+            # Proves that the file takes a write before anyone depends on it.
+            db.write(SET_META, ("opened", str(time.time())))
+            db.commit(None)
+        except BaseException:
+            db.rollback()
+            raise
+        # Only now, so that the file of another program is left as it is.
+        if db.read("PRAGMA journal_mode = WAL") != [("wal",)]:
+            raise ConfigError(
+                f"the approvals store {str(self.path)!r} cannot use a write-ahead log here; "
+                "set 'approvals.ledger' to a file on a local disk"
+            )
+
+    def _check(self, db: SqliteConnection) -> None:
+        if db.read("PRAGMA quick_check(1)") != [("ok",)]:
+            raise ConfigError(f"the approvals store {str(self.path)!r} {_WAYS_OUT['CORRUPT']}")
+
+    def _migrate(self, db: SqliteConnection) -> None:
+        [(version,)] = db.read("PRAGMA user_version")
+        [(application,)] = db.read("PRAGMA application_id")
+        [(tables,)] = db.read("SELECT count(*) FROM sqlite_master")
+        if tables and application != _APPLICATION:
+            raise ConfigError(f"the approvals store {str(self.path)!r} {_WAYS_OUT['NOTADB']}")
+        if version > SCHEMA:
+            raise ConfigError(
+                f"the approvals store {str(self.path)!r} has schema {version}, and this Assent "
+                f"knows {SCHEMA}; upgrade Assent or set 'approvals.ledger' to another file"
+            )
+        if not tables:
+            make_tables(db)
+
+    def _close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        with self._renewing:
+            for db in (self._db, self._renewer):
+                if db is not None:
+                    db.close()
+            self._db = self._renewer = None
+        self._owners.release()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        name = f"the approvals store {str(self.path)!r}"
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ConfigError(f"{name} {_way_out(error)}") from error
+        except LedgerUnavailable as error:
+            cause = error.__cause__
+            text = _way_out(cause) if isinstance(cause, sqlite3.Error) else str(error)
+            raise ConfigError(f"{name} {text}") from error
+        except OSError as error:
+            raise ConfigError(
+                f"{name} cannot be made: {error.strerror}; check the permissions of its folder"
+            ) from error
+
+
+def _way_out(error: sqlite3.Error) -> str:
+    name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_")
+    return _WAYS_OUT.get(name.split("_")[0], f"failed: {error}")

@@ -1,0 +1,86 @@
+"""The app's life, as the listener runs it: a failed start is one clear error."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+from assent.errors import StartupError
+
+logger = logging.getLogger("assent.server")
+
+Phase = Literal["startup", "shutdown"]
+
+
+class Life:
+    """The ASGI lifespan of an app, in place of uvicorn's, which logs a trace for every error.
+
+    `startup` raises the StartupError that the app raised, and one that names the cause for
+    everything else; a failing shutdown is logged.
+    """
+
+    should_exit = False
+
+    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+        self._app = app
+        self._messages: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+        self._answered: dict[Phase, asyncio.Event] = {
+            "startup": asyncio.Event(),
+            "shutdown": asyncio.Event(),
+        }
+        self._refusal: str | None = None
+        self._error: Exception | None = None
+        self.state: dict[str, Any] = {}
+
+    async def startup(self) -> None:
+        """Start the app. Raises StartupError."""
+        self._task = asyncio.get_running_loop().create_task(self._live())
+        await self._ask("startup")
+        if self._refusal is not None:
+            # Starlette says that it failed, with a trace, just before it raises the cause.
+            await asyncio.wait([self._task])
+        if self._error is not None:
+            raise _startup_error(self._error)
+        if self._refusal is not None:
+            raise StartupError(self._refusal)
+
+    async def shutdown(self) -> None:
+        """Let the app end; returns when it has."""
+        if not self._task.done():
+            await self._ask("shutdown")
+            await asyncio.wait([self._task])
+        if self._error is not None:
+            logger.error("the service did not end in order", exc_info=self._error)
+
+    async def _ask(self, phase: Phase) -> None:
+        self._messages.put_nowait({"type": f"lifespan.{phase}"})
+        await self._answered[phase].wait()
+
+    async def _live(self) -> None:
+        scope = {
+            "type": "lifespan",
+            "asgi": {"version": "3.0", "spec_version": "2.0"},
+            "state": self.state,
+        }
+        try:
+            await self._app(scope, self._messages.get, self._hear)
+        except Exception as error:
+            self._error = error
+        finally:
+            for answered in self._answered.values():
+                answered.set()
+
+    async def _hear(self, message: dict[str, Any]) -> None:
+        _, phase, outcome = message["type"].split(".")
+        if outcome == "failed":
+            self._refusal = message.get("message") or f"the app's {phase} failed"
+        self._answered["startup" if phase == "startup" else "shutdown"].set()
+
+
+def _startup_error(error: Exception) -> StartupError:
+    if isinstance(error, StartupError):
+        return error
+    logger.error("the start failed", exc_info=error)
+    return StartupError(f"the start failed: {type(error).__name__}: {error}")

@@ -1,0 +1,99 @@
+"""Entering and leaving the context managers of plugins: `lifespan` and `resources`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from assent.deadlines import Overdue, interrupted
+from assent.errors import PluginError
+
+if TYPE_CHECKING:
+    from assent.host import Host
+    from assent.implementations import Impl
+
+log = logging.getLogger("assent.plugins")
+
+
+@asynccontextmanager
+async def around(
+    implementations: Sequence[Impl], host: Host, timeout: float, only: Collection[str] | None
+) -> AsyncIterator[None]:
+    """Enter what each implementation returns, in order; leave in reverse order.
+
+    One that raises at its start, or is not done within `timeout` seconds, raises PluginError
+    with its name, after those before it were left. One that fails at its end is logged, and the
+    others are still left.
+    """
+    async with AsyncExitStack() as stack:
+        for impl in implementations:
+            if only is None or impl.plugin in only:
+                await stack.enter_async_context(_Named(impl, host, timeout))
+        yield
+
+
+class _Named(AbstractAsyncContextManager[None]):
+    """One plugin's context manager, bounded in time, whose errors name the plugin."""
+
+    def __init__(self, impl: Impl, host: Host, timeout: float) -> None:
+        self._impl = impl
+        self._host = host
+        self._timeout = timeout
+        self._inner: AbstractAsyncContextManager[Any] | None = None
+
+    async def __aenter__(self) -> None:
+        # asyncio.timeout stays in this task, which cancel scopes inside a lifespan need; the
+        # alarm a second later is for code that blocks the loop.
+        deadline = asyncio.timeout(self._timeout)
+        try:
+            with interrupted(self._timeout + 1.0):
+                async with deadline:
+                    await self._enter()
+        except PluginError:
+            raise
+        except (Exception, Overdue) as error:
+            if isinstance(error, Overdue) or deadline.expired():
+                raise self._failed(
+                    f"did not start within {self._timeout:g} seconds (server.start_timeout)"
+                ) from error
+            raise self._failed(f"raised {type(error).__name__}: {error}") from error
+
+    async def _enter(self) -> None:
+        inner = await self._impl(None, host=self._host)
+        if inner is not None:
+            self._inner = self._checked(inner)
+            await self._inner.__aenter__()
+
+    def _failed(self, cause: str) -> PluginError:
+        return PluginError(
+            f"plugin {self._impl.plugin!r}: {self._impl.hook} {cause}; "
+            "mend the plugin, or take it out of the configuration"
+        )
+
+    def _checked(self, inner: Any) -> AbstractAsyncContextManager[Any]:
+        if hasattr(inner, "__aenter__") and hasattr(inner, "__aexit__"):
+            return inner  # type: ignore[no-any-return]
+        raise PluginError(
+            f"plugin {self._impl.plugin!r}: {self._impl.hook} returned {type(inner).__name__}, "
+            "which is no async context manager; put @asynccontextmanager above the function"
+        )
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._inner is None:
+            return
+        try:
+            async with asyncio.timeout(self._timeout):
+                # As at an ordinary end: what ended the service is no error of this plugin, and
+                # its clean-up may stand after a bare `yield`.
+                await self._inner.__aexit__(None, None, None)
+        except Exception:
+            log.exception("plugin %r: %s failed at its end", self._impl.plugin, self._impl.hook)

@@ -1,0 +1,256 @@
+"""The HTTP and WebSocket listener: uvicorn, drained before it closes anything."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from assent.corked import Corked
+from assent.life import Life
+
+if TYPE_CHECKING:
+    from assent.config import Config
+
+logger = logging.getLogger("assent.server")
+
+LATE = 1
+"""Seconds over its timeout that a drain is waited for."""
+CLOSING = 2
+"""Seconds that connections get to close after the turns have ended."""
+
+HEAD_SIZE = 64 * 2**10
+"""Bytes of a request's head; a longer one gets 431. Trailers may be as long."""
+HEAD_TIME = 30.0
+"""Seconds that a connection has to send a whole request head."""
+
+TAKEN = 0.1
+"""Seconds that a connection taken at the very end has to send its request."""
+TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-type: application/json\r\ncontent-length: 62\r\nconnection: close\r\n\r\n"
+    b'{"detail":"the request head is too large","code":"TOO_LARGE"}\n'
+)
+GC_THRESHOLD = 20_000
+SPARE = 16 * 2**20
+"""A WebSocket frame over `limits.frame` is answered with an error; one this many bytes over it ends
+the connection, so that nobody fills the memory."""
+
+
+class Http(HttpToolsProtocol):
+    """uvicorn's HTTP protocol on a corked transport, with bounds on what comes before a request.
+
+    uvicorn keeps a head of any size, and a connection that never sends one. The timer runs only
+    while no request does, so a connection that is busy or kept alive costs none for each request.
+    """
+
+    _head = 0
+    """Bytes so far of a head, or of trailers, that did not end with what was read."""
+    _late: asyncio.TimerHandle | None = None
+    _chunk = False
+    """Whether a chunk has begun without data: a first one that is slow, or the trailers."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(Corked(transport))  # type: ignore[arg-type]
+        self._expect_request()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._request_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        cycle = self.cycle
+        in_body = not self._in_head() and cycle is not None and cycle.more_body
+        room = HEAD_SIZE - self._head
+        if len(data) > room and (self._chunk or not in_body):
+            super().data_received(data[:room])
+            if self.transport.is_closing():
+                return
+            if self._in_head() or self._chunk:
+                self._refuse_head()
+                return
+            data, self._head, in_body = data[room:], 0, True
+        super().data_received(data)
+        if self._in_head() or self._chunk:
+            # Where a head begins behind something else is not known; it has one more read then.
+            goes_on = self.cycle is cycle and (self._head or not in_body)
+            self._head = self._head + len(data) if goes_on else 1
+        else:
+            self._head = 0
+        if self.cycle is None or self.cycle.response_complete:
+            self._expect_request()
+        elif self._late is not None:
+            self._request_came()
+
+    def handle_websocket_upgrade(self) -> None:
+        super().handle_websocket_upgrade()
+        self._request_came()
+
+    def on_chunk_header(self) -> None:
+        """Parser callback: a chunk begins, or the trailers."""
+        self._chunk = True
+
+    def on_chunk_complete(self) -> None:
+        """Parser callback: a chunk has ended, or the body."""
+        self._chunk = False
+
+    def on_body(self, body: bytes) -> None:
+        self._chunk = False
+        self._head = 0
+        super().on_body(body)
+
+    def _in_head(self) -> bool:
+        return self.scope is None or "method" not in self.scope
+
+    def _expect_request(self) -> None:
+        if self._late is None and self.transport.get_protocol() is self:
+            self._late = self.loop.call_later(HEAD_TIME, self.transport.close)
+
+    def _request_came(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _refuse_head(self) -> None:
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(TOO_LARGE)
+        self.transport.close()
+
+
+class _Config(uvicorn.Config):
+    def load(self) -> None:
+        super().load()
+        self.lifespan_class = lambda config: Life(config.loaded_app)
+
+
+def uvicorn_config(app: Any, config: Config) -> uvicorn.Config:
+    """uvicorn as Assent runs it: httptools, uvloop, no access log below `debug`."""
+    server = config.server
+    debug = server.log_level == "debug"
+    return _Config(
+        app,
+        host=server.host,
+        port=server.port,
+        loop="auto",
+        http=Http,
+        ws=_websocket_protocol(),
+        ws_max_size=config.limits.frame + SPARE,
+        ws_ping_interval=server.ws_ping_interval,
+        ws_ping_timeout=server.ws_ping_timeout,
+        ws_per_message_deflate=False,
+        lifespan="on",
+        log_config=None,
+        log_level=None,
+        access_log=debug,
+        interface="asgi3",
+        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
+        server_header=False,
+        timeout_keep_alive=server.timeout_keep_alive,
+        timeout_graceful_shutdown=CLOSING,
+        workers=1,
+    )
+
+
+def _websocket_protocol() -> type[asyncio.Protocol] | Literal["none"]:
+    """A service without a plugin that speaks WebSocket needs no `websockets` installed."""
+    try:
+        from assent.frames import WebSocket
+    except ImportError:
+        return "none"
+    return WebSocket
+
+
+class Listener(uvicorn.Server):
+    """uvicorn's server that ends the turns before it closes a connection.
+
+    The first SIGTERM or SIGINT, and the end of the supervisor, drain `app.host` for up to
+    `drain_timeout` seconds; only then uvicorn's own shutdown runs, which closes WebSockets first
+    (design, section 9). A SIGINT after that ends the process at once.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        *,
+        drain_timeout: float,
+        on_ready: Callable[[], object],
+        lifeline: socket.socket | None = None,
+    ) -> None:
+        super().__init__(config)
+        self._drain_timeout = drain_timeout
+        self._on_ready = on_ready
+        self._lifeline = lifeline
+        self._draining: asyncio.Task[None] | None = None
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals on the loop, where the drain runs, and leave no handler behind."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self.stop)
+        if self._lifeline is None:
+            loop.add_signal_handler(signal.SIGINT, self._interrupt)
+        else:
+            # A terminal sends SIGINT to the whole group; the supervisor says what it means.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            loop.add_reader(self._lifeline, self._orphaned)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGTERM)
+            loop.remove_signal_handler(signal.SIGINT)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the app, then leave what start-up made out of every later garbage collection."""
+        await super().startup(sockets)
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
+        self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no new connection; one that was just taken still gets its answer."""
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(TAKEN)
+        await super().shutdown(sockets)
+
+    def stop(self) -> None:
+        """Begin to end: no new turn, the running ones finish, then everything closes."""
+        if self._draining is None:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    def _interrupt(self) -> None:
+        if self._draining is not None:
+            os._exit(130)
+        self.stop()
+
+    def _orphaned(self) -> None:
+        assert self._lifeline is not None
+        asyncio.get_running_loop().remove_reader(self._lifeline)
+        logger.warning("the supervisor is gone; stopping")
+        self.stop()
+
+    async def _drain(self) -> None:
+        host: Any = self.config.app.host  # type: ignore[union-attr]
+        try:
+            if self.started:
+                # The host keeps to the timeout; if it cannot, closing must not wait for it.
+                async with asyncio.timeout(self._drain_timeout + LATE):
+                    await host.drain(self._drain_timeout)
+        except Exception:
+            logger.exception("the turns did not end in order")
+        finally:
+            self.should_exit = True

@@ -1,0 +1,360 @@
+"""The wire models: what callers send and get (interface.md, "Resources and their fields").
+
+All models are open: unknown keys pass through. Optional fields that the contract calls absent are
+left out of dumps when they are None; fields that it calls null stay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetPydanticSchema,
+    SecretStr,
+    StrictBool,
+    TypeAdapter,
+    ValidationError,
+)
+from pydantic_core import core_schema, from_json
+
+from assent.errors import InvalidRequest, MessagesMissing
+
+
+def _iso_8601(value: str) -> str:
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        # Python's own words repeat the value.
+        raise ValueError("not an ISO-8601 time") from None
+    return value
+
+
+def _absent(value: object) -> bool:
+    return value is None
+
+
+_USUAL_TIMESTAMP = (
+    r"^[1-9][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+    r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{3}|\.[0-9]{6})?"
+    r"(Z|[+-](0[0-9]|1[0-4]):[0-5][0-9])?$"
+)
+
+
+def _timestamp_schema(source: Any, handler: Any) -> core_schema.CoreSchema:
+    # Nearly every timestamp has the usual form, and a pattern tells without a call of Python;
+    # what has it is a subset of what `fromisoformat` takes.
+    return core_schema.union_schema(
+        [
+            core_schema.str_schema(pattern=_USUAL_TIMESTAMP),
+            core_schema.no_info_after_validator_function(_iso_8601, core_schema.str_schema()),
+        ],
+        mode="left_to_right",
+        custom_error_type="timestamp",
+        custom_error_message="Input should be an ISO 8601 date and time",
+    )
+
+
+Timestamp = Annotated[str, GetPydanticSchema(_timestamp_schema)]
+Kind = Literal["tool_call", "command"]
+
+
+class Wire(BaseModel):
+    """The base of the wire models: open, and never shows a rejected value in its errors."""
+
+    model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
+
+
+class Party(Wire):
+    """Who speaks: `{name, id}` of a user or an agent."""
+
+    name: str = ""
+    id: str = ""
+
+
+class CommandFile(Wire):
+    """A file to write before a command runs."""
+
+    file_path: str
+    file_content: str
+
+
+class Command(Wire):
+    """A terminal command, suggested (`execute` false) or approved."""
+
+    command: str
+    execute: StrictBool = False
+    files: list[CommandFile] | None = None
+    id: str | None = Field(default=None, exclude_if=_absent)
+    intent: str | None = Field(default=None, exclude_if=_absent)
+    rejection_reason: str | None = Field(default=None, exclude_if=_absent)
+
+
+class ExecutedCommand(Wire):
+    """A command that ran, with its output."""
+
+    command: str
+    output: str
+    id: str | None = Field(default=None, exclude_if=_absent)
+
+
+class ToolCall(Wire):
+    """A tool call, pending (`execute` false), approved, or rejected by its `rejection_reason`."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    execute: StrictBool = False
+    tool_description: str = ""
+    input_description: dict[str, Any] = Field(default_factory=dict)
+    intent: str | None = Field(default=None, exclude_if=_absent)
+    rejection_reason: str | None = Field(default=None, exclude_if=_absent)
+
+
+class ExecutedToolCall(Wire):
+    """A tool call that ran, with its output as text."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    output: str
+
+
+class Approval(Wire):
+    """A proposal of either kind in one shape (design, section 7)."""
+
+    id: str
+    type: Kind = "tool_call"
+    name: str = ""
+    input: dict[str, Any] = Field(default_factory=dict)
+    execute: StrictBool = False
+    rejection_reason: str | None = None
+    description: str = ""
+    intent: str | None = None
+
+
+class ExecutedApproval(Wire):
+    """The outcome of a proposal whose decision came through `approvals`."""
+
+    id: str
+    type: Kind = "tool_call"
+    name: str
+    input: dict[str, Any]
+    output: str
+
+
+class URLConfig(Wire):
+    """A link that the reply offers."""
+
+    url: str
+    description: str = ""
+
+
+class Data(Wire):
+    """Approvals, outcomes and session of a message (interface.md, "Data")."""
+
+    cmds: list[Command] = Field(default_factory=list)
+    executed_cmds: list[ExecutedCommand] = Field(default_factory=list)
+    tool_calls: list[ToolCall] = Field(default_factory=list)
+    executed_tool_calls: list[ExecutedToolCall] = Field(default_factory=list)
+    approvals: list[Approval] = Field(default_factory=list)
+    executed_approvals: list[ExecutedApproval] = Field(default_factory=list)
+    url_configs: list[URLConfig] = Field(default_factory=list)
+    session: dict[str, Any] | None = Field(default=None, exclude_if=_absent)
+
+    @property
+    def stated(self) -> list[ToolCall | Approval]:
+        """The calls and approvals that this message states, pending or decided."""
+        return [*self.tool_calls, *self.approvals]
+
+    @property
+    def outcomes(self) -> list[ExecutedToolCall | ExecutedApproval]:
+        """The outcomes that this message carries, commands excepted."""
+        return [*self.executed_tool_calls, *self.executed_approvals]
+
+
+class PlatformContext(Wire):
+    """Where and for whom the agent acts; its secrets never show in a dump, repr or log."""
+
+    user_id: str | None = None
+    tenant_name: str | None = None
+    k8s_namespace: str | None = None
+    platform_base_url: str | None = None
+    platform_token: SecretStr | None = None
+    kubeconfig: SecretStr | None = None
+    aws_credentials: dict[str, Any] | None = Field(default=None, exclude=True, repr=False)
+
+    def __repr_args__(self) -> Any:
+        return [(k, v) for k, v in super().__repr_args__() if k in PlatformContext.model_fields]
+
+    def secrets(self) -> list[str]:
+        """Each secret value of this context, longest first, for masking."""
+        found = [s.get_secret_value() for s in (self.platform_token, self.kubeconfig) if s]
+        found += _strings(self.aws_credentials)
+        return sorted({value for value in found if len(value) >= 4}, key=len, reverse=True)
+
+
+def _strings(value: object) -> list[str]:
+    match value:
+        case str():
+            return [value]
+        case dict():
+            return [text for item in value.values() for text in _strings(item)]
+        case list():
+            return [text for item in value for text in _strings(item)]
+    return []
+
+
+class Message(Wire):
+    """One message of a conversation."""
+
+    role: Literal["user", "assistant"]
+    content: str
+    data: Data | None = None
+    platform_context: PlatformContext | None = None
+    timestamp: Timestamp | None = None
+    user: Party | None = None
+    agent: Party | None = None
+
+
+class ChatRequest(Wire):
+    """The body of every chat endpoint; the last message is the current user's.
+
+    Further top-level fields are kept; on V2 they are the request fields (design, section 7).
+    """
+
+    messages: list[Message]
+    source: str = "help-desk"
+
+    @property
+    def request_fields(self) -> dict[str, Any]:
+        """All top-level fields but `messages`, as sent."""
+        sent = {"source": self.source} if "source" in self.model_fields_set else {}
+        return {**sent, **(self.model_extra or {})}
+
+
+class AgentMessage(Wire):
+    """The reply of the synchronous endpoints (interface.md, "AgentMessage")."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str = ""
+    data: Data = Field(default_factory=Data)
+    meta_data: dict[str, Any] = Field(default_factory=dict)
+    timestamp: str | None = None
+    user: Party | None = None
+    agent: Party | None = None
+
+
+_request = TypeAdapter(ChatRequest)
+
+
+def parse_request(body: bytes | str, *, messages: int = 10_000, nesting: int = 64) -> ChatRequest:
+    """Read a ChatRequest of at most `messages` messages and `nesting` levels of JSON.
+
+    Raises MessagesMissing when the body is an object without `messages`, and InvalidRequest with
+    one item for each wrong field otherwise; neither repeats a value of the body.
+    """
+    try:
+        request = _request.validate_json(body)
+        free = _has_free_values(request)
+        if free:
+            _refuse_non_finite(body)
+    except ValidationError as error:
+        raise refusal(error) from None
+    except UnicodeDecodeError:
+        raise InvalidRequest.at(["body"], "json_invalid", "the body is not UTF-8") from None
+    if free and _deeper_than(nesting, body):
+        message = f"JSON is nested deeper than {nesting} levels"
+        raise InvalidRequest.at(["body"], "too_deep", message)
+    check_messages(request, messages)
+    return request
+
+
+def _has_free_values(request: ChatRequest) -> bool:
+    """Whether anything was sent whose shape the models leave open, at any depth.
+
+    Only that can hold numbers or be deep; a long history of texts is spared two passes over it.
+    """
+    if request.__pydantic_extra__:
+        return True
+    for message in request.messages:
+        if message.data is not None or message.platform_context is not None:
+            return True
+        if message.__pydantic_extra__:
+            return True
+        for party in (message.user, message.agent):
+            if party is not None and party.__pydantic_extra__:
+                return True
+    return False
+
+
+def _refuse_non_finite(body: bytes | str) -> None:
+    # validate_json takes NaN and Infinity, which are no JSON; the second look is rarely needed.
+    raw = body.encode() if isinstance(body, str) else body
+    if b"NaN" in raw or b"Infinity" in raw:
+        try:
+            from_json(raw, allow_inf_nan=False)
+        except ValueError as error:
+            message = f"Invalid JSON: {error}"
+            raise InvalidRequest.at(["body"], "json_invalid", message) from None
+
+
+def check_messages(request: ChatRequest, most: int = 10_000) -> None:
+    """Refuse a request with no message, too many, or whose last is not a user's."""
+    loc = ["body", "messages"]
+    if not request.messages:
+        raise InvalidRequest.at(loc, "too_short", "at least one message is needed")
+    if len(request.messages) > most:
+        raise InvalidRequest.at(loc, "too_long", f"there are more than {most} messages")
+    last = len(request.messages) - 1
+    if request.messages[last].role != "user":
+        raise InvalidRequest.at(
+            [*loc, last, "role"], "last_message_not_user", "the last message must be a user's"
+        )
+
+
+def refusal(error: ValidationError) -> InvalidRequest | MessagesMissing:
+    """The refusal that a failed validation of a body becomes, without the body's values."""
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    if any(d["type"] == "missing" and d["loc"] == ("messages",) for d in details):
+        return MessagesMissing()
+    return InvalidRequest(
+        [{"loc": ["body", *d["loc"]], "msg": d["msg"], "type": d["type"]} for d in details[:100]]
+    )
+
+
+_ONE_BRACKET = bytes.maketrans(b"[]", b"{}")
+_NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'"{}[]')
+
+
+def _deeper_than(levels: int, body: bytes | str) -> bool:
+    raw = body.encode() if isinstance(body, str) else body
+    if raw.count(b"{") + raw.count(b"[") <= levels:
+        return False
+    # Valid JSON is left as its brackets, and each replace then takes off the innermost level.
+    raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_ONE_BRACKET, _NOT_STRUCTURE)
+    raw = re.sub(rb'"[^"]*"', b"", raw)
+    for _ in range(levels):
+        if not raw:
+            return False
+        raw = raw.replace(b"{}", b"")
+    return bool(raw)
+
+
+def platform_of(messages: Sequence[Message]) -> PlatformContext:
+    """The platform context: the newest user message's over the first's, field by field."""
+    stated = [m.platform_context for m in messages if m.platform_context and m.role == "user"]
+    if not stated:
+        return PlatformContext()
+    first, newest = stated[0], stated[-1]
+    if first is newest:
+        return newest
+    merged = first.model_copy()
+    for name in newest.model_fields_set:
+        setattr(merged, name, getattr(newest, name))
+    return merged

@@ -1,0 +1,180 @@
+"""The `anthropic` model: the messages API through the official SDK.
+
+The module imports the SDK, which takes seconds; it is itself imported only when an Anthropic model
+is configured, at start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import anthropic
+import httpx2
+
+from assent.errors import ConfigError, ModelError
+from assent.models import Ask, ModelEvent, Text, TextDelta
+from assent.models.anthropic_reply import Accumulator
+from assent.models.anthropic_request import explain_config, request
+from assent.models.faults import drain, fault, retried, status_fault, where
+from assent.models.replies import held_document
+from assent.models.transcript import sent_names
+from assent.workers import per_loop
+
+log = logging.getLogger(__name__)
+
+DEFAULT_MODEL = "claude-sonnet-5-5"
+
+_TYPES = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "rate_limit_error": 429,
+    "overloaded_error": 529,
+    "api_error": 500,
+    "timeout_error": 504,
+}
+
+
+def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
+    """The model `name`, `claude-sonnet-5-5` when empty.
+
+    `settings`: `api_key` and `base_url` (default: as the SDK finds them), `timeout` in seconds
+    between two pieces of an answer (60), `retries` before the first piece (2). Raises ConfigError
+    when there are no credentials.
+    """
+    model = name or DEFAULT_MODEL
+    seconds = float(settings.get("timeout", 60.0))
+    timeout = httpx2.Timeout(seconds, connect=min(seconds, 10.0))
+    # Reading the certificates takes tens of milliseconds: done here once, not on each loop.
+    certificates = httpx2.create_ssl_context()
+
+    def client() -> anthropic.AsyncAnthropic:
+        return anthropic.AsyncAnthropic(
+            api_key=settings.get("api_key") or None,
+            base_url=settings.get("base_url") or None,
+            timeout=timeout,
+            # The SDK would wait for hours where a provider asks for it.
+            max_retries=0,
+            http_client=anthropic.DefaultAsyncHttpxClient(verify=certificates, timeout=timeout),
+        )
+
+    _check_credentials(client, model)
+    return Anthropic(model, per_loop(client), retries=int(settings.get("retries", 2)))
+
+
+class Anthropic:
+    """A Claude model; a `Model`."""
+
+    provider = "anthropic"
+
+    def __init__(
+        self, name: str, client: Callable[[], anthropic.AsyncAnthropic], *, retries: int = 2
+    ) -> None:
+        self.name = name
+        self._client = client
+        self._retries = retries
+        self._explained = False
+
+    def __repr__(self) -> str:
+        return f"Anthropic({self.name!r})"
+
+    def stream(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
+        """Deltas as they come, then exactly one Reply, last. Raises only ModelError."""
+        if not self._explained:
+            self._explained = True
+            explain_config(ask.config, self.name)
+        return retried(lambda: self._attempt(ask), self._retries)
+
+    async def _attempt(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
+        failure: ModelError
+        try:
+            async with aclosing(self._events(ask)) as events:
+                async for event in events:
+                    yield event
+            return
+        except Exception as error:
+            failure = _failure(error)
+        # Raised out here so that it holds no reference to the SDK's error, which has the request.
+        raise failure
+
+    async def _events(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
+        names = {sent: tool.name for sent, tool in sent_names(ask.tools).items()}
+        whole = Accumulator(names, hold_text=ask.schema is not None)
+        async with await self._client().messages.create(**request(ask, self.name)) as stream:
+            events = aiter(stream)
+            async for event in events:
+                for delta in whole.feed(_plain(event)):
+                    yield delta
+                if whole.reply is not None:
+                    await drain(events)
+        if whole.reply is None:
+            cut = "it ended before it was complete"
+            raise fault("anthropic", "connection" if whole.begun else "protocol", cut)
+        reply = whole.reply if ask.schema is None else held_document(whole.reply, "anthropic")
+        if ask.schema is not None:
+            for block in reply.turn.blocks:
+                if isinstance(block, Text):
+                    yield TextDelta(block.text)
+        yield reply
+
+
+def _plain(event: Any) -> dict[str, Any]:
+    if not isinstance(event, anthropic.BaseModel):
+        raise TypeError("an event that is no object")
+    return event.to_dict(warnings=False)
+
+
+def _check_credentials(client: Callable[[], anthropic.AsyncAnthropic], model: str) -> None:
+    way_out = (
+        "set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN, or a profile), or use model 'offline'"
+    )
+    try:
+        probe = client()
+    except (anthropic.AnthropicError, ValueError, TypeError, OSError) as error:
+        kind = type(error).__name__
+        raise ConfigError(
+            f"the credentials or address for model 'anthropic:{model}' cannot be read ({kind}); "
+            f"{way_out}"
+        ) from None
+    header = "authorization" in os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").lower()
+    if not (probe.api_key or probe.auth_token or probe.credentials or header):
+        raise ConfigError(f"there are no credentials for model 'anthropic:{model}'; {way_out}")
+
+
+def _failure(error: Exception) -> ModelError:
+    match error:
+        case ModelError():
+            return error
+        case anthropic.APIStatusError():
+            return _status_failure(error)
+        case anthropic.APITimeoutError() | httpx2.TimeoutException():
+            return fault("anthropic", "timeout")
+        case anthropic.APIConnectionError() | httpx2.TransportError():
+            return fault("anthropic", "connection")
+        case anthropic.CredentialsError():
+            return fault("anthropic", "auth")
+        case anthropic.AnthropicError():
+            return fault("anthropic", "protocol")
+        case ValueError() | LookupError() | TypeError() | httpx2.HTTPError():
+            log.info("unreadable answer of the model provider: %s", where(error))
+            return fault("anthropic", "protocol")
+    log.warning("unforeseen failure of a model call: %s", where(error))
+    return fault("anthropic", "protocol")
+
+
+def _status_failure(error: anthropic.APIStatusError) -> ModelError:
+    # An error event within a stream comes with the stream's own status, 200.
+    status, kind = error.status_code, _token(error.type)
+    if status < 400:
+        status = _TYPES.get(kind, 500)
+    log.info("model provider 'anthropic': status %d, type %s", status, kind)
+    return status_fault("anthropic", status, error.response.headers)
+
+
+def _token(value: object) -> str:
+    return value if isinstance(value, str) and value.replace("_", "").isalnum() else "unknown"

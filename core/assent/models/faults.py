@@ -1,0 +1,137 @@
+"""What can go wrong with a provider, as `ModelError`, and when a call is tried again.
+
+The messages are whole sentences of ours: a provider's own words may repeat a key or the
+conversation, so they never become part of one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import logging
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+
+from assent.errors import ModelError, ModelErrorKind
+from assent.models import ModelEvent
+
+log = logging.getLogger(__name__)
+
+LONGEST_WAIT = 10.0
+"""Seconds; a provider that asks for a longer pause gets no second try within the turn."""
+
+_KINDS: Mapping[int, ModelErrorKind] = {
+    401: "auth",
+    403: "auth",
+    404: "not_found",
+    408: "timeout",
+    409: "server",
+    429: "rate_limit",
+    503: "overloaded",
+    504: "timeout",
+    529: "overloaded",
+}
+_SENTENCES: Mapping[ModelErrorKind, str] = {
+    "auth": "did not accept the credentials",
+    "bad_request": "refused the request",
+    "not_found": "does not know the model or the address",
+    "rate_limit": "is limiting the rate of requests",
+    "overloaded": "is overloaded",
+    "server": "failed",
+    "connection": "could not be reached, or the connection was lost",
+    "timeout": "did not answer in time",
+    "protocol": "sent an answer that could not be read",
+}
+_RETRYABLE: frozenset[ModelErrorKind] = frozenset(
+    {"rate_limit", "overloaded", "server", "connection", "timeout"}
+)
+
+
+def fault(
+    provider: str, kind: ModelErrorKind, detail: str = "", *, retry_after: float | None = None
+) -> ModelError:
+    """A ModelError that says `the model provider PROVIDER …`; `detail` must be words of ours."""
+    sentence = f"the model provider {provider!r} {_SENTENCES[kind]}"
+    return ModelError(
+        kind,
+        f"{sentence}: {detail}" if detail else sentence,
+        retryable=kind in _RETRYABLE,
+        retry_after=retry_after,
+    )
+
+
+def status_fault(provider: str, status: int, headers: Mapping[str, str]) -> ModelError:
+    """The error for an HTTP status of 400 and above."""
+    kind = _KINDS.get(status) or ("server" if status >= 500 else "bad_request")
+    return fault(provider, kind, f"status {status}", retry_after=retry_after(headers))
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the provider asks to wait, from `retry-after-ms` or `retry-after`."""
+    try:
+        if (millis := headers.get("retry-after-ms")) is not None:
+            return max(0.0, float(millis) / 1000)
+        value = headers.get("retry-after")
+        if value is None:
+            return None
+        if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
+            return float(value)
+        return _seconds_until(email.utils.parsedate_to_datetime(value))
+    except ValueError:
+        return None
+
+
+def _seconds_until(date: datetime) -> float:
+    moment = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+async def retried(
+    attempt: Callable[[], AsyncGenerator[ModelEvent, None]], retries: int
+) -> AsyncGenerator[ModelEvent, None]:
+    """The events of `attempt()`, called again on a passing fault while nothing was yielded yet."""
+    for number in range(retries + 1):
+        begun = False
+        try:
+            async with aclosing(attempt()) as events:
+                async for event in events:
+                    begun = True
+                    yield event
+            return
+        except ModelError as error:
+            pause = _pause(error, number)
+            if begun or number == retries or pause is None:
+                raise
+            log.info("%s; trying again in %.1f s", error, pause)
+        await asyncio.sleep(pause)
+
+
+def _pause(error: ModelError, number: int) -> float | None:
+    # A stalled call has used up the caller's patience once already.
+    if not error.retryable or error.kind == "timeout":
+        return None
+    wait = error.retry_after if error.retry_after is not None else 0.5 * 2.0**number
+    return wait if wait <= LONGEST_WAIT else None
+
+
+async def drain(rest: AsyncIterator[object]) -> None:
+    """Read a whole message's stream to its end, if that comes at once.
+
+    Only then is the connection used again; what goes wrong here no longer matters.
+    """
+    with suppress(Exception):
+        async with asyncio.timeout(0.2):
+            async for _ in rest:
+                pass
+
+
+def where(error: BaseException) -> str:
+    """The type and place of an unforeseen error, without its text, for the log."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error).__name__
+    return f"{type(error).__name__} in {trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}"

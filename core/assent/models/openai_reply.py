@@ -1,0 +1,175 @@
+"""The Reply that the chunks of one chat completions stream add up to.
+
+Servers differ: indices, ids, usage and the closing `[DONE]` may be missing, arguments come in one
+piece or as an object, and a stop reason of `stop` may stand beside tool calls.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from assent.models import (
+    Block,
+    Call,
+    ModelEvent,
+    Reply,
+    Stop,
+    Text,
+    TextDelta,
+    Thought,
+    ToolStart,
+    Turn,
+    Usage,
+)
+from assent.models.replies import read_input, stop_of
+
+_STOPS: Mapping[str, Stop] = {
+    "stop": "end_turn",
+    "eos": "end_turn",
+    "length": "max_tokens",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "content_filter": "refusal",
+}
+LARGEST_EVENT = 16 * 1024 * 1024
+
+
+async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """The `data` of each server-sent event; a last one without its blank line is left out.
+
+    Raises ValueError for an event over 16 MiB or one that is not UTF-8.
+    """
+    # Only these line ends count: others, such as U+2028, may stand within JSON.
+    rest, data = b"", list[bytes]()
+    async for chunk in chunks:
+        lines = (rest + chunk).replace(b"\r\n", b"\n").split(b"\n")
+        rest = lines.pop()
+        for line in lines:
+            if line.startswith(b"data:"):
+                data.append(line[5:].removeprefix(b" "))
+            elif not line.strip(b"\r") and data:
+                yield b"\n".join(data).decode()
+                data.clear()
+        if len(rest) + sum(map(len, data)) > LARGEST_EVENT:
+            raise ValueError("an event that is too large")
+    if data and not rest and data[-1].strip() == b"[DONE]":
+        yield "[DONE]"
+
+
+@dataclass
+class _Slot:
+    """One tool call as its fragments come."""
+
+    id: str = ""
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+
+
+class Accumulator:
+    """Feed it each chunk as a JSON object; `whole()` gives the Reply once the stream has ended.
+
+    Raises KeyError, TypeError, ValueError or AttributeError for a chunk of another form.
+    """
+
+    def __init__(self, names: Mapping[str, str], *, hold_text: bool = False) -> None:
+        self._names = names
+        self._hold_text = hold_text
+        self._text: list[str] = []
+        self._slots: list[_Slot] = []
+        self._by_index: dict[int, _Slot] = {}
+        self._finish: str | None = None
+        self._refused = False
+        self._usage = Usage()
+        self.begun = False
+
+    def feed(self, chunk: Mapping[str, Any]) -> Iterator[ModelEvent]:
+        """The deltas of `chunk`."""
+        self.begun = True
+        if usage := chunk.get("usage"):
+            self._usage = _usage(usage)
+        for choice in chunk.get("choices") or ():
+            if choice.get("index"):
+                continue
+            yield from self._delta(choice.get("delta") or {})
+            self._finish = choice.get("finish_reason") or self._finish
+
+    def whole(self, *, closed: bool) -> Reply | None:
+        """The Reply, or None when the stream ended before the message did.
+
+        `closed` says that `[DONE]` came, which stands in for a missing finish reason.
+        """
+        if self._finish is None and not (closed and self.begun):
+            return None
+        text = "".join(self._text)
+        blocks: list[Block] = [Text(text)] if text.strip() else []
+        blocks += [self._call(slot) for slot in self._slots]
+        stop = "refusal" if self._refused else _STOPS.get(self._finish or "stop", "end_turn")
+        return Reply(Turn("assistant", tuple(blocks)), stop_of(stop, blocks), self._usage)
+
+    def _delta(self, delta: Mapping[str, Any]) -> Iterator[ModelEvent]:
+        thought = delta.get("reasoning_content") or delta.get("reasoning")
+        if isinstance(thought, str) and thought:
+            yield Thought(thought)
+        if refusal := delta.get("refusal"):
+            self._refused = True
+            yield from self._say(_spoken(refusal))
+        yield from self._say(_spoken(delta.get("content")))
+        for piece in delta.get("tool_calls") or ():
+            yield from self._piece(piece)
+
+    def _say(self, text: str) -> Iterator[ModelEvent]:
+        if text:
+            self._text.append(text)
+            if not self._hold_text:
+                yield TextDelta(text)
+
+    def _piece(self, piece: Mapping[str, Any]) -> Iterator[ModelEvent]:
+        function = piece.get("function") or {}
+        slot = self._slot(piece.get("index"), piece.get("id") or "", function.get("name") or "")
+        slot.id = slot.id or piece.get("id") or ""
+        if not slot.name and function.get("name"):
+            slot.name = function["name"]
+            yield ToolStart(self._names.get(slot.name, slot.name))
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            slot.arguments.append(arguments)
+        elif arguments is not None:
+            slot.arguments.append(json.dumps(arguments))
+
+    def _slot(self, index: int | None, call_id: str, name: str) -> _Slot:
+        known = self._by_index.get(index) if index is not None else None
+        if known is None and index is None and self._slots and not name:
+            known = self._slots[-1]
+        # Some gateways give every call of a message the index 0.
+        if known is not None and call_id and known.id and call_id != known.id and name:
+            known = None
+        if known is None:
+            known = _Slot()
+            self._slots.append(known)
+        if index is not None:
+            self._by_index[index] = known
+        return known
+
+    def _call(self, slot: _Slot) -> Call:
+        if not slot.name:
+            raise ValueError("a tool call without a name")
+        value, error = read_input("".join(slot.arguments))
+        call_id = slot.id or f"call_{uuid.uuid4().hex}"
+        return Call(call_id, self._names.get(slot.name, slot.name), value, error)
+
+
+def _spoken(content: Any) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(part.get("text") or "" for part in content)
+
+
+def _usage(usage: Mapping[str, Any]) -> Usage:
+    details = usage.get("prompt_tokens_details") or {}
+    cached = details.get("cached_tokens") or 0
+    prompt = usage.get("prompt_tokens") or 0
+    return Usage(max(0, prompt - cached), usage.get("completion_tokens") or 0, cached)

@@ -1,0 +1,132 @@
+"""What one call of an OpenAI-compatible chat completions endpoint is asked with."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from assent.models import Ask, Call, Result, Text, ToolDefinition, Turn
+from assent.models.schemas import closed, plain_object
+from assent.models.transcript import sent_names, transcript
+
+log = logging.getLogger(__name__)
+
+DEFAULT_TEMPERATURE = 0.1
+DEFAULT_MAX_TOKENS = 4096
+_ID_LENGTH = 40
+_CLASSIC = re.compile(r"(gpt-3\.5|gpt-4|chatgpt-4o|ft:gpt-[34])")
+
+
+def request(ask: Ask, model: str, *, official: bool) -> dict[str, Any]:
+    """The body of one streaming call; `official` when it goes to OpenAI's own host."""
+    limit = "max_completion_tokens" if official else "max_tokens"
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": list(_messages(ask)),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        limit: ask.config.get("max_tokens", DEFAULT_MAX_TOKENS),
+    }
+    if ask.tools:
+        body["tools"] = [_tool(name, tool) for name, tool in sent_names(ask.tools).items()]
+    if ask.schema is not None:
+        body["response_format"] = _format(ask.schema)
+    return body | _sampling(ask.config, model, official=official)
+
+
+def explain_config(config: Mapping[str, Any], model: str, *, official: bool) -> None:
+    """Log once which model-config keys this model does not take."""
+    refused = {"temperature", "top_p", "top_k"} if _reasons(model, official) else set()
+    if official:
+        refused |= {"top_k"}
+        if not _reasons(model, official):
+            refused |= {"thinking_level"}
+    if wished := sorted(refused & config.keys()):
+        log.warning("model %r takes no %s; left out", model, ", ".join(map(repr, wished)))
+    elif "temperature" in refused:
+        log.info("model %r takes no 'temperature'; the default is left out", model)
+
+
+def _reasons(model: str, official: bool) -> bool:
+    return official and not _CLASSIC.match(model)
+
+
+def _sampling(config: Mapping[str, Any], model: str, *, official: bool) -> dict[str, Any]:
+    reasons = _reasons(model, official)
+    values: dict[str, Any] = {}
+    if config.get("thinking_level") and (reasons or not official):
+        values["reasoning_effort"] = config["thinking_level"]
+    if reasons:
+        return values
+    keys = ("temperature", "top_p") if official else ("temperature", "top_p", "top_k")
+    values |= {key: config[key] for key in keys if config.get(key) is not None}
+    if "top_p" not in values:
+        values.setdefault("temperature", DEFAULT_TEMPERATURE)
+    return values
+
+
+def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    shut = closed(schema)
+    strict = set(shut.get("required", ())) == set(shut.get("properties", {}))
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "reply", "schema": shut, "strict": strict},
+    }
+
+
+def _tool(name: str, tool: ToolDefinition) -> dict[str, Any]:
+    function: dict[str, Any] = {"name": name, "parameters": plain_object(tool.input_schema)}
+    if tool.description.strip():
+        function["description"] = tool.description
+    return {"type": "function", "function": function}
+
+
+def _messages(ask: Ask) -> Iterator[dict[str, Any]]:
+    system = "\n\n".join(part for part in (ask.system, ask.context) if part.strip())
+    if system:
+        yield {"role": "system", "content": system}
+    for turn in transcript(ask.turns, tools=bool(ask.tools), id_length=_ID_LENGTH):
+        if turn.role == "assistant":
+            yield _assistant(turn)
+        else:
+            yield from _user(turn)
+
+
+def _assistant(turn: Turn) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": _text(turn)}
+    calls = [block for block in turn.blocks if isinstance(block, Call)]
+    if calls:
+        message["tool_calls"] = [_call(call) for call in calls]
+    return message
+
+
+def _user(turn: Turn) -> Iterator[dict[str, Any]]:
+    for block in turn.blocks:
+        if isinstance(block, Result):
+            yield {"role": "tool", "tool_call_id": block.call_id, "content": _outcome(block)}
+    if text := _text(turn):
+        yield {"role": "user", "content": text}
+
+
+def _outcome(result: Result) -> str:
+    # The wire format has no mark for a failed call.
+    if result.is_error and not result.output.startswith("Error"):
+        return f"Error: {result.output}"
+    return result.output
+
+
+def _text(turn: Turn) -> str | None:
+    texts = [block.text for block in turn.blocks if isinstance(block, Text)]
+    return "\n\n".join(texts) or None
+
+
+def _call(call: Call) -> dict[str, Any]:
+    arguments = json.dumps(dict(call.input), ensure_ascii=False)
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.name, "arguments": arguments},
+    }

@@ -1,0 +1,53 @@
+"""What the adapters have in common when they put a Reply together."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from assent.models import Block, Call, Reply, Stop, Text
+from assent.models.faults import fault
+
+
+def read_input(text: str) -> tuple[dict[str, Any], str | None]:
+    """The arguments of a tool call, or `{}` and why they cannot be read; empty text is `{}`."""
+    if not text.strip():
+        return {}, None
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return {}, "the arguments are not valid JSON"
+    if not isinstance(value, dict):
+        return {}, "the arguments are not a JSON object"
+    return value, None
+
+
+def stop_of(stop: Stop, blocks: Sequence[Block]) -> Stop:
+    """`stop` made true to the blocks: `tool_use` exactly when a whole message has calls."""
+    if stop not in ("end_turn", "tool_use"):
+        return stop
+    return "tool_use" if any(isinstance(block, Call) for block in blocks) else "end_turn"
+
+
+def held_document(reply: Reply, provider: str) -> Reply:
+    """A structured reply whose one text is a JSON document; ModelError when a whole one is not."""
+    text = "".join(block.text for block in reply.turn.blocks if isinstance(block, Text)).strip()
+    # Smaller servers wrap the document as Markdown.
+    if fenced := re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL):
+        text = fenced[1]
+    try:
+        json.loads(text)
+    except ValueError:
+        if reply.stop == "end_turn":
+            broken = "it is not the JSON document that was asked for"
+            raise fault(provider, "protocol", broken) from None
+    rest = [block for block in reply.turn.blocks if not isinstance(block, Text)]
+    blocks = (Text(text), *rest) if text else tuple(rest)
+    return replace(reply, turn=replace(reply.turn, blocks=blocks))
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")

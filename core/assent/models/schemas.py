@@ -1,0 +1,73 @@
+"""JSON schemas in the narrower forms that providers take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_COMBINATORS = ("allOf", "anyOf", "oneOf")
+
+
+def plain_object(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """`schema` of a tool as type object, without a combinator or reference at its top.
+
+    Branches are merged into one set of properties; what only a branch requires is not required.
+    The engine validates against the whole schema anyway.
+    """
+    if schema.get("type") == "object" and not any(key in schema for key in (*_COMBINATORS, "$ref")):
+        return dict(schema)
+    merged = _merged(schema, schema, 0)
+    definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    return {"type": "object", "properties": {}, **merged, **definitions}
+
+
+def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`schema`, or what its `$ref` within `root` names; an unknown reference is an empty schema."""
+    for _ in range(16):
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            return schema
+        found: Any = root
+        for part in reference.removeprefix("#/").split("/"):
+            found = found.get(part, {}) if isinstance(found, Mapping) else {}
+        rest = {key: value for key, value in schema.items() if key != "$ref"}
+        schema = {**found, **rest} if isinstance(found, Mapping) else {}
+    return {}
+
+
+def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """`schema` with `additionalProperties: false` on each object that does not say otherwise."""
+    copy = {key: _closed_part(key, value) for key, value in schema.items()}
+    if copy.get("type") == "object" or "properties" in copy:
+        copy.setdefault("additionalProperties", False)
+    return copy
+
+
+def _closed_part(keyword: str, value: Any) -> Any:
+    if keyword in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
+        return {name: closed(part) for name, part in value.items()}
+    if keyword in (*_COMBINATORS, "prefixItems") and isinstance(value, list):
+        return [closed(part) for part in value]
+    if keyword in ("items", "not") and isinstance(value, Mapping):
+        return closed(value)
+    return value
+
+
+def _merged(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    if depth > 8:
+        return {}
+    schema = resolved(schema, root)
+    out = {k: v for k, v in schema.items() if k not in (*_COMBINATORS, "$ref", "type")}
+    properties: dict[str, Any] = dict(schema.get("properties", {}))
+    required: list[str] = list(schema.get("required", []))
+    for key in _COMBINATORS:
+        for branch in schema.get(key, ()):
+            part = _merged(branch, root, depth + 1)
+            for name, value in part.get("properties", {}).items():
+                properties.setdefault(name, value)
+            if key == "allOf":
+                required += part.get("required", [])
+    out["properties"] = properties
+    if required:
+        out["required"] = sorted(set(required), key=required.index)
+    return out

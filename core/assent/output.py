@@ -1,0 +1,204 @@
+"""Where a turn's events go, and how a reply is taken apart and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from assent.approvals import approval, command, tool_call
+from assent.events import (
+    Approvals,
+    Commands,
+    Done,
+    Event,
+    ExecutedApprovals,
+    ExecutedCommands,
+    ExecutedToolCalls,
+    IntermittentUpdate,
+    StopReason,
+    TextDelta,
+    ToolCalls,
+    fold,
+)
+from assent.ledger import Proposal
+from assent.messages import AgentMessage, Data
+
+_IN_EVENTS = {
+    "cmds",
+    "executed_cmds",
+    "tool_calls",
+    "executed_tool_calls",
+    "approvals",
+    "executed_approvals",
+    "session",
+}
+
+
+class Sink(Protocol):
+    """Takes a turn's events; `put` waits for a slow reader, `put_nowait` never does."""
+
+    async def put(self, item: Event, /) -> None:
+        """Hand the event over, in order."""
+        ...
+
+    def put_nowait(self, item: Event, /) -> bool:
+        """Hand the event over from any thread; True asks to await `space` before the next."""
+        ...
+
+    async def space(self) -> None:
+        """Return when the reader has caught up."""
+        ...
+
+
+class Gathered:
+    """A sink that keeps the events, for a synchronous reply."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    async def put(self, item: Event, /) -> None:
+        """Keep the event."""
+        self.events.append(item)
+
+    def put_nowait(self, item: Event, /) -> bool:
+        """Keep the event."""
+        self.events.append(item)
+        return False
+
+    async def space(self) -> None:
+        """Nobody waits for a reader."""
+
+
+class Output:
+    """The events of one turn on their way out.
+
+    With a response interceptor installed everything but status lines is `held` until the reply
+    is whole, and status lines say fixed words only (design, section 5, "Response interceptors").
+    """
+
+    def __init__(self, sink: Sink, *, held: bool) -> None:
+        self._sink = sink
+        self._held: list[Event] | None = [] if held else None
+        self._closed = False
+        self.text: list[str] = []
+
+    @property
+    def held(self) -> bool:
+        """Whether events wait for the whole reply."""
+        return self._held is not None
+
+    async def send(self, event: Event) -> None:
+        """Send or hold one event."""
+        if type(event) is TextDelta:
+            self.text.append(event.text)
+        if self._held is not None and type(event) is not IntermittentUpdate:
+            self._held.append(event)
+        elif not self._closed:
+            await self._sink.put(event)
+
+    def say(self, piece: str) -> bool:
+        """Send or hold a piece of text, as `send`; True asks to await `caught_up` then.
+
+        Without an await of its own: a turn may have a thousand pieces.
+        """
+        self.text.append(piece)
+        if self._held is not None:
+            self._held.append(TextDelta(piece))
+            return False
+        if self._closed:
+            return False
+        return self._sink.put_nowait(TextDelta(piece))
+
+    async def caught_up(self) -> None:
+        """Return when a slow reader has read on."""
+        await self._sink.space()
+
+    def update(self, event: IntermittentUpdate, words: str) -> None:
+        """Send a status line at once, from any thread; `words` stand for it when held."""
+        if not self._closed:
+            shown = event if self._held is None else IntermittentUpdate(words)
+            self._sink.put_nowait(shown)
+
+    def whole(self, ending: Sequence[Event]) -> AgentMessage:
+        """The reply that the held events and `ending` amount to."""
+        return fold([*(self._held or []), *ending])
+
+    async def finish(self, ending: Sequence[Event], altered: AgentMessage | None = None) -> None:
+        """Send what was held, as altered, and the last events; nothing follows."""
+        events = [*(self._held or []), *ending]
+        if altered is not None:
+            events = unfold(altered, events)
+        self._held = None
+        for event in events:
+            if not self._closed:
+                await self._sink.put(event)
+        self._closed = True
+
+    def close(self) -> None:
+        """Drop whatever still comes."""
+        self._closed = True
+
+
+def proposal_events(rows: Sequence[Proposal]) -> list[Event]:
+    """The events that state proposals, in their order."""
+    if not rows:
+        return []
+    events: list[Event] = [Approvals([approval(row) for row in rows])]
+    if calls := [tool_call(row) for row in rows if row.kind == "tool_call"]:
+        events.append(ToolCalls(calls))
+    if commands := [command(row) for row in rows if row.kind == "command"]:
+        events.append(Commands(commands))
+    return events
+
+
+def leftover(data: Data) -> dict[str, Any] | None:
+    """What of a reply's data no event carries."""
+    if not data.url_configs and not data.model_extra:
+        return None
+    rest = {
+        name: value
+        for name, value in data.model_dump(mode="json").items()
+        if name not in _IN_EVENTS and not (name == "url_configs" and not value)
+    }
+    return rest or None
+
+
+def executed_events(data: Data) -> list[Event]:
+    """The events that carry the outcomes of `data`, only those not empty."""
+    events: list[Event] = []
+    if data.executed_tool_calls:
+        events.append(ExecutedToolCalls(data.executed_tool_calls))
+    if data.executed_cmds:
+        events.append(ExecutedCommands(data.executed_cmds))
+    if data.executed_approvals:
+        events.append(ExecutedApprovals(data.executed_approvals))
+    return events
+
+
+def unfold(reply: AgentMessage, events: Sequence[Event]) -> list[Event]:
+    """The events of an altered reply: its text and outcomes, the proposals of `events` as they
+    are, one `done`."""
+    done = next(e for e in reversed(events) if isinstance(e, Done))
+    deltas: list[Event] = [e for e in events if isinstance(e, TextDelta)]
+    if reply.content != "".join(e.text for e in deltas if isinstance(e, TextDelta)):
+        deltas = [TextDelta(reply.content)] if reply.content else []
+    proposals = [e for e in events if isinstance(e, (Approvals, ToolCalls, Commands))]
+    return [
+        *executed_events(reply.data),
+        *deltas,
+        *proposals,
+        done_of(reply, done.stop_reason),
+    ]
+
+
+def done_of(reply: AgentMessage, stop: StopReason) -> Done:
+    """The `done` event that carries the rest of `reply`."""
+    return Done(
+        stop_reason=stop,
+        meta_data=reply.meta_data,
+        session=reply.data.session,
+        data=leftover(reply.data),
+        timestamp=reply.timestamp,
+        user=reply.user,
+        agent=reply.agent,
+    )

@@ -1,0 +1,76 @@
+"""An agent's own interceptors and event handlers, as one more plugin."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from assent.agent import Agent, RequestContext
+from assent.hookspecs import hookimpl
+from assent.messages import AgentMessage, ChatRequest
+from assent.plugins import Plugin
+
+if TYPE_CHECKING:
+    from assent.host import Host
+
+logger = logging.getLogger("assent.host")
+
+
+def agent_plugin(agent: Agent) -> Plugin | None:
+    """The agent's own interceptors and handlers as one more plugin; None without any."""
+    hooks: dict[str, Callable[..., Any]] = {}
+    if agent.request_interceptors:
+        hooks["intercept_request"] = _request_hook(agent)
+    if agent.response_interceptors:
+        hooks["intercept_response"] = _response_hook(agent)
+    if agent.on_event:
+        hooks["on_event"] = _event_hook(agent)
+    if not hooks:
+        return None
+    made = type("AgentPlugin", (Plugin,), {"name": "agent", **hooks})
+    plugin: Plugin = made()
+    return plugin
+
+
+def _request_hook(agent: Agent) -> Callable[..., Any]:
+    @hookimpl
+    async def intercept_request(
+        self: Plugin, request: ChatRequest, context: RequestContext, host: Host
+    ) -> ChatRequest | AgentMessage | None:
+        for interceptor in agent.request_interceptors:
+            given = await host.code.call(interceptor, request, context)
+            if isinstance(given, AgentMessage):
+                return given
+            request = request if given is None else given
+        return request
+
+    return intercept_request
+
+
+def _response_hook(agent: Agent) -> Callable[..., Any]:
+    @hookimpl
+    async def intercept_response(
+        self: Plugin, response: AgentMessage, context: RequestContext, host: Host
+    ) -> AgentMessage:
+        for interceptor in agent.response_interceptors:
+            given = await host.code.call(interceptor, response, context)
+            if isinstance(given, str):
+                response.content = given
+            elif given is not None:
+                response = given
+        return response
+
+    return intercept_response
+
+
+def _event_hook(agent: Agent) -> Callable[..., Any]:
+    @hookimpl
+    async def on_event(self: Plugin, event: Any, host: Host) -> None:
+        for handler in agent.on_event:
+            try:
+                await host.code.call(handler, event)
+            except Exception:
+                logger.exception("an event handler of the agent failed")
+
+    return on_event

@@ -1,0 +1,73 @@
+"""The place of a child process: what it inherits from its supervisor and tells it.
+
+A child is the same command line run again with its place in the environment; its call of `serve`
+finds the place and serves on the socket that it inherited.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from typing import Any, Literal
+
+from assent.errors import ConfigError
+
+VARIABLE = "_ASSENT_PLACE"
+Role = Literal["worker", "plugins"]
+
+
+class Place:
+    """What a child process has from its supervisor.
+
+    `link` is readable at its end when the supervisor is gone. `first` is true for the child that
+    tells people about the service.
+    """
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.role: Role = values["role"]
+        self.first: bool = values["first"]
+        self.reload: bool = values["reload"]
+        self.link = socket.socket(fileno=values["link"])
+        self.listening = socket.socket(fileno=values["listening"])
+        for inherited in (self.link, self.listening):
+            inherited.set_inheritable(False)
+
+    def report(self, app: Any) -> None:
+        """Tell the supervisor that this process serves, and what it must know of it."""
+        files = _own_files() if self.reload else []
+        own = app is not None and bool(app.host.plugins.own_process)
+        self.link.sendall(json.dumps({"own_process": own, "files": files}).encode() + b"\n")
+
+    def close(self) -> None:
+        """Give back what was inherited; the supervisor sees the end of the link."""
+        self.link.close()
+        self.listening.close()
+
+
+def take_place() -> Place | None:
+    """The place of this process; None when nobody supervises it. Only the first call gets it."""
+    text = os.environ.pop(VARIABLE, None)
+    return Place(json.loads(text)) if text else None
+
+
+def command() -> list[str]:
+    """The command line that runs this program again; ConfigError where there is none."""
+    if os.name == "nt":
+        raise ConfigError("reload and workers above 1 need a POSIX system; use workers = 1")
+    arguments = sys.orig_argv[1:]
+    main = sys.modules["__main__"]
+    if not os.path.isfile(getattr(main, "__file__", None) or "") and "-c" not in arguments:
+        raise ConfigError(
+            "the agent cannot be found again in child processes: this program has no file to run "
+            "again; put it into a script, or use workers = 1 without reload"
+        )
+    return [sys.executable, *arguments]
+
+
+def _own_files() -> list[str]:
+    """The source files of this process that are the user's own, not an installed package's."""
+    prefixes = tuple({sys.prefix, sys.base_prefix, sys.exec_prefix})
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return sorted({f for f in files if f and not f.startswith(prefixes) and os.path.isfile(f)})

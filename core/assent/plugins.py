@@ -1,0 +1,369 @@
+"""The plugin host: what a plugin is, and the manager of those that are active.
+
+The only module that touches pluggy. pluggy calls the last registered first, is synchronous and
+lets wrappers in; what Assent promises instead (design, section 4) is that implementations run one
+after another in the configured order, plain or async. So `Plugins` takes the implementations out
+of pluggy once and hands them to the host, which calls them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pluggy
+from pydantic import ValidationError
+
+from assent import hookspecs
+from assent.config import Config
+from assent.deadlines import Overdue, bounded
+from assent.discovery import Choice, Installed, Selection, discover, select, way_out
+from assent.errors import ConfigError, PluginError
+from assent.hookspecs import HOOKS, PROJECT, hookimpl
+from assent.implementations import Impl, checked_hooks, made_impl
+from assent.layers import Origin, annotation_at, explain, parsed
+from assent.lifespans import around
+from assent.routes import claims, collect_routes
+from assent.settings import Section
+
+if TYPE_CHECKING:
+    import click
+    from fastapi import APIRouter
+
+    from assent.host import Host
+
+__all__ = ["Impl", "Plugin", "PluginInfo", "Plugins", "discover", "hookimpl", "select"]
+
+log = logging.getLogger("assent.plugins")
+
+
+class Plugin:
+    """The base class of plugins: name a subclass in the entry-point group `assent`.
+
+    `Settings` says which keys `[plugin.NAME]` may have; their values are `self.settings`. With
+    `active_by_default` false the plugin is active only where the configuration names it. With
+    `own_process` true its `lifespan` is entered once a service, not once a process.
+    `public_paths` are paths of static files that are nobody's data: GET and HEAD of them are
+    answered without authentication.
+    """
+
+    name: str = ""
+    active_by_default: ClassVar[bool] = True
+    own_process: ClassVar[bool] = False
+    public_paths: tuple[str, ...] = ()
+
+    class Settings(Section):
+        """The keys of `[plugin.NAME]`; a subclass in each plugin adds its own."""
+
+    settings: Any
+
+    def __init__(self, settings: Section | None = None) -> None:
+        self.settings = self.Settings() if settings is None else settings
+        self.name = self.name or type(self).__name__.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    """What `assent plugins` shows of one plugin; `why` says why it is active, or why not."""
+
+    name: str
+    distribution: str
+    version: str
+    active: bool
+    why: str
+    hooks: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Active:
+    name: str
+    plugin: object
+    why: str
+    installed: Installed | None = None
+    hooks: tuple[str, ...] = ()
+
+
+class Plugins:
+    """The active plugins of one host, in the configured order. Made by `Plugins.load`."""
+
+    def __init__(self, start_timeout: float = 30.0) -> None:
+        self.start_timeout = start_timeout
+        self._manager = pluggy.PluginManager(PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+        self._active: list[_Active] = []
+        self._left_out: dict[str, str] = {}
+        self._installed: Mapping[str, Installed] = {}
+        self._impls: dict[str, tuple[Impl, ...]] = dict.fromkeys(HOOKS, ())
+
+    @classmethod
+    def load(cls, config: Config, extra: Sequence[object] = ()) -> Plugins:
+        """The plugins that `config` chooses, imported, checked and in order.
+
+        `extra` are plugins brought as objects: modules, instances, or subclasses of Plugin. One
+        that `config.plugins` names stands at its place there, the others come last, in their
+        order. Raises PluginError or ConfigError; a plugin that fails and was merely installed is
+        left out with a warning.
+        """
+        plugins = cls(config.server.start_timeout)
+        given = {_name_of(plugin): plugin for plugin in extra}
+        if len(given) < len(extra):
+            raise PluginError(f"two plugins given in code have one name: {', '.join(given)}")
+        plugins._installed = discover()
+        selection = select(config, plugins._installed, given)
+        plugins._left_out = selection.left_out
+        for choice in _ordered(selection, given):
+            plugins._add(choice, config, given)
+        plugins._finish()
+        return plugins
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the active plugins, in order."""
+        return tuple(active.name for active in self._active)
+
+    @property
+    def own_process(self) -> tuple[str, ...]:
+        """The active plugins whose `lifespan` is entered once a service."""
+        return tuple(a.name for a in self._active if getattr(a.plugin, "own_process", False))
+
+    @property
+    def public_paths(self) -> frozenset[str]:
+        """The paths of static files that the active plugins let everybody read."""
+        named = [getattr(a.plugin, "public_paths", ()) for a in self._active]
+        return frozenset(path for paths in named for path in paths)
+
+    def get(self, name: str) -> object | None:
+        """The active plugin `name`, or None."""
+        return next((a.plugin for a in self._active if a.name == name), None)
+
+    def implementations(self, hook: str) -> tuple[Impl, ...]:
+        """The implementations of `hook` in the configured order; empty costs a lookup."""
+        return self._impls[hook]
+
+    def check_pending(self) -> None:
+        """Raise PluginError for an implementation of a hook that does not exist."""
+        try:
+            self._manager.check_pending()
+        except pluggy.PluginValidationError as error:
+            raise PluginError(str(error)) from error
+
+    def routes(self, host: Host) -> tuple[tuple[str, APIRouter], ...]:
+        """Each plugin's router, with its name. Raises PluginError when two claim one route."""
+        return collect_routes(self.implementations("register_routes"), host, self.start_timeout)
+
+    def lifespans(
+        self, host: Host, *, only: Collection[str] | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """The `lifespan` of each plugin, entered in order and left in reverse; see `around`.
+
+        `only` names the plugins whose lifespan this process has; None: all.
+        """
+        return around(self.implementations("lifespan"), host, self.start_timeout, only)
+
+    def resources(self, host: Host) -> AbstractAsyncContextManager[None]:
+        """The `resources` of each plugin, entered in order and left in reverse."""
+        return around(self.implementations("resources"), host, self.start_timeout, None)
+
+    def register_commands(self, cli: click.Group, reserved: Collection[str] = ()) -> None:
+        """Add each plugin's sub-commands to `cli`; PluginError for a name that is taken."""
+        import click
+
+        owners = dict.fromkeys(reserved, "assent itself")
+        for impl in self.implementations("register_commands"):
+            own = click.Group()
+            try:
+                impl.now(cli=own)
+            except Exception as error:
+                raise PluginError(
+                    f"plugin {impl.plugin!r}: register_commands raised "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+            for name, command in own.commands.items():
+                if (owner := owners.setdefault(name, impl.plugin)) != impl.plugin:
+                    raise PluginError(
+                        f"the sub-command {name!r} of plugin {impl.plugin!r} is {owner}'s already"
+                    )
+                cli.add_command(command, name)
+
+    def info(self, host: Host | None = None) -> tuple[PluginInfo, ...]:
+        """Each plugin, the active ones in order first; with `host` their routes too."""
+        routes = _route_names(self, host) if host is not None else {}
+        active = [_info(a, routes.get(a.name, ())) for a in self._active]
+        left_out = [
+            PluginInfo(name, *_source(self._installed.get(name)), active=False, why=why)
+            for name, why in self._left_out.items()
+        ]
+        return (*active, *left_out)
+
+    @staticmethod
+    def settings_model(installed: Installed) -> type[Section] | None:
+        """The `Settings` of an installed plugin; None when it has none or cannot be imported."""
+        try:
+            source = bounded(30.0, installed.entry_point.load)
+        except (Exception, Overdue, SystemExit) as error:
+            log.warning("plugin %r cannot be imported: %s", installed.name, error)
+            return None
+        return source.Settings if isinstance(source, type) and issubclass(source, Plugin) else None
+
+    def _add(self, choice: Choice, config: Config, given: Mapping[str, object]) -> None:
+        try:
+            plugin = self._make(choice, config, given.get(choice.name))
+            if plugin is None:
+                self._left_out[choice.name] = "not active by default; name it in plugins"
+                return
+            self._register(choice.name, plugin, choice)
+        except (PluginError, ConfigError) as error:
+            if choice.named or isinstance(error, ConfigError):
+                raise
+            self._left_out[choice.name] = f"failed: {error}"
+            log.warning("%s; it is left out", error)
+
+    def _make(self, choice: Choice, config: Config, given: object) -> object | None:
+        source = self._load(choice) if given is None else given
+        if isinstance(source, Plugin):
+            return source
+        if isinstance(source, type) and issubclass(source, Plugin):
+            if not source.active_by_default and not choice.named:
+                return None
+            settings = _settings(choice, source, config)
+            made: Plugin = self._run(choice, "cannot be made", partial(source, settings))
+            made.name = choice.name
+            return made
+        _refuse_settings(choice, config)
+        if given is None and not isinstance(source, ModuleType):
+            raise PluginError(
+                f"{_described(choice)} names neither a subclass of assent.Plugin nor a module, "
+                f"but {type(source).__name__}; correct its entry point"
+            )
+        return source
+
+    def _load(self, choice: Choice) -> object:
+        assert choice.installed is not None, "a choice is installed or given"
+        if choice.installed.problem is not None:
+            raise PluginError(f"{_described(choice)} cannot be used: {choice.installed.problem}")
+        return self._run(choice, "cannot be imported", choice.installed.entry_point.load)
+
+    def _run(self, choice: Choice, failure: str, function: Callable[[], Any]) -> Any:
+        """What `function` returns; whatever it raises becomes a PluginError."""
+        try:
+            return bounded(self.start_timeout, function)
+        except Overdue:
+            cause = f"it did not come back within {self.start_timeout:g} seconds"
+        except (Exception, SystemExit) as error:
+            cause = f"{type(error).__name__}: {error}"
+            raise PluginError(
+                f"{_described(choice)} {failure}: {cause}; {_repair(choice)}"
+            ) from error
+        raise PluginError(f"{_described(choice)} {failure}: {cause}; {_repair(choice)}")
+
+    def _register(self, name: str, plugin: object, choice: Choice) -> None:
+        hooks = checked_hooks(plugin, self._manager.parse_hookimpl_opts, _described(choice))
+        try:
+            self._manager.register(plugin, name)
+        except (pluggy.PluginValidationError, ValueError) as error:
+            raise PluginError(f"{_described(choice)} cannot be registered: {error}") from error
+        self._active.append(_Active(name, plugin, choice.why, choice.installed, hooks))
+
+    def _finish(self) -> None:
+        self.check_pending()
+        order = {active.name: place for place, active in enumerate(self._active)}
+        for hook in HOOKS:
+            found = getattr(self._manager.hook, hook).get_hookimpls()
+            self._impls[hook] = tuple(
+                made_impl(hook, found_impl.plugin_name, found_impl.function)
+                for found_impl in sorted(found, key=lambda i: order[i.plugin_name])
+            )
+
+
+def _name_of(plugin: object) -> str:
+    name = getattr(plugin, "name", None) or getattr(plugin, "__name__", type(plugin).__name__)
+    return str(name).rpartition(".")[2].lower()
+
+
+def _ordered(selection: Selection, given: Mapping[str, object]) -> list[Choice]:
+    chosen = {choice.name for choice in selection.chosen}
+    last = [Choice(n, None, True, "given in code") for n in given if n not in chosen]
+    return [*selection.chosen, *last]
+
+
+def _described(choice: Choice) -> str:
+    if choice.installed is None:
+        return f"plugin {choice.name!r}"
+    distribution = f"{choice.installed.distribution} {choice.installed.version}"
+    return f"plugin {choice.name!r} (distribution {distribution!r})"
+
+
+def _repair(choice: Choice) -> str:
+    if choice.installed is None:
+        return "mend the plugin"
+    return f"{way_out(choice.name)}, or mend the plugin"
+
+
+def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> Section:
+    """The settings of `plugin` from its table; raises ConfigError for what the table says wrong.
+
+    Settings that are missing altogether are the fault of nobody's table: PluginError.
+    """
+    key, values = config.plugin_settings(choice.name)
+    path = tuple(key.split("."))
+    typed = {
+        name: parsed(annotation_at(plugin.Settings, (name,)), value)
+        if isinstance(value, str)
+        else value
+        for name, value in values.items()
+    }
+    try:
+        return plugin.Settings.model_validate(typed)
+    except ValidationError as error:
+        problem = explain(error, plugin.Settings, _origin_in(config), path)
+        message = f"{_described(choice)} has wrong settings: {problem}"
+        raise (ConfigError(message) if values else PluginError(message)) from None
+
+
+def _origin_in(config: Config) -> Callable[[tuple[str, ...]], Origin | None]:
+    def origin(path: tuple[str, ...]) -> Origin | None:
+        found = config.origin(".".join(path))
+        return None if found.kind == "default" else found
+
+    return origin
+
+
+def _refuse_settings(choice: Choice, config: Config) -> None:
+    key, values = config.plugin_settings(choice.name)
+    if values:
+        raise ConfigError(
+            f"{_described(choice)} takes no settings; take {key}.{next(iter(values))} "
+            f"({config.origin(f'{key}.{next(iter(values))}').text}) out of the configuration"
+        )
+
+
+def _source(installed: Installed | None) -> tuple[str, str]:
+    return (installed.distribution, installed.version) if installed else ("", "")
+
+
+def _info(active: _Active, routes: tuple[str, ...]) -> PluginInfo:
+    settings = getattr(active.plugin, "settings", None)
+    shown = settings.model_dump(mode="json") if isinstance(settings, Section) else {}
+    return PluginInfo(
+        active.name,
+        *_source(active.installed),
+        active=True,
+        why=active.why,
+        hooks=active.hooks,
+        routes=routes,
+        settings=shown,
+    )
+
+
+def _route_names(plugins: Plugins, host: Host) -> dict[str, tuple[str, ...]]:
+    return {
+        name: tuple(f"{method} {path}" for method, path in claims(router))
+        for name, router in plugins.routes(host)
+    }

@@ -1,0 +1,81 @@
+"""The routes of plugins, and what two of them may not both claim."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from assent.deadlines import Overdue, bounded
+from assent.errors import PluginError
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from starlette.routing import Router
+
+    from assent.host import Host
+    from assent.implementations import Impl
+
+OWN = {("GET", "/health"): "assent itself", ("GET", "/ready"): "assent itself"}
+"""The routes of the core, which no plugin may claim."""
+
+_PARAMETER = re.compile(r"\{[^}]*\}")
+
+
+def collect_routes(
+    implementations: Sequence[Impl], host: Host, timeout: float
+) -> tuple[tuple[str, APIRouter], ...]:
+    """Each plugin's router with its name; raises PluginError when two claim one route."""
+    routers = []
+    claimed = dict(OWN)
+    for impl in implementations:
+        router = _router(impl, host, timeout)
+        if router is None:
+            continue
+        for method, path in claims(router):
+            route = (method, _PARAMETER.sub("{}", path))
+            owner = claimed.setdefault(route, impl.plugin)
+            if owner != impl.plugin:
+                raise PluginError(
+                    f"{method} {path} is claimed by {owner!r} and by plugin {impl.plugin!r}; "
+                    "take one of them out of the configuration"
+                )
+        routers.append((impl.plugin, router))
+    return tuple(routers)
+
+
+def claims(router: Router) -> Iterator[tuple[str, str]]:
+    """Each method and path of `router`; a WebSocket counts as the method WEBSOCKET."""
+    from fastapi.routing import iter_route_contexts
+
+    for route in iter_route_contexts(router.routes):
+        if route.path is None:
+            continue
+        methods = route.methods
+        if methods is None:
+            websocket = "WebSocket" in type(route.original_route).__name__
+            methods = {"WEBSOCKET"} if websocket else {"*"}
+        for method in sorted(methods):
+            yield method, route.path
+
+
+def _router(impl: Impl, host: Host, timeout: float) -> APIRouter | None:
+    from fastapi import APIRouter
+
+    try:
+        router = bounded(timeout, partial(impl.now, host=host))
+    except Overdue:
+        raise PluginError(
+            f"plugin {impl.plugin!r}: register_routes did not return within {timeout:g} seconds"
+        ) from None
+    except Exception as error:
+        raise PluginError(
+            f"plugin {impl.plugin!r}: register_routes raised {type(error).__name__}: {error}"
+        ) from error
+    if router is None or isinstance(router, APIRouter):
+        return router
+    raise PluginError(
+        f"plugin {impl.plugin!r}: register_routes returned {type(router).__name__}; "
+        "return a fastapi.APIRouter, or None"
+    )

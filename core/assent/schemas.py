@@ -1,0 +1,406 @@
+"""What a tool takes: its JSON schema, and how the model's input becomes arguments.
+
+Three forms: from a function's signature, from a JSON schema, from a typed model (interface.md,
+"Agent configuration").
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import json
+import operator
+import sys
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Protocol, TypeVar
+
+import typing_extensions
+from pydantic import BaseModel, ConfigDict, StrictBool, TypeAdapter, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+from assent.errors import ToolInputError
+from assent.signatures import EMPTY, Argument, Docstring, Signature
+
+T = TypeVar("T")
+
+Arguments = dict[str, Any]
+"""Keyword arguments for a tool's function, without the injected ones."""
+
+MESSAGE_LIMIT = 1000
+_SHOWN_ERRORS = 5
+_SHORT = 60
+_NO_TITLES = frozenset({"title"})
+
+
+class Inputs(Protocol):
+    """One form of input: `schema` for the model, `read` for what it sends."""
+
+    schema: dict[str, Any]
+
+    def read(self, input: Mapping[str, Any]) -> Arguments:
+        """The arguments for the function; raises ToolInputError."""
+        ...
+
+
+def inputs_of(label: str, signature: Signature, docs: Docstring, stated: Any = None) -> Inputs:
+    """The inputs of the tool called `label`; `stated` is a JSON schema, a typed model or None."""
+    if stated is None:
+        model = _sole_model(signature)
+        if model is None:
+            return SignatureInputs(label, signature, docs)
+        return ModelInputs(label, signature.arguments[0].name, model)
+    if isinstance(stated, Mapping):
+        return SchemaInputs(label, signature, stated)
+    if not isinstance(stated, type):
+        raise TypeError(
+            f"tool {label!r}: input_schema must be a JSON schema (a dict) or a model (a class)"
+        )
+    if len(signature.arguments) != 1 or signature.rest is not None:
+        raise TypeError(
+            f"tool {label!r}: with a model as input_schema the function takes one parameter for "
+            f"the instance, beside injected ones; it takes {len(signature.arguments)}"
+        )
+    return ModelInputs(label, signature.arguments[0].name, stated)
+
+
+def _sole_model(signature: Signature) -> type[BaseModel] | None:
+    if len(signature.arguments) != 1 or signature.rest is not None:
+        return None
+    only = signature.arguments[0].annotation
+    while typing.get_origin(only) is Annotated:
+        only = typing.get_args(only)[0]
+    is_model = isinstance(only, type) and issubclass(only, BaseModel)
+    if not is_model or getattr(only, "__pydantic_root_model__", False):
+        return None
+    return typing.cast("type[BaseModel]", only)
+
+
+class SignatureInputs:
+    """Inputs read from a function's signature; a value that was not sent keeps its default."""
+
+    def __init__(self, label: str, signature: Signature, docs: Docstring) -> None:
+        self._closed = signature.closed
+        self._names = [argument.name for argument in signature.arguments]
+        self._field_defaults = {
+            a.name for a in signature.arguments if isinstance(a.default, FieldInfo)
+        }
+        self._model = _checked_model(label, signature, docs)
+        self._adapter = TypeAdapter(self._model)
+        self.schema = object_schema(label, self._adapter)
+
+    def read(self, input: Mapping[str, Any]) -> Arguments:
+        _refuse(self._closed & input.keys(), self._names)
+        instance = validated(self._adapter, input, self._names)
+        sent = instance.model_fields_set
+        values = {
+            name: getattr(instance, field)
+            for field, name in zip(self._model.model_fields, self._names, strict=True)
+            if field in sent or name in self._field_defaults
+        }
+        return {**values, **(instance.model_extra or {})}
+
+
+class ModelInputs:
+    """Inputs of a typed model: the parameter `name` gets the instance."""
+
+    def __init__(self, label: str, name: str, model: type[Any]) -> None:
+        self._name = name
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(model)
+            self.schema = object_schema(label, self._adapter)
+        except PydanticUserError as error:
+            raise _unusable(label, name, error) from error
+
+    def read(self, input: Mapping[str, Any]) -> Arguments:
+        known = list(self.schema.get("properties", {}))
+        return {self._name: validated(self._adapter, input, known)}
+
+
+class SchemaInputs:
+    """Inputs of a JSON schema: the function gets what was sent, by keyword and unchanged."""
+
+    def __init__(self, label: str, signature: Signature, schema: Mapping[str, Any]) -> None:
+        self.schema = _stated_object(label, schema)
+        self._closed = signature.closed
+        self._open = signature.rest is not None
+        self._names = [argument.name for argument in signature.arguments]
+        self._fit(label, signature)
+        self._validator = _validator(label, self.schema)
+
+    def _fit(self, label: str, signature: Signature) -> None:
+        properties = self.schema["properties"]
+        taken = set(properties) - (set() if self._open else set(self._names))
+        if not self._open and taken:
+            raise ValueError(
+                f"tool {label!r}: its schema has {sorted(taken)}, which the function does not "
+                "take; add the parameters or **kwargs"
+            )
+        required = {a.name for a in signature.arguments if a.default is EMPTY}
+        missing = required - set(self.schema.get("required", ()))
+        if missing:
+            raise ValueError(
+                f"tool {label!r}: the function needs {sorted(missing)}, which its schema does not "
+                "require; add them to 'required' or give them defaults"
+            )
+
+    def read(self, input: Mapping[str, Any]) -> Arguments:
+        given = dict(input)
+        _raw(given)
+        _refuse(self._closed & given.keys(), self._names)
+        try:
+            errors = list(itertools.islice(self._validator.iter_errors(given), _SHOWN_ERRORS))
+        except (ValueError, OverflowError) as error:
+            raise ToolInputError(_cut(f"the input cannot be read: {error}")) from error
+        if errors:
+            raise _explained(_line(tuple(e.instance_path), e.message, e.instance) for e in errors)
+        if not self._open:
+            _refuse(given.keys() - set(self._names), self._names)
+        return given
+
+
+def describe(schema: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """`{parameter: {type, description}}` of an input schema (interface.md, "ToolCall")."""
+    definitions = schema.get("$defs", {})
+    return {
+        name: {
+            "type": _type_name(_resolved(value, definitions), definitions),
+            "description": _description(value, definitions),
+        }
+        for name, value in schema.get("properties", {}).items()
+    }
+
+
+def object_schema(label: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
+    """The JSON schema of `adapter`, of type object at its top; raises ValueError otherwise."""
+    schema = adapter.json_schema(schema_generator=_Schema)
+    top = schema.pop("$ref", None)
+    if top is not None:
+        # A recursive model refers to itself at the top, where providers want the object.
+        schema = {**copy.deepcopy(schema["$defs"][top.removeprefix("#/$defs/")]), **schema}
+    if schema.get("type") != "object":
+        raise ValueError(
+            f"tool {label!r}: its input is no JSON object; use a model with named fields"
+        )
+    schema.setdefault("properties", {})
+    return {key: value for key, value in schema.items() if key not in _NO_TITLES}
+
+
+class _Schema(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _checked_model(label: str, signature: Signature, docs: Docstring) -> type[BaseModel]:
+    try:
+        model = _model(signature.arguments, signature.rest, docs)
+        model.model_json_schema(schema_generator=_Schema)
+        return model
+    except (PydanticUserError, TypeError) as error:
+        for argument in signature.arguments:
+            try:
+                _model([argument], None, docs).model_json_schema(schema_generator=_Schema)
+            except (PydanticUserError, TypeError) as cause:
+                raise _unusable(label, argument.name, cause) from cause
+        raise _unusable(label, "**", error) from error
+
+
+def _unusable(label: str, parameter: str, error: Exception) -> TypeError:
+    reason = str(error).partition("\n")[0]
+    return TypeError(
+        f"tool {label!r}: parameter {parameter!r} cannot be described to a model ({reason}); "
+        "use JSON types, or give an input_schema"
+    )
+
+
+def _model(arguments: Iterable[Argument], rest: Any, docs: Docstring) -> type[BaseModel]:
+    # Fields have names of their own, since parameters may be called `json` or `_x`.
+    config = ConfigDict(extra="forbid" if rest is None else "allow", hide_input_in_errors=True)
+    holder: dict[str, Any] = {"model_config": config, "__module__": __name__}
+    if rest is not None:
+        holder["__annotations__"] = {"__pydantic_extra__": dict[str, rest]}
+    base = types.new_class("Input", (BaseModel,), exec_body=lambda body: body.update(holder))
+    fields: dict[str, Any] = {
+        f"p{index}": _field(argument, docs.parameters.get(argument.name))
+        for index, argument in enumerate(arguments)
+    }
+    return create_model("Input", __base__=base, **fields)
+
+
+def _field(argument: Argument, documented: str | None) -> tuple[Any, FieldInfo]:
+    annotation = Any if argument.annotation is EMPTY else argument.annotation
+    metadata: tuple[Any, ...] = ()
+    if typing.get_origin(annotation) is Annotated:
+        annotation, *metadata = typing.get_args(annotation)  # type: ignore[assignment]
+    annotation = _refined(annotation)
+    if argument.default is None and annotation is not Any:
+        annotation = annotation | None
+    if metadata:
+        annotation = Annotated[(annotation, *metadata)]
+    field = copy.copy(_with_default(annotation, argument.default))
+    field.alias = field.validation_alias = argument.name
+    field.alias_priority = 2
+    noted = next((note for note in metadata if isinstance(note, str)), None)
+    field.description = field.description or noted or documented
+    return annotation, field
+
+
+def _with_default(annotation: Any, default: Any) -> FieldInfo:
+    if default is EMPTY:
+        return FieldInfo.from_annotation(annotation)
+    try:
+        if not isinstance(default, FieldInfo):
+            to_jsonable_python(default)
+    except (PydanticSerializationError, ValueError):
+        # Not for the model to see; the function uses its own default anyway.
+        hidden = FieldInfo.from_annotation(annotation)
+        hidden.default_factory = lambda: default
+        return hidden
+    return FieldInfo.from_annotated_attribute(annotation, default)
+
+
+def _refined(annotation: Any) -> Any:
+    """`annotation` with booleans that are only `true` and `false`, not "yes" or 1.
+
+    The fields of models, dataclasses and typed dicts keep the rules of their own.
+    """
+    if annotation is bool:
+        return StrictBool
+    if sys.version_info < (3, 12) and type(annotation) is typing._TypedDictMeta:  # type: ignore[attr-defined]
+        return _typed_dict(annotation)
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return functools.reduce(operator.or_, map(_refined, members))
+    if origin in (list, dict, set, tuple, frozenset) and members:
+        return origin[tuple(item if item is ... else _refined(item) for item in members)]
+    return annotation
+
+
+def _typed_dict(stated: Any) -> Any:
+    # Before Python 3.12 pydantic takes only the TypedDict of typing_extensions.
+    fields: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(stated, include_extras=True).items():
+        wrapper = typing.get_origin(hint)
+        if wrapper not in (typing.Required, typing.NotRequired):
+            wrapper = typing.Required if name in stated.__required_keys__ else typing.NotRequired
+        else:
+            (hint,) = typing.get_args(hint)
+        fields[name] = wrapper[hint]
+    return typing_extensions.TypedDict(stated.__name__, fields)  # type: ignore[operator]
+
+
+def validated(adapter: TypeAdapter[T], input: Mapping[str, Any], known: Iterable[str]) -> T:
+    """`input` read as JSON by `adapter`; raises ToolInputError, `known` being what it may name."""
+    raw = _raw(input)
+    try:
+        return adapter.validate_json(raw)
+    except ValidationError as error:
+        raise _explained(_pydantic_lines(error, known)) from None
+    except Exception as error:
+        # A validator of the author's failed in a way of its own.
+        raise ToolInputError(_cut(f"the input was refused: {error}")) from error
+
+
+def _raw(input: Mapping[str, Any]) -> bytes:
+    try:
+        return to_json(dict(input))
+    except ValueError as error:
+        raise ToolInputError(_cut(f"the input is no valid JSON: {error}", 300)) from None
+
+
+def _pydantic_lines(error: ValidationError, known: Iterable[str]) -> Iterator[str]:
+    for detail in error.errors(include_url=False, include_context=False):
+        where = tuple(detail["loc"])
+        if detail["type"] == "missing":
+            yield f"parameter {_path(where)!r} is missing"
+        elif detail["type"] == "extra_forbidden":
+            yield _unknown(_path(where), known if len(where) == 1 else [])
+        else:
+            yield _line(where, detail["msg"], detail["input"])
+
+
+def _line(where: tuple[str | int, ...], message: str, value: object) -> str:
+    subject = f"parameter {_path(where)!r}" if where else "the input"
+    scalar = isinstance(value, (str, int, float)) and len(str(value)) <= _SHORT
+    got = f", got {json.dumps(value, ensure_ascii=False)}" if scalar else ""
+    return _cut(f"{subject}: {message}", 300) + got
+
+
+def _path(where: tuple[str | int, ...]) -> str:
+    return ".".join(str(part) for part in where)[:200]
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    names = ", ".join(known)
+    return f"there is no parameter {name!r}" + (f"; there are: {names}" if names else "")
+
+
+def _refuse(names: Iterable[str], known: Iterable[str]) -> None:
+    wrong = sorted(str(name)[:200] for name in names)
+    if wrong:
+        raise _explained(_unknown(name, known) for name in wrong)
+
+
+def _explained(lines: Iterable[str]) -> ToolInputError:
+    found = list(dict.fromkeys(itertools.islice(lines, 50)))
+    more = len(found) - _SHOWN_ERRORS
+    shown = "; ".join(found[:_SHOWN_ERRORS])
+    return ToolInputError(_cut(shown + (f"; and {more} more" if more > 0 else "")))
+
+
+def _cut(text: str, limit: int = MESSAGE_LIMIT) -> str:
+    clean = text.encode("utf-8", "replace").decode()
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+def _stated_object(label: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    stated = copy.deepcopy(dict(schema))
+    if stated.setdefault("type", "object") != "object":
+        raise ValueError(f"tool {label!r}: an input schema must have the type 'object' at its top")
+    if not isinstance(stated.setdefault("properties", {}), dict):
+        raise TypeError(f"tool {label!r}: 'properties' of the input schema must be an object")
+    return stated
+
+
+def _validator(label: str, schema: dict[str, Any]) -> Any:
+    # Only tools with a JSON schema pay for this import.
+    import jsonschema_rs
+
+    try:
+        return jsonschema_rs.validator_for(schema, mask="the value", retriever=_no_retrieval)
+    except ValueError as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"tool {label!r}: input_schema is not valid: {reason}") from error
+
+
+def _no_retrieval(uri: str, /) -> Any:
+    raise ValueError("references to other documents are not followed")
+
+
+def _resolved(schema: Any, definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not isinstance(schema, Mapping):
+        return {}
+    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    return {**definitions[name], **schema} if name in definitions else schema
+
+
+def _description(schema: Any, definitions: Mapping[str, Any]) -> str:
+    return str(_resolved(schema, definitions).get("description", ""))
+
+
+def _type_name(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+    stated = schema.get("type")
+    if isinstance(stated, list):
+        return " or ".join(map(str, stated))
+    if stated == "array" and "items" in schema:
+        return f"array of {_type_name(_resolved(schema['items'], definitions), definitions)}"
+    if stated:
+        return str(stated)
+    choices = schema.get("anyOf") or schema.get("oneOf") or []
+    names = [_type_name(_resolved(choice, definitions), definitions) for choice in choices]
+    return " or ".join(dict.fromkeys(names)) or "any"

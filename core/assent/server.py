@@ -1,0 +1,228 @@
+"""`serve`: one agent on a port, in one process or several."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Unpack
+
+from assent.agent import as_agent
+from assent.config import Config
+from assent.errors import ConfigError, StartupError
+from assent.options import Extras, Options, configured
+from assent.place import Place, take_place
+from assent.supervisor import Supervisor
+from assent.targets import load_agent
+from assent.workers import new_event_loop
+
+logger = logging.getLogger("assent.server")
+
+BACKLOG = 2048
+
+
+def serve(
+    agent: object | str | None = None,
+    *,
+    config: Config | None = None,
+    on_ready: Callable[[str], None] | None = None,
+    **options: Unpack[Options],
+) -> None:
+    """Serve `agent` until SIGTERM or SIGINT; returns when every turn has ended.
+
+    `agent` is an Agent, a callable `(messages, context) -> result`, or a name such as
+    "module:object"; left out, the configuration names it. Options are those of interface.md,
+    "Limits" (`port=8000`, `host="0.0.0.0"`, `reload=False`, `workers=1`, …) and of `[server]`;
+    they win over `config`, or over the configuration file and environment without one. `on_ready`
+    is called with the service's address, such as "http://127.0.0.1:8000", once it listens there.
+
+    With `reload` or `workers` above 1 the same command line runs again in each child process, and
+    its call of `serve` becomes the child's: what stands before that call runs there too.
+
+    Raises ConfigError, a ValueError, for wrong options, and StartupError inside a running event
+    loop; prints one line and raises SystemExit(1) when the service cannot start.
+    """
+    _refuse_running_loop()
+    settings, extras = configured(options, config)
+    place = take_place()
+    _configure_logging(settings.server.log_level)
+    try:
+        if place is None and (settings.server.reload or settings.server.workers > 1):
+            _supervise(settings)
+        elif place is not None and place.role == "plugins":
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(_run_plugins(_agent(agent, settings), settings, extras, place))
+        else:
+            _run(_agent(agent, settings), settings, extras, place, on_ready)
+    except StartupError as error:
+        if settings.server.debug:
+            logger.debug("the start failed", exc_info=True)
+        print(f"assent: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    finally:
+        if place is not None:
+            place.close()
+
+
+def _refuse_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise StartupError(
+        "serve() runs an event loop of its own, and here one is running already; call it outside "
+        "of async code, or give create_app(agent) to a server of yours, such as "
+        "await uvicorn.Server(uvicorn.Config(create_app(agent))).serve()"
+    )
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket on `host` and `port`; StartupError in one line when that cannot be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        # Now, not in a child: a second service would be let in between bind and listen.
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise StartupError(_unbound(error, host, port)) from error
+    return listening
+
+
+def _unbound(error: OSError, host: str, port: int) -> str:
+    where = f"port {port} of {host}"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"{where} is in use; stop what listens there or choose another with --port"
+        case errno.EACCES:
+            return f"{where} needs more rights; choose a port above 1023 with --port"
+        case errno.EADDRNOTAVAIL:
+            return f"{host} is no address of this machine; choose another with --host"
+    return f"{where} cannot be listened on: {error.strerror or error}"
+
+
+def _supervise(config: Config) -> None:
+    server = config.server
+    if server.workers > 1 and (config.approvals.ledger or "").startswith("memory:"):
+        raise ConfigError(
+            "approvals.ledger 'memory://' cannot be shared by several processes; "
+            "use sqlite:/// or postgresql://, or workers = 1"
+        )
+    status = Supervisor(
+        bind(server.host, server.port),
+        workers=server.workers,
+        reload=server.reload,
+        patience=0.0 if server.reload else server.drain_timeout,
+        watched=[config.file] if config.file else [],
+    ).run()
+    if status:
+        raise SystemExit(status)
+
+
+def _run(
+    agent: object,
+    config: Config,
+    extras: Extras,
+    place: Place | None,
+    on_ready: Callable[[str], None] | None,
+) -> None:
+    from assent.app import create_app
+
+    server = config.server
+    # Before the app is built: a busy port is said at once, and by the one who has it.
+    with place.listening if place else bind(server.host, server.port) as listening:
+        app = create_app(agent, config=config, **extras)
+        _listen(app, config, place, listening, on_ready)
+
+
+def _listen(
+    app: Any,
+    config: Config,
+    place: Place | None,
+    listening: socket.socket,
+    on_ready: Callable[[str], None] | None,
+) -> None:
+    from assent.listener import Listener, uvicorn_config
+
+    def ready() -> None:
+        if place is None or place.first:
+            _announce(app, _url(listening))
+            if on_ready is not None:
+                on_ready(_url(listening))
+        if place is not None:
+            place.report(app)
+
+    listener = Listener(
+        uvicorn_config(app, config),
+        drain_timeout=1.0 if place and place.reload else config.server.drain_timeout,
+        on_ready=ready,
+        lifeline=place.link if place else None,
+    )
+    listener.run([listening])
+
+
+async def _run_plugins(agent: object, config: Config, extras: Extras, place: Place) -> None:
+    """Live as the one process of the plugins that want one of their own."""
+    from assent.app import run_own_process
+
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_reader(place.link, stop.set)
+    async with run_own_process(agent, config=config, **extras):
+        place.report(None)
+        await stop.wait()
+        loop.remove_reader(place.link)
+
+
+def _agent(agent: object | str | None, config: Config) -> object:
+    if agent is None and config.agent is None:
+        raise ConfigError("there is no agent; name one as 'module:object', or set agent = …")
+    if agent is not None and not isinstance(agent, str):
+        return agent
+    target, base = (agent, Path.cwd()) if agent else (config.agent, config.path("agent", "."))
+    assert target is not None
+    try:
+        return as_agent(load_agent(target, base))
+    except TypeError as error:
+        raise ConfigError(f"{target}: {error}") from None
+
+
+def _url(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _announce(app: Any, url: str) -> None:
+    for line in (f"listening on {url}", *app.host.describe()):
+        print(f"assent: {line}", file=sys.stderr, flush=True)
+
+
+def _configure_logging(level: str) -> None:
+    number = logging.getLevelNamesMapping()[level.upper()]
+    quiet = number if level == "debug" else max(number, logging.WARNING)
+    for name, least in (
+        ("assent", number),
+        ("uvicorn", quiet),
+        ("uvicorn.error", quiet),
+        ("uvicorn.access", number),
+    ):
+        logging.getLogger(name).setLevel(least)
+    if logging.getLogger().handlers:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for name in ("assent", "uvicorn"):
+        target = logging.getLogger(name)
+        if not target.handlers:
+            target.addHandler(handler)

@@ -1,0 +1,112 @@
+"""The key-value state that a conversation carries from turn to turn (interface.md, "Data")."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any, TypeVar, cast, overload
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import to_jsonable_python
+
+T = TypeVar("T")
+
+RESERVED = "_assent"
+"""The key under which Assent keeps the conversation's own id; never shown to user code."""
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON values: models and dataclasses become objects, the rest stays as given."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return to_jsonable_python(dataclasses.asdict(value))
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    return value
+
+
+class Session(MutableMapping[str, Any]):
+    """State shared by the tools of one conversation; the caller sends it back with the next turn.
+
+    Values are JSON values; typed models and dataclasses are stored as plain objects and read back
+    with `as_type` (interface.md, "Session operations").
+    """
+
+    def __init__(self, state: Mapping[str, Any] | None = None) -> None:
+        given = dict(state or {})
+        self._hidden: Any = given.pop(RESERVED, None)
+        self._state: dict[str, Any] = given
+        self._existed = state is not None
+
+    @overload
+    def get(self, key: str, default: Any = None) -> Any: ...
+    @overload
+    def get(self, key: str, default: T | None = None, *, as_type: type[T]) -> T | None: ...
+    def get(self, key: str, default: Any = None, as_type: type[Any] | None = None) -> Any:
+        """The value under `key`, else `default`; with `as_type` validated into that type.
+
+        Raises pydantic's ValidationError when a stored value does not fit `as_type`.
+        """
+        if key not in self._state:
+            return default
+        value = self._state[key]
+        return value if as_type is None else TypeAdapter(as_type).validate_python(value)
+
+    def set(self, key: str, value: Any) -> None:
+        """Store `value`; raises ValueError for the reserved key and what is no JSON value."""
+        if key == RESERVED:
+            raise ValueError(f"the session key {RESERVED!r} is reserved")
+        self._state[key] = to_jsonable_python(plain(value))
+
+    def delete(self, key: str) -> None:
+        """Remove `key`; a key that is not there is no error."""
+        self._state.pop(key, None)
+
+    def update(self, *args: Any, **values: Any) -> None:
+        """Store several values at once, from a mapping, pairs or keywords."""
+        for key, value in dict(*args, **values).items():
+            self.set(key, value)
+
+    def clear(self) -> None:
+        """Remove every key."""
+        self._state.clear()
+
+    def __getitem__(self, key: str) -> Any:
+        return self._state[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.set(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        del self._state[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state)
+
+    def __len__(self) -> int:
+        return len(self._state)
+
+    def __repr__(self) -> str:
+        return f"Session({sorted(self._state)})"
+
+    @property
+    def conversation(self) -> str | None:
+        """The conversation id that Assent keeps here; None before the first command proposal."""
+        return cast("str | None", self._hidden) if isinstance(self._hidden, str) else None
+
+    @conversation.setter
+    def conversation(self, value: str) -> None:
+        self._hidden = value
+
+    def shown(self) -> dict[str, Any] | None:
+        """What user code sees of it, as `dump` without the reserved key."""
+        return dict(self._state) if self._state or self._existed else None
+
+    def dump(self) -> dict[str, Any] | None:
+        """What goes out on the wire; None when the session was never set."""
+        if self._hidden is not None:
+            return {**self._state, RESERVED: self._hidden}
+        return dict(self._state) if self._state or self._existed else None

@@ -1,0 +1,269 @@
+"""What a function declares: its own parameters, those that Assent injects, and its docstring.
+
+A parameter is injected by its annotation (`Session`, `RequestContext`) or, when its annotation
+says nothing else, by the names `session` and `context` (design, section 8).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, cast
+
+from assent.session import Session
+
+Injected = Literal["session", "context"]
+EMPTY: Any = inspect.Parameter.empty
+_CLASS_NAMES: Mapping[str, Injected] = {"Session": "session", "RequestContext": "context"}
+_SAYS_NOTHING = (EMPTY, Any, object)
+_MAPPINGS = (dict, Mapping, MutableMapping)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A parameter that the model fills; `default` is EMPTY when there is none."""
+
+    name: str
+    annotation: Any
+    default: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The parameters of a tool's function.
+
+    `rest` is the annotation of `**kwargs`, None without them; `closed` are the names that the
+    model must not use; `unbound` says that the function is a method which lacks its `self`.
+    """
+
+    arguments: tuple[Argument, ...]
+    injected: Mapping[str, Injected]
+    closed: frozenset[str]
+    rest: Any = None
+    unbound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Docstring:
+    """A docstring's prose and the description of each parameter, whatever its style."""
+
+    prose: str
+    parameters: Mapping[str, str]
+
+
+def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function below partials, bound methods, wrappers and callable objects."""
+    while True:
+        if isinstance(fn, functools.partial):
+            fn = fn.func
+        elif inspect.ismethod(fn) or isinstance(fn, staticmethod):
+            fn = fn.__func__
+        elif hasattr(fn, "__wrapped__"):
+            fn = fn.__wrapped__
+        elif not inspect.isroutine(fn) and inspect.isfunction(type(fn).__call__):
+            fn = type(fn).__call__
+        else:
+            return fn
+
+
+def read_signature(fn: Callable[..., Any], label: str, named: Collection[str] = ()) -> Signature:
+    """The signature of `fn`; parameters in `named` are the model's whatever they are called.
+
+    Raises TypeError, naming the tool as `label`, for what cannot be passed by name and for
+    annotations that cannot be read.
+    """
+    below = plain_function(fn)
+    scope = _Scope(below, label)
+    parameters = _parameters(fn, label)
+    unbound = _lacks_self(fn, parameters)
+    fixed = _fixed(fn)
+    arguments: list[Argument] = []
+    injected: dict[str, Injected] = {}
+    rest: Any = None
+    for parameter in parameters[1 if unbound else 0 :]:
+        _refuse_positional(parameter, label)
+        if parameter.name in fixed:
+            continue
+        kind, annotation = scope.read(parameter, parameter.name in named)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            rest = Any if annotation is EMPTY else annotation
+        elif kind:
+            injected[parameter.name] = kind
+        else:
+            arguments.append(Argument(parameter.name, annotation, parameter.default))
+    own = tuple(arguments)
+    return Signature(own, injected, frozenset({*fixed, *injected}), rest, unbound)
+
+
+def _parameters(fn: Callable[..., Any], label: str) -> list[inspect.Parameter]:
+    try:
+        if sys.version_info >= (3, 14):
+            import annotationlib
+
+            shape = inspect.signature(fn, annotation_format=annotationlib.Format.FORWARDREF)
+        else:
+            shape = inspect.signature(fn)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"tool {label!r}: its signature cannot be read; wrap it in a function of your own"
+        ) from None
+    return list(shape.parameters.values())
+
+
+def _fixed(fn: Callable[..., Any]) -> set[str]:
+    return set(fn.keywords) if isinstance(fn, functools.partial) else set()
+
+
+def _lacks_self(fn: Callable[..., Any], parameters: list[inspect.Parameter]) -> bool:
+    holder = fn.__qualname__.rpartition(".")[0] if inspect.isfunction(fn) else ""
+    first = parameters[0] if parameters else None
+    return (
+        holder != ""
+        and not holder.endswith("<locals>")
+        and first is not None
+        and first.name == "self"
+        and first.annotation is EMPTY
+    )
+
+
+def _refuse_positional(parameter: inspect.Parameter, label: str) -> None:
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise TypeError(
+            f"tool {label!r}: parameter {parameter.name!r} is positional-only, but a model passes "
+            "arguments by name; remove the '/' or wrap the function"
+        )
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        raise TypeError(
+            f"tool {label!r}: a model passes arguments by name and cannot fill "
+            f"'*{parameter.name}'; take a list parameter instead"
+        )
+
+
+class _Scope:
+    """The names that the annotations of a function can use, local ones too."""
+
+    def __init__(self, fn: Callable[..., Any], label: str) -> None:
+        self._label = label
+        self._globals: dict[str, Any] = getattr(fn, "__globals__", {})
+        self._locals = _enclosing(fn, self._globals)
+
+    def read(self, parameter: inspect.Parameter, named: bool) -> tuple[Injected | None, Any]:
+        """What is injected for `parameter`, if anything, and its annotation."""
+        name, stated = parameter.name, parameter.annotation
+        by_name = cast(Injected, name) if name in ("session", "context") and not named else None
+        try:
+            annotation = EMPTY if stated is EMPTY else self._resolve(stated)
+        except NameError as error:
+            # The class may be imported for type checkers only.
+            guessed = by_name or (None if named else _CLASS_NAMES.get(_last_word(stated)))
+            if guessed:
+                return guessed, stated
+            raise self._unreadable(name, stated, error) from None
+        except Exception as error:
+            raise self._unreadable(name, stated, error) from error
+        kind = _by_type(annotation)
+        if kind and named:
+            raise ValueError(
+                f"tool {self._label!r}: {name!r} is injected and cannot stand in the input schema"
+            )
+        return kind or (by_name if _open_to(by_name, annotation) else None), annotation
+
+    def _resolve(self, stated: Any) -> Any:
+        holder = types.SimpleNamespace(__annotations__={"it": stated})
+        hints = typing.get_type_hints(holder, self._globals, self._locals, include_extras=True)
+        return hints["it"]
+
+    def _unreadable(self, name: str, stated: Any, error: Exception) -> TypeError:
+        return TypeError(
+            f"tool {self._label!r}: the annotation {_text(stated)!r} of parameter {name!r} cannot "
+            f"be read ({error}); define or import its types above the tool, at module level"
+        )
+
+
+def _enclosing(fn: Callable[..., Any], module: Mapping[str, Any]) -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    if inspect.isfunction(fn):
+        names = dict(_closure(fn))
+    path = getattr(fn, "__qualname__", "")
+    frame = sys._getframe(1) if path else None
+    while frame is not None:
+        # co_qualname of a function that is still running says that it encloses `fn`.
+        if frame.f_globals is module and path.startswith(frame.f_code.co_qualname + "."):
+            names = {**frame.f_locals, **names}
+        frame = frame.f_back
+    return names
+
+
+def _closure(fn: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue
+
+
+def _text(stated: Any) -> str:
+    return str(getattr(stated, "__forward_arg__", stated))
+
+
+def _last_word(stated: Any) -> str:
+    text = _text(stated).removesuffix("| None").strip()
+    text = text.removeprefix("typing.").removeprefix("Optional[").removesuffix("]")
+    return text.rpartition(".")[2].strip("'\" ")
+
+
+def _by_type(annotation: Any) -> Injected | None:
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return _by_type(typing.get_args(annotation)[0])
+    if origin in (typing.Union, types.UnionType):
+        members = [a for a in typing.get_args(annotation) if a is not type(None)]
+        return _by_type(members[0]) if len(members) == 1 else None
+    if not isinstance(annotation, type):
+        return None
+    if issubclass(annotation, Session):
+        return "session"
+    # By name, since the module of RequestContext imports the module of tools.
+    names = {(c.__name__, c.__module__.partition(".")[0]) for c in annotation.__mro__}
+    return "context" if ("RequestContext", "assent") in names else None
+
+
+def _open_to(kind: Injected | None, annotation: Any) -> bool:
+    if any(annotation is nothing for nothing in _SAYS_NOTHING):
+        return True
+    mapping = (typing.get_origin(annotation) or annotation) in _MAPPINGS
+    return kind == "session" and mapping
+
+
+def read_docstring(fn: Callable[..., Any]) -> Docstring:
+    """The docstring of `fn`: Google, NumPy or Sphinx style, or plain prose."""
+    text = inspect.cleandoc(_docstring(fn))
+    if "\n" not in text:
+        return Docstring(text, {})
+    from docstring_parser import ParseError, parse
+
+    try:
+        parsed = parse(text)
+    except ParseError:
+        return Docstring(text, {})
+    parts = (parsed.short_description, parsed.long_description)
+    prose = "\n\n".join(part for part in parts if part)
+    described = {
+        p.arg_name.lstrip("*"): " ".join(p.description.split())
+        for p in parsed.params
+        if p.description
+    }
+    return Docstring(prose, described)
+
+
+def _docstring(fn: Callable[..., Any]) -> str:
+    if isinstance(fn, functools.partial):
+        return _docstring(fn.func)
+    if inspect.isroutine(fn):
+        return fn.__doc__ or ""
+    return type(fn).__call__.__doc__ or type(fn).__doc__ or ""

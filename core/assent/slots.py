@@ -1,0 +1,96 @@
+"""The places for turns in flight, of which there are only so many."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+
+from assent.errors import Busy
+from assent.turn import Slot
+from assent.workers.mailbox import Mailbox, mailbox
+
+PATIENCE = 10.0
+"""Seconds that a turn waits for a place."""
+
+
+class Slots:
+    """The places for turns in flight; turns take them on several loops."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._waiting: deque[_Waiter] = deque()
+
+    @property
+    def taken(self) -> int:
+        return self._limit - self._free
+
+    @property
+    def free(self) -> bool:
+        return self._free > 0
+
+    async def take(self) -> _Held:
+        """A place, after at most ten seconds; raises Busy."""
+        with self._lock:
+            free = self._free > 0
+            if free:
+                self._free -= 1
+            else:
+                waiter = _Waiter(mailbox(), asyncio.get_running_loop().create_future())
+                self._waiting.append(waiter)
+        if not free:
+            await self._given(waiter)
+        return _Held(self)
+
+    async def _given(self, waiter: _Waiter) -> None:
+        try:
+            await asyncio.wait_for(waiter.future, PATIENCE)
+        except BaseException as error:
+            with self._lock:
+                too_late = waiter not in self._waiting
+                if not too_late:
+                    self._waiting.remove(waiter)
+            if too_late:
+                self.change(+1)
+            if isinstance(error, TimeoutError):
+                raise Busy from None
+            raise
+
+    def change(self, by: int) -> None:
+        """Give places back, to those who wait first, or take one that may not be there."""
+        given = []
+        with self._lock:
+            self._free += by
+            while self._free > 0 and self._waiting:
+                self._free -= 1
+                given.append(self._waiting.popleft())
+        for waiter in given:
+            waiter.box.post(waiter.tell)
+
+
+class _Waiter:
+    def __init__(self, box: Mailbox, future: asyncio.Future[None]) -> None:
+        self.box = box
+        self.future = future
+
+    def tell(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+class _Held(Slot):
+    def __init__(self, slots: Slots) -> None:
+        self._slots = slots
+        self._held = True
+
+    def pause(self) -> None:
+        if self._held:
+            self._held = False
+            self._slots.change(+1)
+
+    def resume(self) -> None:
+        if not self._held:
+            self._held = True
+            self._slots.change(-1)

@@ -1,0 +1,106 @@
+"""The events of a turn under way, as a protocol takes them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from assent.errors import NotStarted, TurnTimeout
+from assent.events import ErrorEvent, Event, TextDelta
+from assent.messages import ChatRequest
+from assent.turn import Caller
+from assent.workers import Channel, Running
+
+if TYPE_CHECKING:
+    from assent.host import Host
+
+STOPPED = "the service stopped before the turn had ended"
+_WAITING_BYTES = 1 << 18
+
+
+class Begun:
+    """A turn under way; `overdue` says that it was cancelled for taking too long."""
+
+    __slots__ = ("overdue", "running", "until")
+
+    def __init__(self, running: Running[None], until: float) -> None:
+        self.running = running
+        self.until = until
+        self.overdue = False
+
+    def check(self, now: float) -> None:
+        """Cancel it when its time is over, wherever its code blocks."""
+        if now > self.until and not self.overdue:
+            self.overdue = True
+            self.running.cancel()
+
+
+class EventStream:
+    """The events of one turn, for the loop that made it.
+
+    `ready()` gives all that waits, for coalescing into one write; iterating gives one by one.
+    `aclose()` says that the client is gone: the turn is cancelled, or finished unseen with
+    `server.on_disconnect = "continue"`; a claimed tool always finishes.
+    """
+
+    def __init__(self, host: Host, request: ChatRequest, caller: Caller) -> None:
+        self._host = host
+        self._channel: Channel[Event] = Channel(_WAITING_BYTES, size=_size)
+        self._stopped = False
+        self._ended = False
+        try:
+            self._begun = host.begin(request, caller, self._channel)
+        except NotStarted as error:
+            self._ended = True
+            self._channel.put_nowait(host.failure(error).event())
+            self._channel.close()
+            return
+        host._running.add(self)
+        self._work = self._begun.running
+        self._work.on_end(self._finish)
+
+    def _finish(self) -> None:
+        """Say how the turn ended, if it did not say `done` itself."""
+        self._ended = True
+        self._host._begun.discard(self._begun)
+        self._host._running.discard(self)
+        error = self._work.failure()
+        if error is not None:
+            self._channel.put_nowait(self._terminal(error))
+        self._channel.close()
+
+    def _terminal(self, error: BaseException) -> ErrorEvent:
+        if not isinstance(error, asyncio.CancelledError):
+            return self._host.failure(error).event()
+        if self._begun.overdue:
+            return self._host.failure(TurnTimeout(self._host.config.limits.turn_time)).event()
+        return ErrorEvent(STOPPED, "STOPPING")
+
+    async def ready(self) -> list[Event]:
+        """All events that wait, at least one; an empty list after the terminal event."""
+        return await self._channel.ready()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while events := await self.ready():
+            for event in events:
+                yield event
+
+    def stop(self) -> None:
+        """End the turn with a terminal `error` event: the service stops."""
+        self._stopped = True
+        self._work.cancel()
+
+    async def aclose(self) -> None:
+        """Want no more events; call it when the client has gone or the stream has ended."""
+        self.drop()
+
+    def drop(self) -> None:
+        """As `aclose`, for callbacks."""
+        self._channel.cancel()
+        if not self._ended and self._host.config.server.on_disconnect == "cancel":
+            self._work.cancel()
+
+
+def _size(event: Event) -> int:
+    return len(event.text) + 64 if isinstance(event, TextDelta) else 1024

@@ -1,0 +1,298 @@
+"""The parent of the worker processes: it starts, watches, renews and ends them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+from assent.place import VARIABLE, Role, command
+from assent.watch import Watch
+
+logger = logging.getLogger("assent.supervisor")
+
+SHORTEST, LONGEST = 0.2, 10.0
+"""Seconds of back-off after a child that died: the first, and the most."""
+STEADY = 10.0
+"""A child that lived for so many seconds starts the back-off anew."""
+GRACE = 10.0
+"""Seconds that a child gets beyond its drain before it is killed."""
+TICK = 0.25
+
+
+@dataclass(eq=False)
+class Child:
+    """A child process as the supervisor sees it; once ready it takes the place of `replaces`."""
+
+    role: Role
+    process: subprocess.Popen[bytes]
+    link: socket.socket
+    born: float
+    ready: bool = False
+    ending: float | None = None
+    unread: bytes = b""
+    replaces: Child | None = field(default=None, repr=False)
+
+
+class Supervisor:
+    """Keeps `workers` children serving on `listening`, and one for own-process plugins.
+
+    SIGTERM and SIGINT end them: each drains for up to `patience` seconds. A second SIGINT kills
+    them. SIGHUP renews the workers one by one. With `reload` the one child starts again whenever
+    a source file changes.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        *,
+        workers: int,
+        reload: bool,
+        patience: float,
+        watched: Sequence[Path] = (),
+    ) -> None:
+        self._listening = listening
+        self._workers = workers
+        self._reload = reload
+        self._patience = patience
+        self._watch = Watch(watched) if reload else None
+        self._command = command()
+        self._children: list[Child] = []
+        self._renewing: list[Child] = []
+        self._selector = selectors.DefaultSelector()
+        self._signals, self._alarm = socket.socketpair()
+        self._got: list[int] = []
+        self._stopping = False
+        self._status = 0
+        self._served: set[Role] = set()
+        self._plugins = False
+        self._failures = 0
+        self._not_before = 0.0
+
+    def run(self) -> int:
+        """Live until told to stop; the exit status."""
+        with self._listening:
+            restore = self._catch_signals()
+            try:
+                self._start("worker", first=True)
+                while not (self._stopping and not self._children):
+                    self._step()
+            finally:
+                for child in self._children:
+                    child.process.kill()
+                    child.process.wait()
+                restore()
+        return self._status
+
+    def _step(self) -> None:
+        for key, _ in self._selector.select(TICK):
+            if key.data is None:
+                self._signals.recv(64)
+            else:
+                self._hear(key.data)
+        while self._got:
+            self._on_signal(self._got.pop(0))
+        for child in list(self._children):
+            self._look_after(child)
+        if not self._stopping:
+            self._reload_changed()
+            self._fill()
+            self._renew()
+
+    def _fill(self) -> None:
+        """Start what is missing: further workers only once the first has shown that one can."""
+        if monotonic() < self._not_before or not (self._served or not self._children):
+            return
+        if self._reload and (self._failures or self._children):
+            return
+        missing = self._workers - len(self._of("worker"))
+        for _ in range(missing):
+            self._start("worker", first=self._reload or not self._served)
+            if not self._served:
+                return
+        # One at a time, an ending one included: two would contend for the plugins' ports.
+        if (
+            self._plugins
+            and self._workers > 1
+            and not any(child.role == "plugins" for child in self._children)
+        ):
+            self._start("plugins")
+
+    def _of(self, role: Role) -> list[Child]:
+        return [
+            child
+            for child in self._children
+            if child.role == role and child.ending is None and child.replaces not in self._children
+        ]
+
+    def _start(self, role: Role, *, first: bool = False, replaces: Child | None = None) -> Child:
+        ours, theirs = socket.socketpair()
+        place = {
+            "role": role,
+            "first": first,
+            "reload": self._reload,
+            "link": theirs.fileno(),
+            "listening": self._listening.fileno(),
+        }
+        process = subprocess.Popen(
+            self._command,
+            env=os.environ | {VARIABLE: json.dumps(place)},
+            pass_fds=(theirs.fileno(), self._listening.fileno()),
+        )
+        theirs.close()
+        child = Child(role, process, ours, monotonic(), replaces=replaces)
+        self._selector.register(ours, selectors.EVENT_READ, child)
+        self._children.append(child)
+        return child
+
+    def _hear(self, child: Child) -> None:
+        try:
+            data = child.link.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            self._selector.unregister(child.link)
+            return
+        child.unread += data
+        if child.unread.endswith(b"\n"):
+            self._on_ready(child, json.loads(child.unread))
+
+    def _on_ready(self, child: Child, message: dict[str, Any]) -> None:
+        child.ready = True
+        self._served.add(child.role)
+        self._plugins = self._plugins or message["own_process"]
+        if self._watch is not None:
+            self._watch.add(message["files"])
+            self._failures = 0
+        if child.replaces is not None:
+            self._end(child.replaces)
+            child.replaces = None
+
+    def _look_after(self, child: Child) -> None:
+        status = child.process.poll()
+        if status is None:
+            if child.ending is not None and monotonic() > child.ending:
+                logger.warning("process %d did not end in time; killing it", child.process.pid)
+                child.ending = float("inf")
+                child.process.kill()
+            return
+        self._forget(child)
+        if child.ending is None and not self._stopping:
+            self._on_death(child, status)
+
+    def _forget(self, child: Child) -> None:
+        if child.link.fileno() in self._selector.get_map():
+            self._selector.unregister(child.link)
+        child.link.close()
+        self._children.remove(child)
+
+    def _on_death(self, child: Child, status: int) -> None:
+        if child.replaces is not None:
+            logger.error("a new worker did not start; the old ones go on")
+            self._renewing = []
+            return
+        if not child.ready and child.role not in self._served and not self._reload:
+            self._give_up(child, status)
+            return
+        lived = monotonic() - child.born
+        self._failures = self._failures + 1 if lived < STEADY or not child.ready else 1
+        if self._reload:
+            logger.error("the service ended (%s); waiting for a change", _how(status))
+            return
+        pause = min(SHORTEST * 2 ** (self._failures - 1), LONGEST)
+        self._not_before = monotonic() + pause
+        logger.error(
+            "%s process %d %s; starting another in %.1f s",
+            child.role,
+            child.process.pid,
+            _how(status),
+            pause,
+        )
+
+    def _give_up(self, child: Child, status: int) -> None:
+        """The first of its role never served: it has said why, or it never called `serve`."""
+        if status == 0:
+            print(
+                "assent: the program ended without serving; with workers or reload it runs "
+                "again in each process and must call serve() again",
+                file=sys.stderr,
+            )
+        self._status = status if status > 0 else 1
+        self._stop()
+
+    def _end(self, child: Child) -> None:
+        if child.ending is None:
+            child.ending = monotonic() + self._patience + GRACE
+            child.process.terminate()
+
+    def _stop(self) -> None:
+        self._stopping = True
+        for child in self._children:
+            self._end(child)
+
+    def _on_signal(self, number: int) -> None:
+        if number == signal.SIGHUP:
+            self._renewing = self._of("worker") + self._of("plugins")
+        elif not self._stopping:
+            self._stop()
+        elif number == signal.SIGINT:
+            self._status = 130
+            for child in self._children:
+                child.process.kill()
+
+    def _renew(self) -> None:
+        if not self._renewing or any(child.replaces for child in self._children):
+            return
+        old = self._renewing.pop(0)
+        if old not in self._children or old.ending is not None:
+            return
+        if old.role == "plugins":
+            self._end(old)
+        else:
+            self._start("worker", replaces=old)
+
+    def _reload_changed(self) -> None:
+        if self._watch is None or not (changed := self._watch.changed()):
+            return
+        logger.warning("%s changed; starting again", changed.name)
+        self._failures = 0
+        for child in self._children:
+            self._end(child)
+
+    def _catch_signals(self) -> Any:
+        for end in (self._signals, self._alarm):
+            end.setblocking(False)
+        self._selector.register(self._signals, selectors.EVENT_READ, None)
+        woken = signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        before = {number: signal.signal(number, self._note) for number in numbers}
+
+        def restore() -> None:
+            signal.set_wakeup_fd(woken)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._selector.close()
+            self._signals.close()
+            self._alarm.close()
+
+        return restore
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._got.append(number)
+
+
+def _how(status: int) -> str:
+    if status < 0:
+        return f"was ended by {signal.Signals(-status).name}"
+    return f"ended with status {status}"

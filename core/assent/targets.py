@@ -1,0 +1,139 @@
+"""Agents and other objects by name: "package.module:object" or "path/to/file.py:object"."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from assent.errors import ConfigError
+
+DEFAULT_ATTRIBUTE = "agent"
+
+
+def load_agent(target: str, directory: Path, what: str = "agent") -> Any:
+    """The object that `target` names; the attribute is `agent` unless `:object` says otherwise.
+
+    Paths are relative to `directory`, and modules are looked up there first. Raises ConfigError
+    when the module, the file or the object is missing, or when importing it raises; `what` is
+    what messages call the object.
+    """
+    place, attribute = _split(target, what)
+    subject = f"the {what} {target!r} cannot be loaded"
+    if place.endswith(".py"):
+        module = _import_file(subject, (directory / place).resolve())
+    else:
+        module = _import_module(subject, place, directory.resolve())
+    return _attribute(subject, module, attribute)
+
+
+def _split(target: str, what: str) -> tuple[str, str]:
+    # rpartition would cut the drive letter off a Windows path without an object.
+    place, colon, attribute = target.rpartition(":")
+    if not colon or "/" in attribute or "\\" in attribute:
+        place, attribute = target, DEFAULT_ATTRIBUTE
+    if not place or not attribute:
+        raise ConfigError(
+            f"{target!r} names no {what}; write 'module:object' or 'path/to/file.py:object'"
+        )
+    return place, attribute
+
+
+def _import_module(subject: str, name: str, directory: Path) -> ModuleType:
+    _search_first(directory)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise _failed(subject, error) from error
+        if (directory / name).with_suffix(".py").is_file():
+            raise _failed(subject, error) from error
+        raise ConfigError(
+            f"{subject}: there is no module {error.name!r} "
+            f"in {str(directory)!r} nor among the installed packages; "
+            "write 'module:object' or 'path/to/file.py:object'"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise _failed(subject, error) from error
+
+
+def _import_file(subject: str, path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"{subject}: there is no file {str(path)!r}")
+    if (running := _already_loaded(path)) is not None:
+        return running
+    root, name = _module_name(path)
+    _search_first(root)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{subject}: {str(path)!r} is no module")
+    try:
+        if "." in name:
+            importlib.import_module(name.rpartition(".")[0])
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        sys.modules.pop(name, None)
+        raise _failed(subject, error) from error
+    return module
+
+
+def _already_loaded(path: Path) -> ModuleType | None:
+    """The module of `path` if it was imported; in a worker process a script is `__mp_main__`.
+
+    The running script itself does not count: it may still be in the middle of its own import.
+    """
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name != "__main__" and isinstance(file, str) and file.endswith(path.name):
+            if Path(file).resolve() == path:
+                return module
+    return None
+
+
+def _module_name(path: Path) -> tuple[Path, str]:
+    """The folder to import from and the dotted name, so that relative imports work."""
+    names = [] if path.stem == "__init__" else [path.stem]
+    root = path.parent
+    while (root / "__init__.py").is_file() and root.name.isidentifier():
+        names.insert(0, root.name)
+        root = root.parent
+    name = ".".join(names)
+    if name in sys.modules or name in sys.stdlib_module_names:
+        # Another module has this name; a file such as email.py must not take its place.
+        name = f"_agent_{name.replace('.', '_')}"
+    return root, name
+
+
+def _search_first(directory: Path) -> None:
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
+
+
+def _attribute(subject: str, module: ModuleType, attribute: str) -> Any:
+    found: Any = module
+    for name in attribute.split("."):
+        if not hasattr(found, name):
+            raise ConfigError(
+                f"{subject}: {module.__name__!r} has no {attribute!r}"
+                + _nearest(name, [n for n in vars(found) if not n.startswith("_")])
+            )
+        found = getattr(found, name)
+    return found
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else "; write the object after a colon"
+
+
+def _failed(subject: str, error: BaseException) -> ConfigError:
+    where = ""
+    if isinstance(error, SyntaxError) and error.filename:
+        where = f" ({error.filename}, line {error.lineno})"
+    return ConfigError(f"{subject}: importing it raised {type(error).__name__}: {error}{where}")

@@ -1,0 +1,375 @@
+"""The turn engine: one ChatRequest in, its events out (design, section 5).
+
+The order of a turn: request interceptors, decisions (`deciding`), the model and its tools
+(`asking`) or a plain callable (`callables`), response interceptors and the record (`ending`).
+Everything that users wrote is called through `UserCode`, never on the engine's own loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from assent import approvals
+from assent.agent import Agent, RequestContext
+from assent.asking import ask_model
+from assent.callables import ask_function
+from assent.code import UserCode
+from assent.deciding import carry_decisions, decide, nothing_to_answer
+from assent.ending import done, finish
+from assent.errors import (
+    AgentError,
+    Blocked,
+    InvalidRequest,
+    RequestError,
+    Silence,
+    TurnTimeout,
+)
+from assent.events import (
+    AgentEvent,
+    ConversationStarted,
+    Event,
+    IntermittentUpdate,
+    MessageAdded,
+    TextDelta,
+    ToolExecuted,
+    ToolExecutionFailed,
+)
+from assent.gate import Gate, Outcome, hide
+from assent.ledger import Proposal
+from assent.ledger.choices import Continuation, Conversation, Decided, Requester
+from assent.ledger.record import Ledger
+from assent.messages import (
+    AgentMessage,
+    Approval,
+    ChatRequest,
+    Data,
+    PlatformContext,
+    check_messages,
+    platform_of,
+)
+from assent.models import Model
+from assent.output import Output, Sink, executed_events
+from assent.session import Session
+from assent.settings import ApprovalSettings, LimitSettings
+
+if TYPE_CHECKING:
+    from assent.plugins import Plugins
+
+logger = logging.getLogger("assent.turn")
+_HANDLER_SECONDS = 10.0
+
+
+class Slot:
+    """A turn's place among the turns in flight; given back while it only waits for another."""
+
+    def pause(self) -> None:
+        """Let another turn have the place."""
+
+    def resume(self) -> None:
+        """Take the place again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """How a request came in: over which protocol, from whom, from where.
+
+    `request_fields` are forwarded and echoed on V2 only; None elsewhere (interface.md, rule 1).
+    """
+
+    protocol: str
+    principal: str | None = None
+    address: str | None = None
+    client: str | None = None
+    request_fields: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class Engine:
+    """What every turn of a service shares."""
+
+    agent: Agent
+    model: Model
+    model_config: Mapping[str, Any]
+    ledger: Ledger
+    gate: Gate
+    code: UserCode
+    plugins: Plugins
+    host: Any
+    limits: LimitSettings
+    approvals: ApprovalSettings
+    background: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    async def run(
+        self, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot, *, timed: bool = True
+    ) -> None:
+        """Run one turn into `sink`, ending with one `done`; not `timed`, others watch its time.
+
+        Raises RequestError when the request is refused, TurnError and whatever user code raised
+        when the turn failed; then the caller says the terminal `error`.
+        """
+        turn = RunningTurn(self, request, caller, sink, slot)
+        try:
+            if not timed:
+                await turn.run()
+                return
+            async with asyncio.timeout_at(asyncio.get_running_loop().time() + turn.left() + 0.5):
+                await turn.run()
+        except TimeoutError:
+            raise TurnTimeout(self.limits.turn_time) from None
+        except Exception as error:
+            hide(error, turn.secrets)
+            raise
+        finally:
+            turn.out.close()
+
+    def keep(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
+        """Run `work` to its end whatever becomes of the turn that began it."""
+        task = asyncio.ensure_future(work)
+        assert isinstance(task, asyncio.Task)
+        self.background.add(task)
+        task.add_done_callback(self._kept)
+        return task
+
+    def _kept(self, task: asyncio.Task[Any]) -> None:
+        self.background.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, RequestError):
+            logger.info("background work of a turn failed: %s", type(error).__name__)
+
+    async def fire(self, event: AgentEvent) -> None:
+        """Tell every handler; what one raises is logged and harms nothing."""
+        for impl in self.plugins.implementations("on_event"):
+            available = {"event": event, "host": self.host}
+            bound = partial(impl.function, **{n: available[n] for n in impl.names})
+            try:
+                await asyncio.wait_for(self.code.call(bound), _HANDLER_SECONDS)
+            except Exception:
+                logger.exception("plugin %s: on_event failed", impl.plugin)
+
+
+class RunningTurn:
+    """The state of one turn while it runs; the modules of the engine work on it."""
+
+    def __init__(
+        self, engine: Engine, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot
+    ) -> None:
+        messages = request.messages
+        platform = platform_of(messages)
+        self.engine = engine
+        self.request = request
+        self.caller = caller
+        self.slot = slot
+        self.until = time.monotonic() + engine.limits.turn_time
+        self.hooks = engine.plugins.implementations
+        self.events_on = bool(self.hooks("on_event"))
+        self.out = Output(sink, held=bool(self.hooks("intercept_response")))
+        self.secrets = platform.secrets() if platform.model_fields_set else []
+        self.session = Session(_session_in(request))
+        self.who = _requester(request, caller, platform)
+        self.involved = approvals.carries_calls(messages)
+        self.decisions = approvals.choices(messages) if self.involved else []
+        self.shown = approvals.shown(messages) if self.involved else []
+        # As received: interceptors may change the messages in place.
+        self.said = [(m.role, m.content) for m in messages]
+        self.blank = not messages[-1].content.strip()
+        self.references = approvals.references(self.said) if self.involved else []
+        self.conversation = Conversation(self.session.conversation or "", self.references)
+        self.context = RequestContext(
+            platform=platform,
+            request_fields=caller.request_fields or {},
+            source=request.source,
+            session=self.session,
+            principal=caller.principal,
+            protocol=caller.protocol,
+            has_decision=any(not c.copy for c in self.decisions),
+            _send=self._update,
+        )
+        self.seen = request
+        self.found = Decided()
+        self.data = Data()
+        self.continuing: Continuation | None = None
+        self.calls_made = 0
+
+    def left(self) -> float:
+        """Seconds until the turn's limit."""
+        return max(0.0, self.until - time.monotonic())
+
+    def _update(self, event: IntermittentUpdate) -> None:
+        self.out.update(event, "Working")
+
+    async def fire(self, event: AgentEvent) -> None:
+        """Tell the event handlers, if there are any."""
+        if self.events_on:
+            await self.engine.fire(event)
+
+    async def run(self) -> None:
+        """Run the turn to its `done`; a failed continuation is given back."""
+        messages = self.request.messages
+        if len(messages) == 1 and self.events_on:
+            await self.fire(ConversationStarted())
+        try:
+            answer = await self._intercept()
+        except Blocked as error:
+            await self._blocked(error)
+            return
+        except Silence as error:
+            logger.debug("silent: %s", error.reasoning)
+            await self.out.finish([done(self, "silent")])
+            return
+        if self.events_on:
+            await self.fire(MessageAdded(messages[-1]))
+        if answer is not None:
+            await self._answer(answer)
+            return
+        if self.engine.agent.function is not None and self.context.has_decision:
+            # What carries an approval out itself is not cut off by a client that leaves.
+            await asyncio.shield(self.engine.keep(self._converse()))
+        else:
+            await self._converse()
+
+    async def _converse(self) -> None:
+        try:
+            await self._answer_it()
+        except BaseException:
+            if self.continuing is not None:
+                released = self.engine.keep(self.engine.ledger.release(self.continuing))
+                await asyncio.shield(released)
+            raise
+
+    async def _answer_it(self) -> None:
+        if not self.involved and self.blank:
+            raise nothing_to_answer(self.request.messages)
+        if self.involved and await carry_decisions(self):
+            return
+        if self.engine.agent.function is not None:
+            await ask_function(self, self.engine.agent.function)
+        else:
+            await ask_model(self)
+
+    async def _intercept(self) -> AgentMessage | None:
+        """Run the request interceptors, one strictly after another; an answer ends the turn."""
+        implementations = self.hooks("intercept_request")
+        # A callable alone gets the messages in a list of its own; without data they show no state.
+        if implementations or (
+            self.engine.agent.function is not None
+            and [m for m in self.request.messages if m.data is not None]
+        ):
+            await self._show()
+        for impl in implementations:
+            available = {
+                "request": self.seen,
+                "context": self.context,
+                "host": self.engine.host,
+            }
+            bound = partial(impl.function, **{n: available[n] for n in impl.names})
+            given = await self.user_code(bound, impl.plugin)
+            if isinstance(given, AgentMessage):
+                return given
+            if isinstance(given, ChatRequest):
+                self.seen = given
+            elif given is not None:
+                raise AgentError("a request interceptor returned what is no request")
+        if implementations:
+            try:
+                check_messages(self.seen)
+            except InvalidRequest as error:
+                raise AgentError("a request interceptor left no valid request") from error
+        return None
+
+    async def _show(self) -> None:
+        """Make the request as user code sees it; refuse here what would be refused later."""
+        live: set[str] = set()
+        states: dict[str, str] = {}
+        if self.involved:
+            looked = await decide(self, dry=True)
+            live = {
+                row.id
+                for c, row in looked.chosen
+                if c.approved and row.state in ("PENDING", "APPROVED")
+            }
+            states = {row.id: row.state for row in looked.rows.values()}
+        self.seen = approvals.as_seen(self.request, live, states)
+
+    async def user_code(self, bound: Callable[[], Any], plugin: str) -> Any:
+        """What an interceptor gives; whatever it raises but a block or silence is AgentError."""
+        try:
+            return await self.engine.code.call(bound)
+        except (Blocked, Silence, AgentError):
+            raise
+        except Exception as error:
+            raise AgentError(f"an interceptor of plugin {plugin!r} failed") from error
+
+    async def _blocked(self, error: Blocked) -> None:
+        last = done(self, "blocked")
+        last.meta_data["blocked"] = {"code": error.code}
+        said: list[Event] = [TextDelta(error.message)] if error.message else []
+        await self.out.finish([*said, last])
+
+    async def _answer(self, answer: AgentMessage) -> None:
+        """Send an interceptor's own reply; it can propose nothing."""
+        data = answer.data.model_copy(update={"tool_calls": [], "cmds": [], "approvals": []})
+        reply = answer.model_copy(update={"data": data})
+        for event in executed_events(data):
+            await self.out.send(event)
+        await self.say(reply)
+        await finish(self, "end_turn", reply=reply)
+
+    async def ran(self, row: Proposal, outcome: Outcome) -> None:
+        """A claimed call has ended; `row` carries the outcome."""
+        self.found.rows[row.id] = row
+        await self.told(approvals.approval(row, execute=True), outcome)
+
+    async def told(self, call: Approval, outcome: Outcome) -> None:
+        """Tell the handlers how a call ended."""
+        if outcome.failed:
+            await self.fire(ToolExecutionFailed(call, outcome.output, outcome.duration))
+        else:
+            await self.fire(ToolExecuted(call, outcome.output, outcome.duration))
+
+    async def say(self, reply: AgentMessage) -> None:
+        """Send the text of a whole reply."""
+        if reply.content:
+            await self.out.send(TextDelta(reply.content))
+
+    def new_proposal(self, **fields: Any) -> Proposal:
+        """A proposal of this request; the ledger sets its times when it records it."""
+        return Proposal(
+            id=secrets.token_hex(16),
+            created=0.0,
+            expires=0.0,
+            turn="",
+            index=0,
+            principal=self.who.principal,
+            tenant=self.who.tenant,
+            user=self.who.user,
+            protocol=self.who.protocol,
+            address=self.who.address,
+            client=self.who.client,
+            **fields,
+        )
+
+
+def _requester(request: ChatRequest, caller: Caller, platform: PlatformContext) -> Requester:
+    user = request.messages[-1].user
+    return Requester(
+        caller.principal,
+        platform.tenant_name,
+        (user.id or user.name or None) if user else None,
+        caller.protocol,
+        caller.address,
+        caller.client,
+    )
+
+
+def _session_in(request: ChatRequest) -> dict[str, Any] | None:
+    for data in reversed([m.data for m in request.messages if m.data is not None]):
+        if data.session is not None:
+            return data.session
+    return None

@@ -1,0 +1,11 @@
+"""Where user code runs: worker loops and threads off the server's loop (design, section 9)."""
+
+from __future__ import annotations
+
+from assent.workers.channel import Channel
+from assent.workers.loop import current_worker, new_event_loop
+from assent.workers.mailbox import per_loop
+from assent.workers.running import Running
+from assent.workers.workers import Workers
+
+__all__ = ["Channel", "Running", "Workers", "current_worker", "new_event_loop", "per_loop"]

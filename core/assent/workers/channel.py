@@ -1,0 +1,137 @@
+"""A bounded queue from one event loop, and its threads, to a consumer on another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import Generic, TypeVar
+
+from assent.workers.mailbox import Mailbox, mailbox
+
+T = TypeVar("T")
+
+
+class Channel(Generic[T]):
+    """Items that travel from a turn to whoever sends them on.
+
+    Made on the consumer's loop. `limit` is how much may wait before `put` pauses: items, or the
+    sum of `size(item)` (bytes, say) when `size` is given. One item more than the limit fits.
+
+    There is no lock, since a turn may put a thousand items: producers only append, then look for
+    a waiter; the consumer says that it waits, then looks again for items.
+    """
+
+    def __init__(self, limit: int = 256, *, size: Callable[[T], int] | None = None) -> None:
+        self._limit = limit
+        self._size = size
+        self._items: deque[T] = deque()
+        # What was put and what of it was taken; each is written by one side only.
+        self._put = 0
+        self._taken = 0
+        self._closed = False
+        self._error: BaseException | None = None
+        self._consumer = mailbox()
+        self._waiter: asyncio.Future[None] | None = None
+        self._producer: Mailbox | None = None
+        self._space: asyncio.Future[None] | None = None
+        self.cancelled = False
+        self.on_space: Callable[[], object] | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether more waits than the limit; `on_space`, if set, is called when that is over."""
+        return self._put - self._taken > self._limit and not self.cancelled
+
+    async def put(self, item: T) -> None:
+        """Hand `item` over; pauses while more than `limit` waits for a slow consumer.
+
+        Items are dropped once the consumer has cancelled. From one task at a time.
+        """
+        if self.put_nowait(item):
+            await self.space()
+
+    def put_nowait(self, item: T) -> bool:
+        """Hand `item` over without a pause; True says that more waits than the limit.
+
+        From any thread. Raises RuntimeError when closed.
+        """
+        if self._closed:
+            raise RuntimeError("the channel is closed")
+        if self.cancelled:
+            return False
+        self._put += 1 if self._size is None else self._size(item)
+        self._items.append(item)
+        if self._waiter is not None:
+            self._wake()
+        return self._put - self._taken > self._limit
+
+    async def space(self) -> None:
+        """Return when no more waits than the limit; on the loop of the one that puts."""
+        while self.full:
+            self._producer = mailbox()
+            space = self._space = asyncio.get_running_loop().create_future()
+            try:
+                if self.full:
+                    await space
+            finally:
+                self._space = None
+
+    def close(self, error: BaseException | None = None) -> None:
+        """No item follows; the consumer gets what waits, then the end, or `error` raised."""
+        if not self._closed:
+            self._error = error
+            self._closed = True
+            self._wake()
+
+    async def ready(self) -> list[T]:
+        """Everything that waits, at least one item; an empty list at the end."""
+        while not (items := self._take()):
+            if self._closed or self.cancelled:
+                items = self._take()
+                break
+            waiter = self._waiter = asyncio.get_running_loop().create_future()
+            if not (self._items or self._closed or self.cancelled):
+                await waiter
+            self._waiter = None
+        if not items and self._error is not None and not self.cancelled:
+            raise self._error
+        return items
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        while items := await self.ready():
+            for item in items:
+                yield item
+
+    def cancel(self) -> None:
+        """Want nothing more: what waits and what comes is dropped, and `put` pauses no longer."""
+        self.cancelled = True
+        self._items.clear()
+        self._make_space()
+        self._wake()
+
+    def _take(self) -> list[T]:
+        if self.cancelled or not self._items:
+            return []
+        waiting = self._items
+        items = [waiting.popleft() for _ in range(len(waiting))]
+        self._taken = self._put
+        self._make_space()
+        return items
+
+    def _make_space(self) -> None:
+        if (space := self._space) is not None and self._producer is not None:
+            self._producer.post(partial(_tell, space))
+        if self.on_space is not None:
+            self.on_space()
+
+    def _wake(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            self._consumer.post(partial(_tell, waiter))
+
+
+def _tell(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,178 @@
+"""One worker loop: a thread with an event loop that takes turns from a shared queue."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+from assent.workers.mailbox import Mailbox, mailbox
+from assent.workers.threads import Executor
+
+if TYPE_CHECKING:
+    from assent.workers.running import Running
+    from assent.workers.workers import Workers
+
+logger = logging.getLogger("assent.workers")
+
+
+_here = threading.local()
+
+
+def current_worker() -> WorkerLoop | None:
+    """The worker loop of this thread; None on every other thread."""
+    worker: WorkerLoop | None = getattr(_here, "worker", None)
+    return worker
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """An event loop of uvloop where it is installed, else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class WorkerLoop:
+    """A thread, its event loop, and how busy it is.
+
+    `woken` is true from the moment it was told of waiting turns until it looks: while it stays
+    true the loop is blocked, or about to look.
+    """
+
+    def __init__(self, workers: Workers, name: str) -> None:
+        self._workers = workers
+        self._context = Context()
+        self._stopping = False
+        self._idle: asyncio.TimerHandle | None = None
+        self._first: asyncio.Task[Any] | None = None
+        self.turns: set[Running[Any]] = set()
+        self.woken = True
+        self.loop: asyncio.AbstractEventLoop
+        self.box: Mailbox | None = None
+        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
+
+    def prepare(self) -> Mailbox:
+        """Make the event loop, here and now; else its thread does, which takes less of yours."""
+        self.loop = new_event_loop()
+        self.loop.set_default_executor(Executor(self._workers.threads))
+        self.box = mailbox(self.loop)
+        return self.box
+
+    def start(self, then: Callable[[], object]) -> None:
+        """Start the thread; `then` is called on the loop once it runs."""
+        self._then = then
+        self._thread.start()
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Have `call` run on the loop; from any thread. A loop not made yet has nothing to do."""
+        if self.box is not None:
+            self.box.post(call)
+
+    def wake(self) -> None:
+        """Tell the loop that turns wait; from any thread."""
+        if not self.woken:
+            self.woken = True
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._pull, context=self._context)
+
+    def in_first_step(self, task: asyncio.Task[Any] | None) -> None:
+        """The first step of a pulled turn runs, in `task`; called on the loop."""
+        self._first = task
+        # Whatever resumes the task stands behind this in the loop's queue.
+        self.loop.call_soon(self._first_step_over, context=self._context)
+
+    def _first_step_over(self) -> None:
+        self._first = None
+
+    def is_first_step(self) -> bool:
+        """Whether the running task has not been suspended since it was pulled.
+
+        What blocks it then, blocks a loop that others know to avoid: they take the turns that
+        wait. Called on the loop.
+        """
+        return self._first is not None and self._first is asyncio.current_task()
+
+    def left(self, turn: Running[Any]) -> None:
+        """One of its turns ended; called on the loop."""
+        self.turns.discard(turn)
+        if not self.turns and self._idle is None:
+            self._rest()
+
+    def end(self, seconds: float) -> None:
+        """Cancel what runs, close what lives on the loop, end the thread; called on the loop."""
+        if not self._stopping:
+            self._stopping = True
+            self._ending = self.loop.create_task(self._end(seconds), context=self._context)
+
+    def _begin(self) -> None:
+        self._then()
+        if self._workers.closed:
+            self.end(1.0)
+            return
+        self._rest()
+        self._pull()
+
+    def _pull(self) -> None:
+        self.woken = False
+        waiting = self._workers.waiting
+        if self._stopping:
+            return
+        try:
+            turn = waiting.popleft()
+        except IndexError:
+            return
+        self._workers.pulls += 1
+        turn.begin(self, pulled=True)
+        # The turn's first step runs before the next pull: if it blocks, others take the rest.
+        if waiting and not self.woken and not self._workers.crowded():
+            self.woken = True
+            self.loop.call_soon(self._pull, context=self._context)
+
+    def _rest(self) -> None:
+        seconds = self._workers.idle_seconds
+        if self not in (self._workers.home, self._workers.desk):
+            self._idle = self.loop.call_later(seconds, self._rested, context=self._context)
+
+    def _rested(self) -> None:
+        self._idle = None
+        if not self.turns and self._workers.release(self):
+            self.end(1.0)
+        elif not self.turns:
+            self._rest()
+
+    async def _end(self, seconds: float) -> None:
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=seconds)
+        try:
+            await asyncio.wait_for(mailbox().close_objects(), seconds)
+            await asyncio.wait_for(self.loop.shutdown_asyncgens(), seconds)
+        except TimeoutError:
+            logger.warning("objects of a worker loop did not close within %g seconds", seconds)
+        self.loop.stop()
+
+    def _live(self) -> None:
+        _here.worker = self
+        if self.box is None:
+            self.prepare()
+        self.loop.call_soon(self._begin, context=self._context)
+        try:
+            while True:
+                try:
+                    self.loop.run_forever()
+                except (KeyboardInterrupt, SystemExit) as error:
+                    # From a task of the user's own; other turns live on this loop too.
+                    logger.error("%s was raised on a worker loop", type(error).__name__)
+                if self._stopping:
+                    break
+        finally:
+            self.loop.close()
+            self._workers.ended(self)

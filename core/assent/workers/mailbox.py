@@ -1,0 +1,112 @@
+"""Calls posted from one event loop's thread to another's, with one wake-up for all that wait."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary, ref
+
+T = TypeVar("T")
+
+logger = logging.getLogger("assent.workers")
+
+_boxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
+_last = threading.local()
+_lock = threading.Lock()
+
+
+class Mailbox:
+    """What other threads want done on `loop`, and the objects that live and end with it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = self._loop = ref(loop)
+        self._calls: deque[Callable[[], object]] = deque()
+        self._woken = False
+        # Posted calls must not run in, or keep alive, the context of whoever posted them.
+        self._context = Context()
+        self.objects: dict[object, Any] = {}
+
+    def post(self, call: Callable[[], object]) -> None:
+        """Have `call` run on the loop; from any thread. Does nothing when the loop is closed."""
+        self._calls.append(call)
+        if not self._woken:
+            self._woken = True
+            try:
+                if (loop := self._loop()) is not None:
+                    loop.call_soon_threadsafe(self._run, context=self._context)
+            except RuntimeError:
+                self._woken = False
+                self._calls.clear()
+
+    def _run(self) -> None:
+        self._woken = False
+        calls = self._calls
+        for _ in range(len(calls)):
+            try:
+                calls.popleft()()
+            except Exception:
+                logger.exception("a call handed from one loop to another failed")
+
+    async def close_objects(self) -> None:
+        """Close what `per_loop` made here, newest first; errors are logged."""
+        while self.objects:
+            _, made = self.objects.popitem()
+            close = getattr(made, "aclose", None) or getattr(made, "close", None)
+            if close is None:
+                continue
+            try:
+                result = close()
+                if inspect.isawaitable(result):
+                    await result
+            except Exception:
+                logger.exception("closing a %s with its loop failed", type(made).__name__)
+
+
+def mailbox(loop: asyncio.AbstractEventLoop | None = None) -> Mailbox:
+    """The mailbox of `loop`, the running one by default."""
+    if loop is None:
+        loop = asyncio.get_running_loop()
+        # A thread asks for its own loop's, several times a turn; the weak table is slow.
+        last: Mailbox | None = getattr(_last, "box", None)
+        if last is not None and last.loop() is loop:
+            return last
+        _last.box = mailbox(loop)
+        return cast("Mailbox", _last.box)
+    box = _boxes.get(loop)
+    if box is None:
+        with _lock:
+            box = _boxes.get(loop)
+            if box is None:
+                _forget_closed()
+                box = _boxes[loop] = Mailbox(loop)
+    return box
+
+
+def _forget_closed() -> None:
+    """An object bound to its loop keeps it alive; what nobody closed goes when its loop is."""
+    for loop in [loop for loop in _boxes if loop.is_closed()]:
+        del _boxes[loop]
+
+
+def per_loop(factory: Callable[[], T]) -> Callable[[], T]:
+    """Return a function that gives one object for each event loop, made by `factory` on first use.
+
+    The object is closed with its loop, by `aclose()` or else `close()` where it has one: a client
+    or pool bound to an event loop is made once a loop and never in a request. On a loop that is
+    not the service's own the object lives as long as the loop (design, section 9).
+    """
+    key = object()
+
+    def get() -> T:
+        objects = mailbox().objects
+        if key not in objects:
+            objects[key] = factory()
+        return cast("T", objects[key])
+
+    return get

@@ -1,0 +1,298 @@
+"""The worker loops and threads of one process, and how turns are placed on them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from assent.workers.loop import WorkerLoop
+from assent.workers.mailbox import Mailbox, mailbox
+from assent.workers.running import Running
+from assent.workers.threads import Threads
+
+T = TypeVar("T")
+
+LOOK = 0.01
+"""Seconds between two looks at turns that wait; a loop that took none meanwhile is blocked."""
+
+BLOCKED = 0.05
+"""Seconds that a turn waits where, if none is taken meanwhile, code blocks and not the machine."""
+
+MAX_LOOPS = 96
+
+
+class Workers:
+    """Where user code runs: never on the server's loop (design, section 9).
+
+    The first worker loop, home, takes all that is spawned; others start only while it is blocked,
+    at most `loops` in all, and end when they were idle for `idle_seconds`. `loops=1` keeps
+    everything at home. Blocking functions get own threads, at most `threads`. The desk is a loop
+    apart for code that never blocks: what waits there is held up by nothing that users wrote.
+    """
+
+    def __init__(
+        self, *, loops: int | None = None, threads: int = 256, idle_seconds: float = 10.0
+    ) -> None:
+        self._limit = MAX_LOOPS if loops is None else loops
+        self.threads = Threads(threads, idle_seconds, self._one_ended)
+        self._lock = threading.Lock()
+        self._loops: list[WorkerLoop] = []
+        self._server: Mailbox | None = None
+        self._armed = False
+        self._seen = 0
+        self._asked = 0
+        self._step = 1
+        self._spread_until = 0.0
+        self._blocked_until = 0.0
+        self._due = 0.0
+        self._ends = asyncio.Event()
+        self.closed = False
+        self.idle_seconds = idle_seconds
+        self.waiting: deque[Running[Any]] = deque()
+        self.pulls = 0
+        self.home: WorkerLoop | None = None
+        self.desk: WorkerLoop | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def loops(self) -> int:
+        """How many worker loops run."""
+        return len(self._loops)
+
+    async def start(self) -> None:
+        """Start home; called on the server's loop, once."""
+        server = self._server = mailbox()
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        home = self.home = WorkerLoop(self, "assent-home")
+        self._loops.append(home)
+        home.start(lambda: server.post(partial(_tell, ready)))
+        await ready
+
+    async def close(self, seconds: float = 5.0) -> None:
+        """Cancel what runs, close what lives on the loops, end the threads.
+
+        Takes at most about `seconds`; code that still blocks after that is left on its thread.
+        """
+        if self.closed:
+            return
+        with self._lock:
+            self.closed = True
+            loops = [*self._loops, *([self.desk] if self.desk else [])]
+        while self.waiting:
+            self.waiting.popleft().cancel()
+        for worker in loops:
+            for turn in list(worker.turns):
+                turn.cancel()
+            worker.post(partial(worker.end, seconds / 2))
+        self.threads.close()
+        self._check_ends()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ends.wait()
+        if self._server is not None:
+            await self._server.close_objects()
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
+        """Run `work()` as one task on a worker loop, in a copy of the caller's context variables.
+
+        From any loop. It runs at home, or on a further loop while home is blocked; from a worker
+        loop it stays on that loop unless something blocks it first.
+        """
+        if self.closed or self.home is None:
+            raise RuntimeError("the service is stopping" if self.closed else "not started")
+        running = Running(work)
+        self.waiting.append(running)
+        self._wake_one()
+        if not self._armed and self._limit > 1:
+            self._arm_from_here()
+        return running
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing has blocked home lately, so that what waits there comes to its turn."""
+        return self._limit > 1 and monotonic() > self._blocked_until
+
+    def at_desk(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
+        """Run `work()` as one task on the desk, a loop that no user code runs on.
+
+        For the course of a turn, which awaits user code by `spawn` and `in_thread`: a turn that
+        awaits at home would stand still while another's code blocks home.
+        """
+        if self.closed or self.home is None:
+            raise RuntimeError("the service is stopping" if self.closed else "not started")
+        running = Running(work)
+        if self.desk is None:
+            self.desk = self._start_desk()
+        self.desk.post(partial(running.begin, self.desk))
+        return running
+
+    async def at_home(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run `work()` on the home loop and return its result; cancelling cancels it.
+
+        For what is bound to home: clients and pools from the hook `resources`.
+        """
+        home = self.home
+        if self.closed or home is None:
+            raise RuntimeError("the service is stopping" if self.closed else "not started")
+        if mailbox() is home.box:
+            return await work()
+        running = Running(work)
+        home.post(partial(running.begin, home))
+        return await running
+
+    async def in_thread(self, fn: Callable[..., T], *args: Any) -> T:
+        """What `fn(*args)` returns or raises, run on a thread of its own.
+
+        In a copy of the caller's context variables. Cancelling leaves a call that has begun to
+        finish, its result unseen.
+        """
+        return await self.threads.run(fn, *args)
+
+    def release(self, worker: WorkerLoop) -> bool:
+        """Whether the idle further loop `worker` may end; then no turn is placed on it."""
+        with self._lock:
+            if worker.woken or self.closed or worker not in self._loops:
+                return False
+            self._loops.remove(worker)
+            return True
+
+    def ended(self, worker: WorkerLoop) -> None:
+        """The thread of `worker` has ended; called from it."""
+        with self._lock:
+            if worker in self._loops:
+                self._loops.remove(worker)
+            if worker is self.desk:
+                self.desk = None
+        self._one_ended()
+
+    def _one_ended(self) -> None:
+        if self.closed and self._server is not None:
+            self._server.post(self._check_ends)
+
+    def _check_ends(self) -> None:
+        if not (self._loops or self.desk or self.threads.alive):
+            self._ends.set()
+
+    def crowded(self) -> bool:
+        """Whether enough loops were told of the turns that wait, one for each."""
+        if len(self._loops) == 1:
+            return False
+        return len(self.waiting) <= sum(worker.woken for worker in self._loops)
+
+    def _start_desk(self) -> WorkerLoop:
+        with self._lock:
+            if self.desk is None:
+                desk = WorkerLoop(self, "assent-desk")
+                desk.prepare()
+                desk.start(lambda: None)
+                self.desk = desk
+            return self.desk
+
+    def _wake_one(self) -> None:
+        home = self.home
+        assert home is not None
+        if len(self._loops) == 1:
+            home.wake()
+            return
+        here = mailbox()
+        with self._lock:
+            self._choose(home, here).wake()
+
+    def _choose(self, home: WorkerLoop, here: Mailbox) -> WorkerLoop:
+        for worker in self._loops:
+            if worker.box is here:
+                return worker
+        if monotonic() > self._spread_until:
+            return home
+        return min(self._loops, key=lambda worker: (worker.woken, len(worker.turns)))
+
+    def _arm_from_here(self) -> None:
+        # The timer lives on a loop that no user code blocks: the caller's own where it is one.
+        here, server, desk = mailbox(), self._server, self.desk
+        if here is server or (desk is not None and here is desk.box):
+            self._arm()
+        elif server is not None:
+            server.post(self._arm)
+
+    def _arm(self) -> None:
+        if not self._armed and self.waiting and not self.closed:
+            self._armed = True
+            self._seen, self._asked, self._step = self.pulls, 0, 1
+            self._look_later()
+
+    def _look(self) -> None:
+        self._armed = False
+        if not self.waiting or self.closed:
+            return
+        self._armed = True
+        now, waited = monotonic(), self._oldest()
+        # A look that comes late says that the machine is busy, and so may the loops be.
+        patience = LOOK * 0.8 if now < self._due + LOOK / 2 else BLOCKED
+        # Loops asked for at the last look took one turn each and no second: blocked as well.
+        if self.pulls - self._seen <= self._asked and waited >= patience:
+            if waited >= BLOCKED:
+                self._blocked_until = now + self.idle_seconds
+            self._asked = self._widen(self._step)
+            self._step *= 2
+        else:
+            self._asked = 0
+        self._seen = self.pulls
+        self._look_later()
+
+    def _look_later(self) -> None:
+        self._due = monotonic() + LOOK
+        asyncio.get_running_loop().call_later(LOOK, self._look)
+
+    def _oldest(self) -> float:
+        try:
+            return monotonic() - self.waiting[0].since
+        except IndexError:
+            return 0.0
+
+    def _widen(self, count: int) -> int:
+        self._spread_until = monotonic() + self.idle_seconds
+        with self._lock:
+            asleep = [worker for worker in self._loops if not worker.woken]
+            for worker in asleep:
+                worker.wake()
+            asked = sum(not worker.turns for worker in asleep)
+            fresh = max(0, min(count - asked, self._limit - len(self._loops)))
+            made = [WorkerLoop(self, "assent-loop") for _ in range(fresh)]
+            self._loops += made
+        _start(made)
+        return asked + fresh
+
+
+def _tell(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+def _start(made: Sequence[WorkerLoop]) -> None:
+    """Start loops as a tree: each starts two others, so that the server's loop starts but one."""
+    if made:
+        half = len(made) // 2 + 1
+
+        def others() -> None:
+            _start(made[1:half])
+            _start(made[half:])
+
+        made[0].start(others)

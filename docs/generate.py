@@ -1,0 +1,169 @@
+"""Writes docs/configuration.md from the settings models: `python docs/generate.py`.
+
+With `--check` it writes nothing and fails when the file is not what the models say.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from assent.cli.config import plugin_settings
+from assent.config import Config
+from assent.discovery import BUILT_IN
+from assent.settings import Section, meanings, seconds, size
+
+# Where a rule comes from is for readers of the source.
+_SOURCE = re.compile(r" \(interface\.md[^)]*\)")
+FILE = Path(__file__).with_name("configuration.md")
+
+HEAD = """\
+# Configuration
+
+```toml assent.toml
+agent = "ops_agent.py:agent"
+plugins = ["v2", "router"]
+
+[server]
+port = 9000
+
+[plugin.router]
+on_error = "silent"
+```
+
+Values come from four places, each winning over the one before: the defaults below, the file
+(`assent.toml` in the working folder, or `[tool.assent]` in `pyproject.toml`, or `--config FILE`),
+the environment (`ASSENT_SERVER__PORT=9000`, two underscores for each dot), and keywords of
+`serve()` or flags (`--port 9000`). `assent config` shows each value and where it came from,
+`assent config schema` writes the JSON schema for an editor. Unknown keys stop the start, with the
+nearest right one.
+
+Durations are `"24h"`, `"10m"`, `"30s"`, `"300ms"` or seconds; sizes are `"10MiB"` or bytes. Paths
+in the file are relative to it. This page is written by `python docs/generate.py`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD, "## The top of the file\n\n" + _table(Config, _top_keys())]
+    for name, field in Config.model_fields.items():
+        if _is_section(field.annotation):
+            parts.append(_section(f"[{name}]", field.annotation))
+    rules = Config.model_fields["approvals"].annotation
+    rule = get_args(rules.model_fields["rules"].annotation)[0]  # type: ignore[union-attr]
+    parts.append(_section("[[approvals.rules]]", rule))
+    known = plugin_settings()
+    for name in BUILT_IN:
+        if name in known and known[name].model_fields:
+            parts.append(_section(f"[plugin.{name}]", known[name]))
+    return "\n".join(parts)
+
+
+def _top_keys() -> list[str]:
+    fields = Config.model_fields
+    return [name for name in fields if not _is_section(fields[name].annotation)]
+
+
+def _is_section(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
+def _section(title: str, model: Any) -> str:
+    return f"## `{title}`\n\n{_table(model, list(model.model_fields))}"
+
+
+def _table(model: type[BaseModel], names: Sequence[str]) -> str:
+    texts = meanings(model)
+    rows = [("key", "value", "default", "meaning"), ("---",) * 4]
+    for name in names:
+        field = model.model_fields[name]
+        rows.append((f"`{name}`", kind(field), default(field), _SOURCE.sub("", texts[name])))
+    return "".join(f"| {' | '.join(map(_cell, row))} |\n" for row in rows)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def kind(field: FieldInfo) -> str:
+    """What may stand there, in words."""
+    return ", ".join([_words(field.annotation, field.metadata), *_bounds(field)])
+
+
+def _words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
+    readers = {getattr(one, "func", None) for one in metadata}
+    if seconds in readers or size in readers:
+        return "duration" if seconds in readers else "size"
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " or ".join(f"`{json.dumps(value)}`" for value in arguments)
+    if origin in (Union, UnionType):
+        return " or ".join(_words(one) for one in arguments if one is not NoneType)
+    if origin is list:
+        return f"list of {_words(arguments[0])}s"
+    if origin is dict or annotation is dict:
+        return "table"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "table"
+    names = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path"}
+    return names.get(annotation, "secret text" if annotation is SecretStr else "value")
+
+
+def _bounds(field: FieldInfo) -> Iterator[str]:
+    for one in field.metadata:
+        for name, words in (("ge", "at least"), ("gt", "above"), ("le", "at most")):
+            if (bound := getattr(one, name, None)) is not None:
+                yield f"{words} {bound:g}"
+
+
+def default(field: FieldInfo) -> str:
+    """The default as it would stand in the file."""
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    readers = {getattr(one, "func", None) for one in field.metadata}
+    match value:
+        case None:
+            return ""
+        case float() if seconds in readers:
+            return f'`"{_duration(value)}"`'
+        case int() if size in readers:
+            return f'`"{_size(value)}"`'
+        case BaseModel() | {}:
+            return ""
+    return f"`{json.dumps(value, default=str)}`"
+
+
+def _duration(value: float) -> str:
+    for unit, factor in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if value >= factor and value % factor == 0 and (unit != "d" or value > factor):
+            return f"{value / factor:g}{unit}"
+    return f"{value:g}s"
+
+
+def _size(value: int) -> str:
+    for unit, factor in (("MiB", 2**20), ("KiB", 2**10)):
+        if value >= factor and value % factor == 0:
+            return f"{value // factor}{unit}"
+    return str(value)
+
+
+def main() -> None:
+    """Write the page, or check it."""
+    if sys.argv[1:] == ["--check"]:
+        if FILE.read_text("utf-8") != page():
+            sys.exit(f"{FILE.name} is not what the models say; run: python docs/generate.py")
+        return
+    FILE.write_text(page(), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from assent_echo_model import Echo
+
+from assent import Agent
+from assent.testing import MODEL_CHECKS, Served
+
+
+@pytest.mark.parametrize("check", MODEL_CHECKS, ids=lambda check: str(check.__name__))
+def test_it_is_a_model(check: Callable[..., Any]) -> None:
+    asyncio.run(check(Echo))
+
+
+@pytest.mark.parametrize(("name", "said"), [("echo", "hello there"), ("echo:loud", "HELLO THERE")])
+def test_it_is_found_by_its_name(assent_served: Served, name: str, said: str) -> None:
+    service = assent_served(Agent(model=name))
+    assert service.chat("hello there")["content"].strip() == said

@@ -1,0 +1,61 @@
+import pytest
+from assent_redact import Redact
+
+from assent import Agent, Call, tool
+from assent.testing import Served, scripted, user
+
+CARD, MAIL, TOKEN = "4111 1111 1111 1111", "ann@example.org", "sk-live_0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        (f"write to {MAIL}.", "write to [e-mail]."),
+        (f"pay with {CARD}!", "pay with [card number]!"),
+        (f"key={TOKEN}", "key=[token]"),
+        ("order 1234 5678 9012 3456 is late", "order 1234 5678 9012 3456 is late"),
+        ("nothing to hide @ noon", "nothing to hide @ noon"),
+    ],
+)
+def test_secrets_are_found_and_other_text_is_left(text: str, clean: str) -> None:
+    assert Redact().clean(text) == clean
+
+
+def test_model_never_sees_a_secret(assent_served: Served) -> None:
+    model = scripted("fine")
+    service = assent_served(Agent(model=model))
+    service.chat(
+        user(f"I am {MAIL}"), {"role": "assistant", "content": TOKEN}, user(f"my card: {CARD}")
+    )
+    assert all(secret not in str(model.asks[0]) for secret in (CARD, MAIL, TOKEN))
+    assert "[e-mail]" in str(model.asks[0])
+
+
+def test_nothing_leaks_on_any_protocol(assent_served: Served) -> None:
+    # A secret that comes in several pieces is caught as well.
+    model = scripted(*[[f"Ask {MAIL}", f" or pay {CARD}"]] * 4)
+    service = assent_served(Agent(model=model))
+    body = {"messages": [user("whom do I ask?")]}
+    for path in ("chat", "chat-stream", "sendMessage", "sendMessageStream"):
+        answer = service.post(f"/api/{path}", body)
+        assert answer.status == 200
+        assert MAIL not in answer.text and CARD not in answer.text, path
+        assert "[e-mail]" in answer.text and "[card number]" in answer.text, path
+
+
+def test_outputs_of_approved_calls_are_clean(assent_served: Served) -> None:
+    @tool(requires_approval=True)
+    def read_mail() -> str:
+        return f"from {MAIL}"
+
+    model = scripted([Call("1", "read_mail", {})], "done")
+    talk = assent_served(Agent(model=model, tools=[read_mail])).conversation()
+    talk.say("read it")
+    (outcome,) = talk.approve()["data"]["executed_tool_calls"]
+    assert outcome["output"] == "from [e-mail]"
+
+
+def test_own_patterns(assent_served: Served) -> None:
+    config = "[plugin.redact.patterns]\nemployee = '\\bE\\d{6}\\b'\n"
+    service = assent_served(Agent(model=scripted("ask E123456")), config=config)
+    assert service.chat("who?")["content"] == "ask [employee]"

@@ -1,0 +1,260 @@
+"""One remote agent over HTTP, by the official protocol or the contract's."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from pydantic_core import to_json
+
+from assent import ToolResult
+from assent_a2a.artifacts import text_of_parts
+
+Json = dict[str, Any]
+Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
+
+
+@dataclass(slots=True)
+class Answer:
+    """What the other agent said: its task, in which state, and the calls that wait there."""
+
+    task: str
+    state: str
+    text: str = ""
+    waiting: list[Json] = field(default_factory=list)
+    artifacts: list[Json] = field(default_factory=list)
+
+    def result(self, decide: str) -> ToolResult:
+        """The answer as the model reads it."""
+        lines = [self.text] if self.text else []
+        for artifact in self.artifacts:
+            lines.append(_artifact_text(artifact))
+        for call in self.waiting:
+            shown = to_json({key: call.get(key) for key in ("id", "name", "input")}).decode()
+            lines.append(
+                f"A call waits for a decision: {shown}. To have a person decide it, call "
+                f"{decide} with task {self.task!r} and the call's id, name and input unchanged."
+            )
+        if self.state == "input-required":
+            lines.append(f"The task {self.task!r} waits for input.")
+        elif self.state in ("failed", "rejected", "canceled") or not lines:
+            lines.append(f"The task {self.task!r} is {self.state}.")
+        structured = {"task": self.task, "state": self.state, "waiting": self.waiting}
+        is_error = self.state in ("failed", "rejected", "canceled")
+        return ToolResult(["\n".join(lines)], structured=structured, is_error=is_error)
+
+
+class Link:
+    """One remote agent over HTTP, by whichever protocol it speaks."""
+
+    def __init__(self, url: str, headers: Headers | None, timeout: float) -> None:
+        self._url = url
+        self._headers = headers
+        self._timeout = timeout
+        self._card: Json | None = None
+
+    async def send(self, message: str, task: str | None, decision: Json | None = None) -> Answer:
+        """What the agent says to a message, or to a decision on a call of `task`."""
+        async with self._client() as client:
+            binding, address = await self._address(client)
+            if binding == "simple":
+                return await _send_simple(client, address, message, task, decision)
+            return await _send_official(client, self._official_card(), message, task, decision)
+
+    async def check_waiting(self, task: str, decision: Json) -> None:
+        """Raise ValueError unless exactly this call waits in `task`."""
+        async with self._client() as client:
+            binding, address = await self._address(client)
+            if binding == "simple":
+                answer = await _look_simple(client, address, task)
+            else:
+                answer = await _look_official(client, self._official_card(), task)
+        for call in answer.waiting:
+            if call.get("id") == decision["id"]:
+                if call.get("name") == decision["name"] and call.get("input") == decision["input"]:
+                    return
+                raise ValueError("the remote agent proposed this call with another name or input")
+        raise ValueError(f"no such call waits for a decision in the task {task!r}")
+
+    def _client(self) -> Any:
+        import httpx
+
+        given = self._headers() if callable(self._headers) else self._headers or {}
+        return httpx.AsyncClient(headers=dict(given), timeout=self._timeout, follow_redirects=False)
+
+    async def _address(self, client: Any) -> tuple[str, str]:
+        """Which protocol the agent speaks, and where; its card is read once."""
+        if self._card is None:
+            answer = await client.get(f"{self._url}/.well-known/agent-card.json")
+            if answer.status_code == 404:
+                answer = await client.get(f"{self._url}/.well-known/agent.json")
+            answer.raise_for_status()
+            self._card = _card_of(answer.json(), self._url)
+        official = "supportedInterfaces" in self._card
+        return ("official" if official else "simple"), self._url
+
+    def _official_card(self) -> Any:
+        from a2a.types import AgentCard
+        from google.protobuf.json_format import ParseDict
+
+        return ParseDict(self._card, AgentCard(), ignore_unknown_fields=True)
+
+
+def _card_of(content: Any, url: str) -> Json:
+    """The card with the interfaces of the agent's own address only.
+
+    A card could name any address; the headers for this agent would go there.
+    """
+    if not isinstance(content, dict):
+        raise ValueError("the remote agent's card is no object")
+    card: Json = dict(content)
+    stated = card.get("supportedInterfaces") or []
+    if not stated and "protocolVersion" in card:
+        stated = [
+            {
+                "url": card.get("url"),
+                "protocolVersion": card["protocolVersion"],
+                "protocolBinding": card.get("preferredTransport", "JSONRPC"),
+            }
+        ]
+    if not stated:
+        return card
+    own = [i for i in stated if _origin(str(i.get("url", ""))) == _origin(url)]
+    if not own:
+        raise ValueError(
+            f"the card at {url!r} names other addresses only; give remote_agent the agent's own"
+        )
+    card["supportedInterfaces"] = own
+    return card
+
+
+def _origin(url: str) -> tuple[str, str, int | None]:
+    parts = urlsplit(url)
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname or "", port
+
+
+async def _send_simple(
+    client: Any, url: str, message: str, task: str | None, decision: Json | None
+) -> Answer:
+    body: Json = {"message": message}
+    if task is not None:
+        body["id"] = task
+    if decision is not None:
+        body["data"] = {"tool_calls": [decision]}
+    return _simple_answer(await client.post(f"{url}/a2a/tasks/send", json=body))
+
+
+async def _look_simple(client: Any, url: str, task: str) -> Answer:
+    return _simple_answer(await client.get(f"{url}/a2a/tasks/{quote(task, safe='')}"))
+
+
+def _simple_answer(response: Any) -> Answer:
+    content = response.json() if _is_json(response) else {}
+    if response.status_code != 200:
+        raise ValueError(f"the remote agent answered {response.status_code}: {_detail(content)}")
+    metadata = content.get("metadata", {})
+    text = content.get("text") or (content.get("error") or {}).get("message", "")
+    return Answer(
+        str(content.get("task_id", "")),
+        str(content.get("status", "completed")),
+        text,
+        list(metadata.get("tool_calls", ())),
+        list(content.get("artifacts", ())),
+    )
+
+
+def _is_json(response: Any) -> bool:
+    return str(response.headers.get("content-type", "")).startswith("application/json")
+
+
+def _detail(content: Any) -> str:
+    detail = content.get("detail") if isinstance(content, dict) else None
+    if isinstance(detail, list) and detail:
+        detail = detail[0].get("msg")
+    return str(detail)[:300]
+
+
+async def _send_official(
+    client: Any, card: Any, message: str, task: str | None, decision: Json | None
+) -> Answer:
+    from a2a.types import SendMessageRequest
+    from google.protobuf.json_format import ParseDict
+
+    parts: list[Json] = [{"text": message}] if message else []
+    if decision is not None:
+        parts.append({"data": decision})
+    sent: Json = {"messageId": secrets.token_hex(16), "role": "ROLE_USER", "parts": parts}
+    if task is not None:
+        sent["taskId"] = task
+    request = ParseDict({"message": sent}, SendMessageRequest())
+    answer: Answer | None = None
+    async with _sdk_client(client, card) as remote:
+        async for event in remote.send_message(request):
+            if event.HasField("task"):
+                answer = _task_answer(event.task)
+            elif event.HasField("message"):
+                answer = _message_answer(event.message)
+    if answer is None:
+        raise ValueError("the remote agent did not answer")
+    return answer
+
+
+async def _look_official(client: Any, card: Any, task: str) -> Answer:
+    from a2a.types import GetTaskRequest
+
+    async with _sdk_client(client, card) as remote:
+        return _task_answer(await remote.get_task(GetTaskRequest(id=task)))
+
+
+def _sdk_client(client: Any, card: Any) -> Any:
+    from a2a.client import ClientConfig, ClientFactory
+
+    config = ClientConfig(
+        streaming=False, httpx_client=client, supported_protocol_bindings=["JSONRPC", "HTTP+JSON"]
+    )
+    return ClientFactory(config).create(card)
+
+
+def _task_answer(task: Any) -> Answer:
+    from a2a.types import TaskState
+    from google.protobuf.json_format import MessageToDict
+
+    shown = MessageToDict(task)
+    state = TaskState.Name(task.status.state).removeprefix("TASK_STATE_")
+    parts = shown.get("status", {}).get("message", {}).get("parts", [])
+    said = _parts(parts)
+    return Answer(
+        task.id,
+        state.lower().replace("_", "-"),
+        said.text,
+        said.waiting,
+        list(shown.get("artifacts", ())),
+    )
+
+
+def _message_answer(message: Any) -> Answer:
+    from google.protobuf.json_format import MessageToDict
+
+    said = _parts(MessageToDict(message).get("parts", []))
+    return Answer(message.task_id, "completed", said.text)
+
+
+def _parts(parts: Sequence[Json]) -> Answer:
+    texts = [str(part["text"]) for part in parts if part.get("text")]
+    waiting = [
+        part["data"]
+        for part in parts
+        if isinstance(part.get("data"), dict)
+        and part["data"].get("execute") is False
+        and "id" in part["data"]
+    ]
+    return Answer("", "", "\n".join(texts), waiting)
+
+
+def _artifact_text(artifact: Json) -> str:
+    name = artifact.get("name") or artifact.get("artifactId", "artifact")
+    return f"[{name}]\n{text_of_parts(artifact.get('parts', ()))}"

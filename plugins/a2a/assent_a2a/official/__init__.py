@@ -1,0 +1,220 @@
+"""The adapter `a2a`: the official protocol, 1.0 with 0.3 compatibility, on the official SDK.
+
+    GET  /.well-known/agent-card.json    the agent card, with caching headers
+    POST /a2a/rpc                        JSON-RPC, with and without a slash at the end
+    *    /a2a/rest/...                   HTTP+JSON
+
+Which version a request speaks is said by its header `A2A-Version`; without one it is 0.3.
+"""
+
+import hashlib
+from collections.abc import AsyncIterator, MutableMapping
+from contextlib import asynccontextmanager
+from email.utils import formatdate, parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+from a2a.server.context import ServerCallContext
+from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
+from a2a.server.tasks import BasePushNotificationSender, TaskStore
+from a2a.types import AgentCard
+from a2a.utils.push_url_validator import validate_push_notification_url
+from fastapi import APIRouter
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from assent import Host
+from assent_a2a.card import base_url, custom_card
+from assent_a2a.official.card import REST, RPC, card_json, generated_card, official_card
+from assent_a2a.official.execution import Executor
+from assent_a2a.official.handler import CallContexts, Handler
+from assent_a2a.official.mends import ASGIApp, Mended, Receive, Scope, Send
+from assent_a2a.official.stores import DatabaseTasks, KeptPushConfigs, KeptTasks
+from assent_a2a.rows import Rows
+from assent_a2a.settings import Settings, task_file
+
+__all__ = ["Official"]
+
+_CARD_SECONDS = 300
+_FORWARDED = "Host, X-Forwarded-Proto, X-Forwarded-Host, X-Forwarded-Prefix"
+_PARKED_SECONDS = 30.0
+_LATE_SECONDS = 30.0
+
+
+class Official:
+    """The official protocol's endpoints on the SDK's request handler."""
+
+    def __init__(self, host: Host, settings: Settings) -> None:
+        self._host = host
+        self._settings = settings
+        self._custom = custom_card(host, settings.agent_card)
+        self._generated = generated_card(host, settings)
+        self._made = formatdate(usegmt=True)
+        self._rows: Rows | None = None
+        self._database: DatabaseTasks | None = None
+        self._client: httpx.AsyncClient | None = None
+        card = self.card(settings.url or "http://localhost")
+        store = self._store()
+        self._handler = Handler(
+            host,
+            store,
+            agent_executor=Executor(host, store),
+            agent_card=card,
+            validate_input_modes=True,
+            interrupted_task_timeout=_PARKED_SECONDS,
+            **self._extended(card),
+            **self._push(),
+        )
+
+    def card(self, url: str) -> AgentCard:
+        """The card of a service at `url`."""
+        return official_card(self._generated, self._custom, url)
+
+    def _store(self) -> TaskStore:
+        settings = self._settings
+        if settings.database is not None:
+            self._database = DatabaseTasks(settings.database)
+            return self._database.store
+        self._rows = Rows(
+            "a2a", task_file(self._host), ttl=settings.task_ttl, most=settings.max_tasks
+        )
+        return KeptTasks(self._rows, self._host.config.limits.turn_time + _LATE_SECONDS)
+
+    def _extended(self, card: AgentCard) -> dict[str, Any]:
+        """What authenticated callers' card needs; its addresses are those of the request."""
+        more = self._settings.extended_card
+        if more is None:
+            return {}
+
+        async def of_request(_: AgentCard, context: ServerCallContext) -> AgentCard:
+            url = context.state.get("assent.url") or "http://localhost"
+            return official_card(self._generated, {**self._custom, **more}, url)
+
+        return {"extended_agent_card": card, "extended_card_modifier": of_request}
+
+    def _push(self) -> dict[str, Any]:
+        if not self._settings.push_notifications:
+            return {}
+        self._client = httpx.AsyncClient(timeout=10.0, follow_redirects=False, trust_env=False)
+        kept = KeptPushConfigs(self._settings.max_tasks)
+        sender = BasePushNotificationSender(self._client, kept, push_url_validator=self._may_push)
+        return {
+            "push_config_store": kept,
+            "push_sender": sender,
+            "push_url_validator": self._may_push,
+        }
+
+    async def _may_push(self, url: str) -> bool:
+        try:
+            if urlsplit(url).hostname in self._settings.push_hosts:
+                return urlsplit(url).scheme in ("http", "https")
+        except ValueError:
+            return False
+        return bool(await validate_push_notification_url(url))
+
+    def router(self) -> APIRouter:
+        """The routes; all but the card lie below `/a2a/`."""
+        contexts = _Contexts(self._settings)
+        rpc = create_jsonrpc_routes(self._handler, RPC, contexts, enable_v0_3_compat=True)
+        rest = create_rest_routes(self._handler, contexts, enable_v0_3_compat=True)
+        limit = self._host.config.limits.body
+        router = APIRouter()
+        router.routes.append(Route("/.well-known/agent-card.json", self._card, methods=["GET"]))
+        rpc_app = Mended(_endpoint(rpc[0].endpoint), limit=limit, rest=False)
+        for path in (RPC, f"{RPC}/"):
+            router.routes.append(Route(path, rpc_app, methods=["POST"]))
+        # The SDK's routes end in a mount that takes every path: they get a router of their own.
+        inner = Mended(Router(rest, redirect_slashes=False), limit=limit, rest=True)
+        router.routes.append(Route(REST + "/{path:path}", _Below(REST, inner), methods=None))
+        return router
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Keep the store open; running tasks are ended with the service."""
+        if self._rows is not None:
+            await self._rows.open()
+        try:
+            yield
+        finally:
+            await self._handler.aclose()
+            if self._client is not None:
+                await self._client.aclose()
+            if self._database is not None:
+                await self._database.engine.dispose()
+            if self._rows is not None:
+                await self._rows.close()
+
+    async def _card(self, request: Request) -> Response:
+        body = to_json(card_json(self.card(_url(request, self._settings))))
+        tag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
+        headers = {
+            "Cache-Control": f"public, max-age={_CARD_SECONDS}",
+            "ETag": tag,
+            "Last-Modified": self._made,
+        }
+        if self._settings.url is None:
+            headers["Vary"] = _FORWARDED if self._settings.trust_forwarded else "Host"
+        if _fresh(request, tag, self._made):
+            return Response(status_code=304, headers=headers)
+        return Response(body, media_type="application/json", headers=headers)
+
+
+def _url(request: Request, settings: Settings) -> str:
+    return base_url(request.scope, settings.url, trust_forwarded=settings.trust_forwarded)
+
+
+def _fresh(request: Request, tag: str, made: str) -> bool:
+    """Whether the caller's copy is still the card (RFC 9110, section 13)."""
+    if (tags := request.headers.get("if-none-match")) is not None:
+        known = [each.strip().removeprefix("W/") for each in tags.split(",")]
+        return "*" in known or tag.removeprefix("W/") in known
+    since = request.headers.get("if-modified-since")
+    try:
+        return since is not None and parsedate_to_datetime(since) >= parsedate_to_datetime(made)
+    except (TypeError, ValueError):
+        return False
+
+
+class _Contexts(CallContexts):
+    """Call contexts that know under which address the caller reached the service."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def build(self, request: Request) -> ServerCallContext:
+        """The context of one call."""
+        context = super().build(request)
+        scope = {**request.scope, "root_path": request.scope.get("assent.root_path", "")}
+        context.state["assent.url"] = base_url(
+            scope, self._settings.url, trust_forwarded=self._settings.trust_forwarded
+        )
+        return context
+
+
+def _endpoint(answer: Any) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        response = await answer(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    return app
+
+
+class _Below:
+    """An application below a path, which sees the rest of the path only."""
+
+    def __init__(self, prefix: str, app: ASGIApp) -> None:
+        self._prefix = prefix
+        self._app = app
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        root = str(scope.get("root_path", ""))
+        inner = {
+            **scope,
+            "assent.root_path": root,
+            "root_path": root + self._prefix,
+            "path_params": {},
+        }
+        await self._app(inner, receive, send)

@@ -1,0 +1,274 @@
+"""Assent's turns as the official SDK's executor: one turn for each message of a task."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.context import ServerCallContext
+from a2a.server.events import EventQueue
+from a2a.server.tasks import TaskStore, TaskUpdater
+from a2a.types import ListTasksRequest, Part, Task, TaskState, TaskStatus
+from a2a.types import Message as WireMessage
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+from assent import (
+    Approval,
+    Caller,
+    ChatRequest,
+    Done,
+    ErrorEvent,
+    Event,
+    EventStream,
+    Host,
+    IntermittentUpdate,
+    TextDelta,
+)
+from assent_a2a.artifacts import Json
+from assent_a2a.incoming import PROTOCOL, Incoming
+from assent_a2a.official.conversation import agent_message, conversation, parts_of, user_message
+from assent_a2a.refusals import plain_refusal
+from assent_a2a.task import proposals_of
+from assent_a2a.turned import Turned, own
+
+CALLER = "assent.caller"
+STREAMING = "assent.streaming"
+"""Under which a call's state carries who calls, and whether the answer is streamed."""
+
+PATIENCE = 2.0
+"""Seconds in which a plain callable can say that it answers without a task."""
+
+_UPDATES_APART = 0.5
+_EARLIER_TASKS = 50
+_STATES = {
+    "completed": TaskState.TASK_STATE_COMPLETED,
+    "failed": TaskState.TASK_STATE_FAILED,
+    "rejected": TaskState.TASK_STATE_REJECTED,
+    "input-required": TaskState.TASK_STATE_INPUT_REQUIRED,
+    "auth-required": TaskState.TASK_STATE_AUTH_REQUIRED,
+}
+
+
+def caller_in(context: ServerCallContext) -> Caller:
+    """Who calls, as the context builder put it there."""
+    caller = context.state.get(CALLER)
+    return caller if isinstance(caller, Caller) else Caller(PROTOCOL)
+
+
+class Executor(AgentExecutor):
+    """Runs each message of a task as a turn of the host."""
+
+    def __init__(self, host: Host, store: TaskStore) -> None:
+        self._host = host
+        self._store = store
+        self._streams: dict[str, EventStream] = {}
+        self._canceled: set[str] = set()
+
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        """Run one message of a task."""
+        message, task_id = context.message, context.task_id
+        if message is None or task_id is None:
+            return
+        request = await self._request(context, message)
+        execution = _Execution(context, event_queue, message)
+        stream = self._host.stream(request, _caller(context, message))
+        self._streams[task_id] = stream
+        try:
+            await execution.follow(stream, hesitates=self._hesitates(context))
+            if task_id not in self._canceled:
+                await execution.end()
+        except asyncio.CancelledError:
+            stream.stop()
+            raise
+        finally:
+            del self._streams[task_id]
+            self._canceled.discard(task_id)
+            await stream.aclose()
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        """Stop the turn of the task, if one runs; a claimed tool still finishes."""
+        task_id, context_id = context.task_id or "", context.context_id or ""
+        if (stream := self._streams.get(task_id)) is not None:
+            self._canceled.add(task_id)
+            stream.stop()
+        await TaskUpdater(event_queue, task_id, context_id).cancel()
+
+    def _hesitates(self, context: RequestContext) -> bool:
+        """Whether the agent may answer without a task: only callables, only to a first message."""
+        at_once = bool(context.configuration and context.configuration.return_immediately)
+        fresh = context.current_task is None
+        return fresh and not at_once and self._host.agent.function is not None
+
+    async def _request(self, context: RequestContext, message: WireMessage) -> ChatRequest:
+        if context.current_task is not None:
+            tasks = [context.current_task]
+        else:
+            tasks = await self._earlier(context)
+        history = conversation(tasks)[-(self._host.config.limits.messages - 1) :]
+        return ChatRequest(messages=[*history, user_message(message)])
+
+    async def _earlier(self, context: RequestContext) -> list[Task]:
+        """The ended tasks of the same context: a new one goes on with their conversation."""
+        wanted = ListTasksRequest(context_id=context.context_id or "", page_size=_EARLIER_TASKS)
+        found = await self._store.list(wanted, context.call_context)
+        tasks = [task for task in found.tasks if task.id != context.task_id]
+        return sorted(tasks, key=lambda task: task.status.timestamp.ToNanoseconds())
+
+
+def _caller(context: RequestContext, message: WireMessage) -> Caller:
+    caller = caller_in(context.call_context)
+    sent = Incoming(
+        message.message_id,
+        context.task_id or "",
+        context.context_id or "",
+        parts_of(message),
+        MessageToDict(message.metadata),
+        list(message.extensions),
+    )
+    return Caller(PROTOCOL, caller.principal, caller.address, caller.client, sent.fields())
+
+
+class _Execution:
+    """One turn on its way into a task's events."""
+
+    def __init__(self, context: RequestContext, queue: EventQueue, message: WireMessage) -> None:
+        self._queue = queue
+        self._message = message
+        self._task = context.current_task
+        self._ids = context.task_id or "", context.context_id or ""
+        self._updater = TaskUpdater(queue, *self._ids)
+        self._streams_text = bool(context.call_context.state.get(STREAMING))
+        self._pending = _pending(self._task)
+        self._turned = Turned()
+        self._direct = False
+        self._reply_id = secrets.token_hex(8)
+        self._replied = False
+        self._updated = 0.0
+
+    async def follow(self, stream: EventStream, *, hesitates: bool) -> None:
+        """Hand the turn's events over as they come."""
+        batch = asyncio.ensure_future(stream.ready())
+        try:
+            if hesitates:
+                await asyncio.wait({batch}, timeout=PATIENCE)
+                self._direct = batch.done() and _says_direct(batch.result())
+            if not self._direct:
+                await self._begin()
+            while events := await batch:
+                await self._take(events)
+                batch = asyncio.ensure_future(stream.ready())
+        finally:
+            batch.cancel()
+
+    async def _begin(self) -> None:
+        if self._task is None:
+            status = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
+            status.timestamp.GetCurrentTime()
+            task_id, context_id = self._ids
+            await self._queue.enqueue_event(
+                Task(id=task_id, context_id=context_id, status=status, history=[self._message])
+            )
+        await self._updater.start_work()
+
+    async def _take(self, events: Sequence[Event]) -> None:
+        text = ""
+        for event in events:
+            self._turned.add(event)
+            if self._direct:
+                continue
+            if isinstance(event, TextDelta):
+                text += event.text
+            elif isinstance(event, IntermittentUpdate):
+                text = await self._say(text)
+                await self._update(event)
+        await self._say(text, last=any(isinstance(e, (Done, ErrorEvent)) for e in events))
+
+    async def _say(self, text: str, *, last: bool = False) -> str:
+        """Stream a piece of the reply's text as a chunk of an artifact; gives what is left."""
+        if text and self._streams_text:
+            await self._updater.add_artifact(
+                [Part(text=text)],
+                artifact_id=self._reply_id,
+                name="reply",
+                append=self._replied,
+                last_chunk=last,
+            )
+            self._replied = True
+        return ""
+
+    async def _update(self, event: IntermittentUpdate) -> None:
+        said = own(event.content)
+        if "artifact" in said:
+            await self._artifact(said["artifact"], said)
+        elif event.text and event.content.get("kind") != "thinking":
+            # Each status message stays in the task's history: a tool that counts to a thousand
+            # leaves a few.
+            if not said and time.monotonic() - self._updated < _UPDATES_APART:
+                return
+            self._updated = time.monotonic()
+            await self._updater.start_work(self._worded(event.text, ours={"progress": True}))
+
+    async def _artifact(self, artifact: Json, said: Mapping[str, Any]) -> None:
+        parts = [ParseDict(part, Part()) for part in artifact["parts"]]
+        await self._updater.add_artifact(
+            parts,
+            artifact_id=artifact["artifactId"],
+            name=artifact.get("name"),
+            append=bool(said.get("append")),
+            last_chunk=bool(said.get("last", True)),
+        )
+
+    def _worded(self, text: str, approvals: Sequence[Approval] = (), **rest: Any) -> WireMessage:
+        return agent_message(*self._ids, text, approvals=approvals, **rest)
+
+    async def end(self) -> None:
+        """Leave the task in its state after the turn, with the reply as its status message."""
+        turned = self._turned
+        if turned.error is not None:
+            await self._failed(turned.error)
+            return
+        reply = turned.reply()
+        message = self._worded(reply.content, reply.data.approvals, data=reply.data)
+        if self._direct:
+            message.task_id = ""
+            await self._queue.enqueue_event(message)
+            return
+        for artifact in own(turned.done.data if turned.done else None).get("artifacts", ()):
+            await self._artifact(artifact, {})
+        plain = not reply.content and not reply.data.approvals and not message.metadata.fields
+        state = _STATES.get(turned.state, TaskState.TASK_STATE_COMPLETED)
+        await self._updater.update_status(state, None if plain else message)
+
+    async def _failed(self, error: ErrorEvent) -> None:
+        """A refused request leaves a waiting task as it was; anything else ends it."""
+        if self._direct:
+            await self._begin()
+        ours: dict[str, Any] = {
+            "error": {k: v for k in ("code", "incident") if (v := getattr(error, k))}
+        }
+        if error.incident is not None or error.code == "STOPPING":
+            # A call that ran before the failure is told with it.
+            data = self._turned.reply().data
+            await self._updater.failed(self._worded(error.error, data=data, ours=ours))
+            return
+        text = plain_refusal(error)
+        if self._task is not None:
+            ours["refused"] = True
+            message = self._worded(text, self._pending, ours=ours)
+            await self._updater.requires_input(message)
+        else:
+            await self._updater.reject(self._worded(text, ours=ours))
+
+
+def _says_direct(events: Sequence[Event]) -> bool:
+    first = events[0] if events else None
+    return isinstance(first, IntermittentUpdate) and bool(own(first.content).get("direct"))
+
+
+def _pending(task: Task | None) -> list[Approval]:
+    """What the newest reply of the task proposes, to be stated again."""
+    return proposals_of(conversation([task])) if task is not None else []

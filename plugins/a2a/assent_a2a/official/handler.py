@@ -1,0 +1,109 @@
+"""The SDK's request handler with what Assent adds, and who the SDK takes a caller for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from a2a.auth.user import User
+from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES
+from a2a.server.context import ServerCallContext
+from a2a.server.events import Event
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes.common import DefaultServerCallContextBuilder
+from a2a.server.tasks import TaskStore
+from a2a.types import CancelTaskRequest, Message, SendMessageRequest, Task, TaskState
+from a2a.utils.errors import ExtensionSupportRequiredError, UnsupportedOperationError
+from starlette.requests import Request
+
+from assent import Host, caller_of
+from assent_a2a.incoming import PROTOCOL
+from assent_a2a.official.conversation import conversation, user_message
+from assent_a2a.official.execution import CALLER, STREAMING, caller_in
+from assent_a2a.tasks import withdraw
+
+
+class Principal(User):
+    """The authenticated caller, to whom tasks belong; without authentication there is one."""
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether somebody vouched for the caller."""
+        return self._name is not None
+
+    @property
+    def user_name(self) -> str:
+        """The principal's name; empty without authentication."""
+        return self._name or ""
+
+
+class CallContexts(DefaultServerCallContextBuilder):
+    """Puts the authenticated principal into each call."""
+
+    def build(self, request: Request) -> ServerCallContext:
+        """The context of one call."""
+        context = super().build(request)
+        context.state[CALLER] = caller_of(request.scope, PROTOCOL)
+        return context
+
+    def build_user(self, request: Request) -> User:
+        """Who calls, as Assent's authentication says."""
+        return Principal(caller_of(request.scope, PROTOCOL).principal)
+
+
+class Handler(DefaultRequestHandler):
+    """Refuses malformed decisions before a task sees them; withdraws a canceled task's calls."""
+
+    def __init__(self, host: Host, store: TaskStore, **options: Any) -> None:
+        super().__init__(task_store=store, **options)
+        self._host = host
+        self._store = store
+
+    async def on_message_send(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> Message | Task:
+        """Run a message and answer with its task or message."""
+        await self._prepare(params.message, context)
+        answer: Message | Task = await super().on_message_send(params, context)
+        return answer
+
+    async def on_message_send_stream(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event, None]:
+        """Run a message and answer with its events."""
+        await self._prepare(params.message, context)
+        context.state[STREAMING] = True
+        async with aclosing(super().on_message_send_stream(params, context)) as events:
+            async for event in events:
+                yield event
+
+    async def _prepare(self, message: Message, context: ServerCallContext) -> None:
+        user_message(message)
+        for extension in self._agent_card.capabilities.extensions:
+            if extension.required and extension.uri not in context.requested_extensions:
+                raise ExtensionSupportRequiredError(
+                    message=f"this agent needs the extension {extension.uri!r}"
+                )
+        if not message.task_id:
+            return
+        task = await self._store.get(message.task_id, context)
+        if task is None:
+            return
+        # The SDK refuses it too, but leaves the queues of a task that it never starts behind.
+        if task.status.state in TERMINAL_TASK_STATES:
+            state = TaskState.Name(task.status.state)
+            raise UnsupportedOperationError(message=f"the task has ended: {state}")
+        message.context_id = message.context_id or task.context_id
+
+    async def on_cancel_task(
+        self, params: CancelTaskRequest, context: ServerCallContext
+    ) -> Task | None:
+        """Cancel a task, and reject what it proposed."""
+        task: Task | None = await super().on_cancel_task(params, context)
+        said: Sequence[Any] = conversation([task]) if task is not None else ()
+        await withdraw(self._host, caller_in(context), said)
+        return task

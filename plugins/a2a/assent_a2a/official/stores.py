@@ -1,0 +1,165 @@
+"""Where the official adapter's tasks are kept."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+
+from a2a.server.cluster.task_store import ConcurrentTaskModificationError
+from a2a.server.context import ServerCallContext
+from a2a.server.tasks import InMemoryPushNotificationConfigStore, TaskStore
+from a2a.types import (
+    ListTasksRequest,
+    ListTasksResponse,
+    Task,
+    TaskPushNotificationConfig,
+    TaskState,
+)
+from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
+from a2a.utils.errors import InvalidParamsError
+from a2a.utils.task import ListTasksCursor, decode_list_tasks_cursor, encode_list_tasks_cursor
+
+from assent import PluginError
+from assent_a2a.rows import Row, Rows
+
+_CANCELED = "TASK_STATE_CANCELED"
+_RUNNING = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
+
+
+class KeptTasks(TaskStore):
+    """The SDK's tasks in the bounded store of this package; each belongs to its principal.
+
+    A task that runs longer than `longest` seconds was left behind by a process that died: no turn
+    lasts so long. It is shown as failed.
+    """
+
+    def __init__(self, rows: Rows, longest: float) -> None:
+        self._rows = rows
+        self._longest = longest
+
+    async def save(self, task: Task, context: ServerCallContext) -> None:
+        """Put the task in the place of the one of its id.
+
+        Raises ConcurrentTaskModificationError for one that was canceled meanwhile, through another
+        process: at that the SDK stops the task here.
+        """
+        state = TaskState.Name(task.status.state)
+        row = Row(
+            task.id,
+            context.user.user_name,
+            task.context_id,
+            state,
+            _time(task),
+            task.SerializeToString(),
+        )
+
+        def change(found: Row | None) -> Row:
+            if found is not None and found.state == _CANCELED and state != _CANCELED:
+                raise ConcurrentTaskModificationError(task.id)
+            return row
+
+        await self._rows.change(row.owner, row.id, change)
+
+    async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
+        """The caller's task of this id."""
+        row = await self._rows.get(context.user.user_name, task_id)
+        return None if row is None else self._read(row)
+
+    async def delete(self, task_id: str, context: ServerCallContext) -> None:
+        """Forget the caller's task of this id."""
+        await self._rows.delete(context.user.user_name, task_id)
+
+    async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        """A page of the caller's tasks, the newest first."""
+        size = params.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
+        since = 0
+        if params.HasField("status_timestamp_after"):
+            since = params.status_timestamp_after.ToNanoseconds()
+        rows, total = await self._rows.page(
+            context.user.user_name,
+            context=params.context_id,
+            state=TaskState.Name(params.status) if params.status else "",
+            since=since,
+            after=_position(params.page_token),
+            limit=size + 1,
+        )
+        token = ""
+        if len(rows) > size:
+            rows = rows[:size]
+            token = encode_list_tasks_cursor(ListTasksCursor(rows[-1].updated, rows[-1].id))
+        return ListTasksResponse(
+            next_page_token=token,
+            tasks=[self._read(row) for row in rows],
+            total_size=total,
+            page_size=size,
+        )
+
+    def _read(self, row: Row) -> Task:
+        task: Task = Task.FromString(row.body)
+        age = time.time() - row.updated / 1e9
+        if task.status.state in _RUNNING and age > self._longest:
+            task.status.state = TaskState.TASK_STATE_FAILED
+        return task
+
+
+def _position(token: str) -> tuple[int, str] | None:
+    if not token:
+        return None
+    cursor = decode_list_tasks_cursor(token)
+    if cursor is None:
+        raise InvalidParamsError(message="the page token is not one of this service")
+    return cursor.timestamp_ns or 0, cursor.task_id
+
+
+def _time(task: Task) -> int:
+    if task.status.HasField("timestamp"):
+        stamp: int = task.status.timestamp.ToNanoseconds()
+        return stamp
+    return time.time_ns()
+
+
+class DatabaseTasks:
+    """The SDK's database store, for several machines, and its engine.
+
+    Raises PluginError when the database parts of the SDK are not installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            from a2a.server.tasks import DatabaseTaskStore
+            from sqlalchemy.ext.asyncio import create_async_engine
+
+            self.engine = create_async_engine(url)
+            self.store: TaskStore = DatabaseTaskStore(self.engine)
+        except ImportError as error:
+            raise PluginError(
+                f"plugin.a2a.database needs SQLAlchemy and a driver ({error}); "
+                "try: pip install 'assent-a2a[sqlite]', or [postgresql] or [mysql]"
+            ) from error
+
+
+class KeptPushConfigs(InMemoryPushNotificationConfigStore):
+    """The addresses of notifications, for the newest `most` tasks."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+        self._known: OrderedDict[tuple[str, str], ServerCallContext] = OrderedDict()
+
+    async def set_info(
+        self,
+        task_id: str,
+        notification_config: TaskPushNotificationConfig,
+        context: ServerCallContext,
+    ) -> TaskPushNotificationConfig:
+        """Keep an address of a task; the oldest task's go when there are too many."""
+        key = context.user.user_name, task_id
+        self._known[key] = ServerCallContext(user=context.user)
+        self._known.move_to_end(key)
+        while len(self._known) > self._most:
+            (_, oldest), owner = self._known.popitem(last=False)
+            await self.delete_info(oldest, owner)
+        kept: TaskPushNotificationConfig = await super().set_info(
+            task_id, notification_config, context
+        )
+        return kept

@@ -1,0 +1,203 @@
+"""Where tasks are kept: one SQLite database, beside the ledger or in memory, off the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+_PRUNE_EVERY = 64
+_SCHEMA = """
+create table if not exists tasks (
+    adapter text not null, owner text not null, id text not null, context text not null,
+    state text not null, updated integer not null, expires real not null, body blob not null,
+    primary key (adapter, owner, id)
+) without rowid;
+create index if not exists tasks_by_time on tasks (adapter, updated);
+create index if not exists tasks_by_context on tasks (adapter, owner, context, updated);
+"""
+_COLUMNS = "id, owner, context, state, updated, body"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One task; `updated` is in nanoseconds since 1970, `body` is the adapter's own."""
+
+    id: str
+    owner: str
+    context: str
+    state: str
+    updated: int
+    body: bytes
+
+
+class Rows:
+    """The tasks of one adapter: at most `most`, each for `ttl` seconds after its last change.
+
+    `path` None keeps them in memory. Other processes may share the file.
+    """
+
+    def __init__(self, adapter: str, path: Path | None, *, ttl: float, most: int) -> None:
+        self._adapter = adapter
+        self._path = path
+        self._ttl = ttl
+        self._most = most
+        self._writes = 0
+        self._database: sqlite3.Connection | None = None
+        self._thread: ThreadPoolExecutor | None = None
+
+    async def open(self) -> None:
+        """Open the database; raises OSError or sqlite3.Error."""
+        self._thread = ThreadPoolExecutor(1, f"a2a-{self._adapter}")
+        await self._run(self._open)
+
+    async def close(self) -> None:
+        """Close the database after what was asked of it is done."""
+        if self._thread is not None:
+            await self._run(self._close)
+            self._thread.shutdown()
+            self._thread = None
+
+    async def get(self, owner: str, id: str) -> Row | None:
+        """The task `id` of `owner`."""
+        return await self._run(lambda: self._get(self._connection, owner, id))
+
+    async def change(self, owner: str, id: str, change: Callable[[Row | None], Row | None]) -> None:
+        """Put what `change` makes of the row in its place, as one step; None leaves it.
+
+        What `change` raises passes, and nothing is written.
+        """
+
+        def work() -> None:
+            with self._connection as database:
+                database.execute("begin immediate")
+                row = change(self._get(database, owner, id))
+                if row is not None:
+                    self._put(database, row)
+
+        await self._run(work)
+
+    async def put(self, row: Row) -> None:
+        """Put `row` in the place of one with its id."""
+        await self.change(row.owner, row.id, lambda _: row)
+
+    async def delete(self, owner: str, id: str) -> None:
+        """Forget the task `id` of `owner`."""
+        statement = "delete from tasks where adapter = ? and owner = ? and id = ?"
+        await self._run(lambda: self._execute(statement, (self._adapter, owner, id)))
+
+    async def page(
+        self,
+        owner: str,
+        *,
+        context: str = "",
+        state: str = "",
+        since: int = 0,
+        after: tuple[int, str] | None = None,
+        limit: int,
+    ) -> tuple[list[Row], int]:
+        """The newest tasks of `owner` that fit, at most `limit`, and how many fit in all.
+
+        `after` is the time and id of the last task of the page before.
+        """
+        where = "adapter = ? and owner = ? and expires > ?"
+        values: list[object] = [self._adapter, owner, time.time()]
+        for clause, value in (
+            ("context = ?", context),
+            ("state = ?", state),
+            ("updated >= ?", since),
+        ):
+            if value:
+                where += f" and {clause}"
+                values.append(value)
+
+        def work() -> tuple[list[Row], int]:
+            database = self._connection
+            count = database.execute(f"select count(*) from tasks where {where}", values)
+            total: int = count.fetchone()[0]
+            narrowed, given = where, list(values)
+            if after is not None:
+                narrowed += " and (updated, id) < (?, ?)"
+                given += after
+            found = database.execute(
+                f"select {_COLUMNS} from tasks where {narrowed} "
+                "order by updated desc, id desc limit ?",
+                [*given, limit],
+            )
+            return [Row(*row) for row in found], total
+
+        return await self._run(work)
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if self._database is None:
+            raise RuntimeError("the task store is not open")
+        return self._database
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._thread is None:
+            raise RuntimeError("the task store is not open")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _open(self) -> None:
+        if self._path is not None:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # SQLite would make it as the umask says; tasks hold conversations.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        name = ":memory:" if self._path is None else str(self._path)
+        self._database = sqlite3.connect(name, timeout=10.0, isolation_level=None)
+        if self._path is not None:
+            self._database.execute("pragma journal_mode = wal")
+            self._database.execute("pragma synchronous = normal")
+        self._database.executescript(_SCHEMA)
+
+    def _close(self) -> None:
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    def _get(self, database: sqlite3.Connection, owner: str, id: str) -> Row | None:
+        found = database.execute(
+            f"select {_COLUMNS} from tasks where adapter = ? and owner = ? and id = ? "
+            "and expires > ?",
+            (self._adapter, owner, id, time.time()),
+        ).fetchone()
+        return Row(*found) if found else None
+
+    def _put(self, database: sqlite3.Connection, row: Row) -> None:
+        database.execute(
+            "insert or replace into tasks values (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                self._adapter,
+                row.owner,
+                row.id,
+                row.context,
+                row.state,
+                row.updated,
+                time.time() + self._ttl,
+                row.body,
+            ),
+        )
+        self._writes += 1
+        if self._writes % _PRUNE_EVERY == 0:
+            self._prune(database)
+
+    def _prune(self, database: sqlite3.Connection) -> None:
+        now = time.time()
+        mine = (self._adapter,)
+        database.execute("delete from tasks where adapter = ? and expires <= ?", (*mine, now))
+        database.execute(
+            "delete from tasks where adapter = ? and updated < coalesce((select updated from "
+            "tasks where adapter = ? order by updated desc limit 1 offset ?), 0)",
+            (*mine, *mine, self._most - 1),
+        )
+
+    def _execute(self, statement: str, values: Sequence[object]) -> None:
+        self._connection.execute(statement, values)

@@ -1,0 +1,183 @@
+"""The adapter `simple`: the contract's three routes and one to cancel.
+
+    GET  /.well-known/agent.json     the agent card
+    POST /a2a/tasks/send             {"message": "...", "id"?: "...", "data"?: Data}
+    GET  /a2a/tasks/{id}             the task
+    POST /a2a/tasks/{id}/cancel      the task, canceled
+
+interface.md, "Endpoints" and rule 7; design, sections 7 and 10.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import AliasChoices, BaseModel, Field, StrictStr, ValidationError
+from pydantic_core import from_json, to_json
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from assent import Data, Host, InvalidRequest, RequestError, caller_of, read_body, standard_error
+from assent_a2a.card import base_url, custom_card, simple_card
+from assent_a2a.incoming import PROTOCOL
+from assent_a2a.rows import Rows
+from assent_a2a.settings import Settings, task_file
+from assent_a2a.tasks import Tasks
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Answer = Callable[[Request], Awaitable[Response]]
+
+_TRUE = ("1", "true", "yes", "on")
+
+
+class SendBody(BaseModel):
+    """The body of `POST /a2a/tasks/send`; `task_id`, as answers have it, does for `id` too."""
+
+    message: StrictStr
+    id: Annotated[StrictStr, Field(min_length=1, max_length=200)] | None = Field(
+        default=None, validation_alias=AliasChoices("id", "task_id")
+    )
+    data: Data | None = None
+
+
+class Simple:
+    """The contract's agent-to-agent endpoints, on a bounded store of tasks."""
+
+    def __init__(self, host: Host, settings: Settings) -> None:
+        self._host = host
+        self._settings = settings
+        self._custom = custom_card(host, settings.agent_card)
+        self._tasks = Tasks(
+            host, Rows("simple", task_file(host), ttl=settings.task_ttl, most=settings.max_tasks)
+        )
+
+    def router(self) -> APIRouter:
+        """The routes."""
+        router = APIRouter()
+        for path, method, answer in (
+            ("/.well-known/agent.json", "GET", self._card),
+            ("/a2a/tasks/send", "POST", self._send),
+            ("/a2a/tasks/{id}", "GET", self._look),
+            ("/a2a/tasks/{id}/cancel", "POST", self._cancel),
+        ):
+            router.routes.append(Route(path, _Endpoint(self._host, answer), methods=[method]))
+        return router
+
+    @asynccontextmanager
+    async def lifespan(self) -> AsyncIterator[None]:
+        """Keep the store open; what runs at the end is recorded as failed."""
+        await self._tasks.open()
+        try:
+            yield
+        finally:
+            await self._tasks.close()
+
+    async def _card(self, request: Request) -> Response:
+        url = base_url(
+            request.scope, self._settings.url, trust_forwarded=self._settings.trust_forwarded
+        )
+        return _json(simple_card(self._host, url, self._custom))
+
+    async def _look(self, request: Request) -> Response:
+        caller = caller_of(request.scope, PROTOCOL)
+        task = await self._tasks.look(caller.principal or "", request.path_params["id"])
+        return _json(task.json_body())
+
+    async def _cancel(self, request: Request) -> Response:
+        caller = caller_of(request.scope, PROTOCOL)
+        task = await self._tasks.cancel(caller, request.path_params["id"])
+        return _json(task.json_body())
+
+    async def _send(self, request: Request) -> Response:
+        limits = self._host.config.limits
+        raw = await read_body(request.scope, request.receive, limits.body)
+        body = parse_body(raw, limits.nesting)
+        caller = caller_of(request.scope, PROTOCOL)
+        at_once = request.query_params.get("async", "").lower() in _TRUE
+        task, run = await self._tasks.send(caller, body.id, body.message, body.data, keep=at_once)
+        if at_once:
+            return _json(task.json_body())
+        gone = asyncio.ensure_future(_disconnected(request.receive))
+        try:
+            await asyncio.wait({run, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if not run.done() and self._host.config.server.on_disconnect == "cancel":
+                run.cancel()
+            await asyncio.wait({run})
+        finally:
+            gone.cancel()
+        if run.cancelled():
+            return _json((await self._tasks.look(task.owner, task.id)).json_body())
+        return _json(run.result().json_body())
+
+
+def parse_body(raw: bytes, nesting: int) -> SendBody:
+    """Read the body of a send; raises InvalidRequest with one item for each wrong field."""
+    try:
+        content = from_json(raw, allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidRequest.at(["body"], "json_invalid", f"Invalid JSON: {error}") from None
+    if deeper_than(nesting, content):
+        raise InvalidRequest.at(
+            ["body"], "too_deep", f"JSON is nested deeper than {nesting} levels"
+        )
+    try:
+        return SendBody.model_validate(content)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        raise InvalidRequest(
+            [{"loc": ["body", *d["loc"]], "msg": d["msg"], "type": d["type"]} for d in found[:100]]
+        ) from None
+
+
+def deeper_than(levels: int, value: object) -> bool:
+    """Whether JSON is nested deeper than `levels`."""
+    level = [value]
+    for _ in range(levels):
+        level = [item for holder in level for item in _inside(holder)]
+        if not level:
+            return False
+    return any(isinstance(item, (dict, list)) for item in level)
+
+
+def _inside(value: object) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+class _Endpoint:
+    """An ASGI application around `answer` that words its refusals as V2 does."""
+
+    def __init__(self, host: Host, answer: Answer) -> None:
+        self._host = host
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        try:
+            response = await self._answer(request)
+        except Exception as error:
+            response = self._refusal(error)
+        await response(scope, receive, send)
+
+    def _refusal(self, error: Exception) -> Response:
+        failure = self._host.failure(error)
+        status, body = standard_error(error, failure)
+        response = _json(body, status)
+        if isinstance(error, RequestError) and error.retry_after is not None:
+            response.headers["retry-after"] = str(max(1, round(error.retry_after)))
+        return response
+
+
+def _json(body: object, status: int = 200) -> Response:
+    return Response(to_json(body), status, media_type="application/json")
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

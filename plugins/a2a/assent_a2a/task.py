@@ -1,0 +1,136 @@
+"""A task of the simple adapter: its shape, its conversation, and what a turn makes of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from assent import AgentMessage, Approval, Message
+from assent_a2a.artifacts import Json
+from assent_a2a.rows import Row
+from assent_a2a.turned import Turned
+
+Status = Literal["pending", "running", "input-required", "completed", "failed", "canceled"]
+LEASE = 15.0
+"""Seconds after which a running task whose process is silent counts as failed."""
+BUSY = ("pending", "running")
+_STATES: dict[str, Status] = {
+    "completed": "completed",
+    "input-required": "input-required",
+    "auth-required": "input-required",
+    "failed": "failed",
+    "rejected": "failed",
+}
+_SHOWN = (
+    "tool_calls",
+    "approvals",
+    "cmds",
+    "executed_tool_calls",
+    "executed_cmds",
+    "executed_approvals",
+    "url_configs",
+)
+
+
+class Task(BaseModel):
+    """One task with its conversation (design, section 7, "A2A task")."""
+
+    id: str
+    owner: str = ""
+    text: str = ""
+    status: Status = "pending"
+    artifacts: list[Json] = Field(default=[])
+    metadata: dict[str, Any] = Field(default={})
+    error: dict[str, Any] | None = None
+    messages: list[Message] = Field(default=[])
+    lease: float = 0.0
+    run: str = ""
+    """Which run may write the outcome; a canceled task has none."""
+
+    def json_body(self) -> dict[str, Any]:
+        """The task as callers see it."""
+        shown: dict[str, Any] = {
+            "task_id": self.id,
+            "text": self.text,
+            "status": self.status,
+            "artifacts": self.artifacts,
+            "metadata": self.metadata,
+        }
+        if self.error is not None:
+            shown["error"] = self.error
+        return shown
+
+    def row(self) -> Row:
+        """The task as the store keeps it."""
+        body = self.model_dump_json().encode()
+        return Row(self.id, self.owner, "", self.status, time.time_ns(), body)
+
+
+def task_of(row: Row | None) -> Task | None:
+    """The task in `row`; one whose process fell silent has failed."""
+    if row is None:
+        return None
+    task = Task.model_validate_json(row.body)
+    if task.status in BUSY and task.lease < time.time():
+        task.status, task.run = "failed", ""
+        task.error = {
+            "message": "the service stopped before the task had ended",
+            "code": "INTERRUPTED",
+        }
+    return task
+
+
+def proposals_of(messages: Sequence[Message]) -> list[Approval]:
+    """What the newest reply proposes; empty when it proposes nothing."""
+    spoken = next((m for m in reversed(messages) if m.role == "assistant"), None)
+    return list(spoken.data.approvals) if spoken is not None and spoken.data else []
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def ended(task: Task, turned: Turned) -> Task:
+    """The task after a turn that was not refused."""
+    reply = turned.reply()
+    status = _STATES.get(turned.state, "completed")
+    update: dict[str, Any] = {
+        "status": status,
+        "text": reply.content,
+        "run": "",
+        "artifacts": _joined(task.artifacts, turned.artifacts),
+        "metadata": {**task.metadata, "updated": now(), **_metadata(reply, turned)},
+        "messages": [*task.messages, _spoken(reply)],
+    }
+    if turned.error is not None:
+        update["error"] = {
+            "message": turned.error.error,
+            "code": turned.error.code,
+            "incident": turned.error.incident,
+        }
+        update["messages"] = task.messages
+    elif status == "failed":
+        code = "REJECTED" if turned.state == "rejected" else "FAILED"
+        update["error"] = {"message": reply.content, "code": code}
+    return task.model_copy(update=update)
+
+
+def _joined(before: list[Json], new: list[Json]) -> list[Json]:
+    fresh = {artifact["artifactId"] for artifact in new}
+    return [*(a for a in before if a["artifactId"] not in fresh), *new]
+
+
+def _metadata(reply: AgentMessage, turned: Turned) -> dict[str, Any]:
+    data = reply.data.model_dump(mode="json")
+    shown = {name: data[name] for name in _SHOWN if data[name]}
+    if turned.done is not None:
+        shown["stop_reason"] = turned.done.stop_reason
+    return {**reply.meta_data, **shown}
+
+
+def _spoken(reply: AgentMessage) -> Message:
+    return Message(role="assistant", content=reply.content, data=reply.data)

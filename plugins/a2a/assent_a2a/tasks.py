@@ -1,0 +1,264 @@
+"""The tasks of the simple adapter, and their turns: each is a turn of the host."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from assent import (
+    Caller,
+    ChatRequest,
+    Data,
+    ErrorEvent,
+    Host,
+    InvalidRequest,
+    Message,
+    RequestError,
+)
+from assent_a2a.incoming import PROTOCOL, Incoming
+from assent_a2a.refusals import TaskBusy, TaskUnknown, refusal_of
+from assent_a2a.rows import Row, Rows
+from assent_a2a.task import BUSY, LEASE, Task, ended, now, proposals_of, task_of
+from assent_a2a.turned import Turned
+
+logger = logging.getLogger("assent.a2a")
+
+
+class Tasks:
+    """Begins, continues, shows and cancels tasks; every turn is the host's."""
+
+    def __init__(self, host: Host, rows: Rows) -> None:
+        self._host = host
+        self._rows = rows
+        self._runs: dict[str, asyncio.Task[Task]] = {}
+        self._closing = False
+
+    async def open(self) -> None:
+        """Open the store."""
+        await self._rows.open()
+
+    async def close(self) -> None:
+        """End what still runs, as failed, and close the store."""
+        self._closing = True
+        runs = list(self._runs.values())
+        for run in runs:
+            run.cancel()
+        await asyncio.gather(*runs, return_exceptions=True)
+        await self._rows.close()
+
+    async def look(self, owner: str, id: str) -> Task:
+        """The task; raises TaskUnknown, also for another owner's."""
+        task = task_of(await self._rows.get(owner, id))
+        if task is None:
+            raise TaskUnknown
+        return task
+
+    async def send(
+        self, caller: Caller, id: str | None, text: str, data: Data | None, *, keep: bool
+    ) -> tuple[Task, asyncio.Task[Task]]:
+        """The task as it begins this turn, and the run that ends with the task after it.
+
+        Raises TaskUnknown, TaskBusy or InvalidRequest. The run raises RequestError when the turn
+        is refused; the task is then as it was before, and with `keep` carries the error.
+        """
+        message = Message(role="user", content=text, data=data)
+        before = Task(id=secrets.token_hex(16), owner=caller.principal or "")
+        if id is not None:
+            before = await self.look(caller.principal or "", id)
+        begun = await self._claim(before, message, new=id is None, at_once=keep)
+        work = self._run(begun, before if id is not None else None, caller, keep)
+        run = self._runs[begun.run] = asyncio.ensure_future(work)
+        run.add_done_callback(partial(self._forget, begun.run))
+        return begun, run
+
+    def _forget(self, name: str, run: asyncio.Task[Task]) -> None:
+        self._runs.pop(name, None)
+        if run.cancelled() or (error := run.exception()) is None:
+            return
+        if not isinstance(error, RequestError):
+            logger.error("the run of a task failed", exc_info=error)
+
+    async def _claim(self, task: Task, message: Message, *, new: bool, at_once: bool) -> Task:
+        claimed: list[Task] = []
+        most = self._host.config.limits.messages
+
+        def change(row: Row | None) -> Row:
+            current = task if new else task_of(row)
+            if current is None:
+                raise TaskUnknown
+            if not new:
+                _check_free(current)
+            if len(current.messages) >= most:
+                raise InvalidRequest.at(
+                    ["body", "message"], "too_long", f"the task has {most} messages already"
+                )
+            begun = current.model_copy(
+                update={
+                    "status": "pending" if at_once else "running",
+                    "messages": [*current.messages, message],
+                    "error": None,
+                    "run": secrets.token_hex(8),
+                    "lease": time.time() + LEASE,
+                    "text": "",
+                    "metadata": {
+                        "created": current.metadata.get("created", now()),
+                        "updated": now(),
+                    },
+                }
+            )
+            claimed[:] = [begun]
+            return begun.row()
+
+        await self._rows.change(task.owner, task.id, change)
+        return claimed[0]
+
+    async def _run(self, task: Task, before: Task | None, caller: Caller, keep: bool) -> Task:
+        watch = asyncio.ensure_future(self._keep_alive(task))
+        try:
+            turned = await self._turn(task, caller)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._write(task, self._stopped(task)))
+            raise
+        except BaseException:
+            error = {"message": "the task could not be run", "code": "AGENT_ERROR"}
+            failed = task.model_copy(update={"status": "failed", "run": "", "error": error})
+            await asyncio.shield(self._write(task, failed))
+            raise
+        finally:
+            watch.cancel()
+        if turned.refused and turned.error is not None:
+            await self._put_back(task, before, turned.error, keep)
+            raise refusal_of(turned.error, [p.id for p in proposals_of(task.messages)])
+        return await self._write(task, ended(task, turned))
+
+    def _stopped(self, task: Task) -> Task:
+        if not self._closing:
+            return task.model_copy(update={"status": "canceled", "run": ""})
+        error = {"message": "the service stopped before the task had ended", "code": "STOPPING"}
+        return task.model_copy(update={"status": "failed", "run": "", "error": error})
+
+    async def _turn(self, task: Task, caller: Caller) -> Turned:
+        if task.status == "pending":
+            await self._rows.change(task.owner, task.id, self._if_mine(task, _running))
+        newest = task.messages[-1]
+        sent = Incoming(secrets.token_hex(8), task.id, task.id, [{"text": newest.content}])
+        given = Caller(PROTOCOL, caller.principal, caller.address, caller.client, sent.fields())
+        turned = Turned()
+        stream = self._host.stream(ChatRequest(messages=task.messages), given)
+        try:
+            async for event in stream:
+                turned.add(event)
+        except asyncio.CancelledError:
+            stream.stop()
+            raise
+        finally:
+            await stream.aclose()
+        return turned
+
+    async def _put_back(
+        self, task: Task, before: Task | None, error: ErrorEvent, keep: bool
+    ) -> None:
+        if before is None and not keep:
+            await self._rows.delete(task.owner, task.id)
+            return
+        after = before or task.model_copy(update={"status": "failed", "run": "", "messages": []})
+        if keep:
+            shown = {"message": error.error, "code": error.code}
+            after = after.model_copy(update={"error": shown})
+        await self._write(task, after)
+
+    async def _write(self, task: Task, ended: Task) -> Task:
+        """Record how a run ended, unless the task was canceled meanwhile; gives what stands."""
+        stands = [ended]
+
+        def change(row: Row | None) -> Row | None:
+            # A late lease does not count here: what really ended is better than a guess.
+            current = None if row is None else Task.model_validate_json(row.body)
+            if current is not None and current.run != task.run:
+                stands[0] = current
+                return None
+            return ended.row()
+
+        await self._rows.change(task.owner, task.id, change)
+        return stands[0]
+
+    def _if_mine(
+        self, task: Task, change: Callable[[Task], None]
+    ) -> Callable[[Row | None], Row | None]:
+        def work(row: Row | None) -> Row | None:
+            current = None if row is None else Task.model_validate_json(row.body)
+            if current is None or current.run != task.run:
+                return None
+            change(current)
+            return current.row()
+
+        return work
+
+    async def _keep_alive(self, task: Task) -> None:
+        while True:
+            await asyncio.sleep(LEASE / 3)
+            await self._rows.change(task.owner, task.id, self._if_mine(task, _renewed))
+            current = task_of(await self._rows.get(task.owner, task.id))
+            run = self._runs.get(task.run)
+            if run is not None and current is not None and current.run != task.run:
+                # Canceled through another process.
+                run.cancel()
+                return
+
+    async def cancel(self, caller: Caller, id: str) -> Task:
+        """Stop the task and reject what it proposed; raises TaskUnknown, or TaskBusy at its end."""
+        found: list[Task] = []
+
+        def change(row: Row | None) -> Row:
+            task = task_of(row)
+            if task is None:
+                raise TaskUnknown
+            if task.status in ("completed", "failed", "canceled"):
+                raise TaskBusy("TASK_ENDED", f"the task is {task.status} already")
+            found[:] = [task.model_copy(deep=True)]
+            task.status, task.run = "canceled", ""
+            task.metadata = {**task.metadata, "updated": now()}
+            found.append(task)
+            return task.row()
+
+        await self._rows.change(caller.principal or "", id, change)
+        before, after = found
+        if (run := self._runs.get(before.run)) is not None:
+            run.cancel()
+            await asyncio.wait({run})
+        await withdraw(self._host, caller, before.messages)
+        return after
+
+
+async def withdraw(host: Host, caller: Caller, messages: Sequence[Message]) -> None:
+    """Reject the calls and commands of a canceled task: nobody can approve them any more."""
+    for proposal in proposals_of(messages):
+        try:
+            await host.calls.decide(
+                proposal.id,
+                caller,
+                approved=False,
+                kind=proposal.type,
+                reason="the task was canceled",
+            )
+        except (RequestError, KeyError):
+            logger.debug("a proposal of a canceled task was decided before")
+
+
+def _check_free(task: Task) -> None:
+    if task.status in BUSY:
+        raise TaskBusy("TASK_RUNNING", "the task still runs; ask for it until it has ended")
+    if task.status == "canceled":
+        raise TaskBusy("TASK_ENDED", "the task was canceled; begin another one")
+
+
+def _running(task: Task) -> None:
+    task.status = "running"
+
+
+def _renewed(task: Task) -> None:
+    task.lease = time.time() + LEASE

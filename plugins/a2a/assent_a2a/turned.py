@@ -1,0 +1,68 @@
+"""A turn's events read as what becomes of a task; shared by the adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from assent import AgentMessage, Done, ErrorEvent, Event, IntermittentUpdate, fold
+from assent_a2a.artifacts import Json, merged
+from assent_a2a.incoming import KEY
+
+
+def own(content: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What of a status line or of a reply's data is A2A's; empty when there is none."""
+    found = (content or {}).get(KEY)
+    return found if isinstance(found, Mapping) else {}
+
+
+class Turned:
+    """One turn: its events as they come, and at the end its reply, artifacts and task state."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.artifacts: list[Json] = []
+        self.done: Done | None = None
+        self.error: ErrorEvent | None = None
+
+    def add(self, event: Event) -> None:
+        """Take one event, in order."""
+        match event:
+            case IntermittentUpdate(content=content):
+                said = own(content)
+                if "artifact" in said:
+                    merged(self.artifacts, said["artifact"], append=bool(said.get("append")))
+                return
+            case Done():
+                self.done = event
+                for artifact in own(event.data).get("artifacts", ()):
+                    merged(self.artifacts, artifact, append=False)
+            case ErrorEvent():
+                self.error = event
+            case _:
+                pass
+        self.events.append(event)
+
+    def reply(self) -> AgentMessage:
+        """The reply, without what is A2A's in its data."""
+        reply = fold(self.events)
+        extra = {k: v for k, v in (reply.data.model_extra or {}).items() if k != KEY}
+        data = {name: getattr(reply.data, name) for name in type(reply.data).model_fields}
+        reply.data = type(reply.data).model_validate({**data, **extra})
+        reply.meta_data = {k: v for k, v in reply.meta_data.items() if k != "request_context"}
+        return reply
+
+    @property
+    def refused(self) -> bool:
+        """Whether the request was refused before anything ran; such errors have no incident."""
+        return self.error is not None and self.error.incident is None
+
+    @property
+    def state(self) -> str:
+        """The task's state, in A2A's words."""
+        if self.error is not None:
+            return "failed"
+        if self.done is not None and self.done.stop_reason == "approval_required":
+            return "input-required"
+        stated = own(self.done.data if self.done else None).get("state", "completed")
+        return str(stated)

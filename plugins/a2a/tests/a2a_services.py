@@ -1,0 +1,235 @@
+"""Running services on loopback ports, for tests over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+from assent import (
+    Agent,
+    Ask,
+    Call,
+    Config,
+    LocalShell,
+    Reply,
+    Result,
+    Text,
+    TextDelta,
+    Turn,
+    create_app,
+    tool,
+)
+
+Serve = Callable[..., "Service"]
+
+
+class Scripted:
+    """A model whose replies a function of the conversation makes."""
+
+    provider = "scripted"
+    name = "scripted-1"
+
+    def __init__(self, answer: Callable[[Ask], str | Call]) -> None:
+        self.answer = answer
+        self.asks: list[Ask] = []
+
+    async def stream(self, ask: Ask) -> AsyncIterator[Any]:
+        self.asks.append(ask)
+        given = self.answer(ask)
+        if isinstance(given, Call):
+            yield Reply(Turn("assistant", [given]), "tool_use")
+            return
+        for word in given.split(" "):
+            yield TextDelta(word if word == given.split(" ")[0] else f" {word}")
+        yield Reply(Turn("assistant", [Text(given)]), "end_turn")
+
+    async def aclose(self) -> None:
+        pass
+
+
+class Service:
+    """A service on a loopback port, with an HTTP client."""
+
+    def __init__(self, app: Any, port: int) -> None:
+        self.app = app
+        self.host = app.host
+        self.url = f"http://127.0.0.1:{port}"
+        self.http = httpx.Client(base_url=self.url, timeout=20.0)
+
+    def send(self, message: Any, **fields: Any) -> dict[str, Any]:
+        """The task after `POST /a2a/tasks/send`."""
+        answer = self.http.post("/a2a/tasks/send", json={"message": message, **fields})
+        assert answer.status_code == 200, answer.text
+        task: dict[str, Any] = answer.json()
+        return task
+
+
+@contextmanager
+def running(agent: object, config: Config | None = None, **options: Any) -> Iterator[Service]:
+    """`agent` served in a thread until the block ends."""
+    app = create_app(agent, config=config or Config(plugins=["a2a"]), **options)
+    settings = uvicorn.Config(
+        app,
+        host="127.0.0.1",
+        port=0,
+        log_level="warning",
+        ws="none",
+        lifespan="on",
+        timeout_graceful_shutdown=2,
+    )
+    server = uvicorn.Server(settings)
+    thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
+    thread.start()
+    try:
+        wait_for(lambda: server.started or not thread.is_alive())
+        assert server.started, "the service did not start"
+        service = Service(app, server.servers[0].sockets[0].getsockname()[1])
+        with service.http:
+            yield service
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 15.0) -> Any:
+    """What `condition` gives once it is true; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
+    return found
+
+
+def configured(tmp_path: Path, ledger: str = "memory://", **a2a: Any) -> Config:
+    """A configuration with agent-to-agent and V2, its state below `tmp_path`."""
+    return Config.model_validate(
+        {
+            "plugins": ["a2a", "v2"],
+            "server": {"state_dir": tmp_path / "state", "host": "127.0.0.1"},
+            "approvals": {"ledger": ledger},
+            "plugin": {"a2a": a2a},
+        }
+    )
+
+
+class Cluster:
+    """An agent with a gated tool, and what its tools did."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+        self.holding = threading.Event()
+        self.began = threading.Event()
+
+        @tool
+        def list_pods() -> str:
+            """List the pods."""
+            return "web, db"
+
+        @tool(requires_approval=True)
+        def delete_pod(name: str) -> str:
+            """Delete a pod."""
+            self.deleted.append(name)
+            return f"deleted {name}"
+
+        @tool(timeout=20)
+        def hold() -> str:
+            """Hold until the test lets go."""
+            self.began.set()
+            self.holding.wait(15)
+            return "held"
+
+        self.model = Scripted(answer)
+        self.agent = Agent(
+            name="kube",
+            description="Looks after a cluster",
+            model=self.model,
+            tools=[list_pods, delete_pod, hold],
+            commands=LocalShell(),
+        )
+
+
+def answer(ask: Ask) -> str | Call:
+    """Call a tool whose name the newest text begins with, else say what was said."""
+    newest = ask.turns[-1]
+    results = [block.output for block in newest.blocks if isinstance(block, Result)]
+    if results:
+        return f"The tool says: {results[-1]}"
+    said = " ".join(block.text for block in newest.blocks if isinstance(block, Text))
+    match said.split():
+        case ["delete", name, *_]:
+            return Call("call-1", "delete_pod", {"name": name})
+        case ["hold", *_]:
+            return Call("call-1", "hold", {})
+        case ["list", *_]:
+            return Call("call-1", "list_pods", {})
+        case ["run", *words]:
+            return Call("call-1", "suggest_commands", {"commands": [{"command": " ".join(words)}]})
+    return f"You said: {said}"
+
+
+V1 = {"A2A-Version": "1.0"}
+
+
+class Rpc:
+    """JSON-RPC calls of A2A 1.0 against a service."""
+
+    def __init__(self, service: Service, **headers: str) -> None:
+        self.service = service
+        self.headers = {**V1, **headers}
+
+    def __call__(self, method: str, **params: Any) -> dict[str, Any]:
+        """The whole answer to a call."""
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        reply = self.service.http.post("/a2a/rpc", json=body, headers=self.headers)
+        assert reply.status_code == 200, reply.text
+        answered: dict[str, Any] = reply.json()
+        return answered
+
+    def send(self, *parts: Any, id: str = "", **fields: Any) -> dict[str, Any]:
+        """The result of SendMessage; strings are text parts, objects data parts."""
+        result: dict[str, Any] = self("SendMessage", message=message(*parts, id=id, **fields))
+        assert "result" in result, result
+        found: dict[str, Any] = result["result"]
+        return found
+
+    def task(self, *parts: Any, **fields: Any) -> dict[str, Any]:
+        """The task that SendMessage answers with."""
+        task: dict[str, Any] = self.send(*parts, **fields)["task"]
+        return task
+
+
+_numbers = itertools.count(1)
+
+
+def message(*parts: Any, id: str = "", **fields: Any) -> dict[str, Any]:
+    """An A2A 1.0 message; strings are text parts, objects data parts."""
+    shown = [{"text": part} if isinstance(part, str) else {"data": part} for part in parts]
+    message_id = id or f"message-{next(_numbers)}"
+    return {"messageId": message_id, "role": "ROLE_USER", "parts": shown, **fields}
+
+
+def proposals(task: dict[str, Any]) -> list[dict[str, Any]]:
+    """The data parts of an official task's status message."""
+    return [part["data"] for part in task["status"]["message"]["parts"] if "data" in part]
+
+
+def events(service: Service, path: str, body: Any) -> list[dict[str, Any]]:
+    """The objects of a server-sent stream."""
+    found = []
+    with service.http.stream("POST", path, json=body, headers=V1) as reply:
+        assert reply.headers["content-type"].startswith("text/event-stream")
+        for line in reply.iter_lines():
+            if line.startswith("data:"):
+                found.append(json.loads(line.removeprefix("data:")))
+    return found

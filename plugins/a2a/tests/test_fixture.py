@@ -1,0 +1,198 @@
+"""The test kit's agent, `examples/a2a_fixture/agent.py`, over both bindings."""
+
+from __future__ import annotations
+
+import runpy
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a2a_services import V1, Rpc, Service, configured, events, message, running
+
+AGENT = Path(__file__).resolve().parents[3] / "examples" / "a2a_fixture" / "agent.py"
+Send = Callable[[str], dict[str, Any]]
+Stream = Callable[[str], list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The kit's agent, served."""
+    agent = runpy.run_path(str(AGENT))["agent"]
+    config = configured(tmp_path_factory.mktemp("state"), adapter="a2a")
+    with running(agent, config) as served:
+        yield served
+
+
+@pytest.fixture(params=["rpc", "rest"])
+def send(request: pytest.FixtureRequest, service: Service) -> Send:
+    """Sends a message of this id, and gives the answer's task or message."""
+
+    def over_rpc(id: str) -> dict[str, Any]:
+        return Rpc(service).send("hi", id=id)
+
+    def over_rest(id: str) -> dict[str, Any]:
+        body = {"message": message("hi", id=id)}
+        answer = service.http.post("/a2a/rest/message:send", json=body, headers=V1)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    return over_rpc if request.param == "rpc" else over_rest
+
+
+@pytest.fixture(params=["rpc", "rest"])
+def stream(request: pytest.FixtureRequest, service: Service) -> Stream:
+    """Sends a message of this id, and gives the events of the answer."""
+
+    def over_rpc(id: str) -> list[dict[str, Any]]:
+        body = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "SendStreamingMessage",
+            "params": {"message": message("hi", id=id)},
+        }
+        return [event["result"] for event in events(service, "/a2a/rpc", body)]
+
+    def over_rest(id: str) -> list[dict[str, Any]]:
+        return events(service, "/a2a/rest/message:stream", {"message": message("hi", id=id)})
+
+    return over_rpc if request.param == "rpc" else over_rest
+
+
+def state_of(answer: dict[str, Any]) -> str:
+    state: str = answer["task"]["status"]["state"]
+    return state
+
+
+def test_complete_task_completes_with_a_message(send: Send) -> None:
+    answer = send("tck-complete-task-1")
+    assert state_of(answer) == "TASK_STATE_COMPLETED"
+    assert answer["task"]["status"]["message"]["parts"] == [{"text": "Hello from TCK"}]
+
+
+@pytest.mark.parametrize(
+    ("id", "part"),
+    [
+        ("tck-artifact-text", {"text": "Generated text content"}),
+        ("tck-artifact-file", {"raw": "dGNr", "mediaType": "text/plain", "filename": "output.txt"}),
+        (
+            "tck-artifact-file-url",
+            {
+                "url": "https://example.com/output.txt",
+                "mediaType": "text/plain",
+                "filename": "output.txt",
+            },
+        ),
+        ("tck-artifact-data", {"data": {"key": "value", "count": 42}}),
+    ],
+)
+def test_artifact_has_one_part(send: Send, id: str, part: dict[str, Any]) -> None:
+    answer = send(f"{id}-1")
+    assert state_of(answer) == "TASK_STATE_COMPLETED"
+    (artifact,) = answer["task"]["artifacts"]
+    assert artifact["parts"] == [part]
+    assert artifact["artifactId"]
+
+
+def test_message_response_is_one_message_without_a_task(send: Send, stream: Stream) -> None:
+    answer = send("tck-message-response-1")
+    assert set(answer) == {"message"}
+    said = answer["message"]
+    assert said["parts"] == [{"text": "Direct message response"}]
+    assert (said["role"], bool(said["contextId"]), "taskId" in said) == ("ROLE_AGENT", True, False)
+    (event,) = stream("tck-message-response-2")
+    assert event["message"]["parts"] == said["parts"]
+
+
+def test_input_required_waits_and_goes_on(send: Send, service: Service) -> None:
+    answer = send("tck-input-required-1")
+    assert state_of(answer) == "TASK_STATE_INPUT_REQUIRED"
+    done = Rpc(service).task("more", id="tck-complete-task-2", taskId=answer["task"]["id"])
+    assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert [m["messageId"] for m in done["history"] if m["role"] == "ROLE_USER"] == [
+        "tck-input-required-1",
+        "tck-complete-task-2",
+    ]
+    assert {m["contextId"] for m in done["history"]} == {answer["task"]["contextId"]}
+
+
+def test_reject_task_rejects(send: Send) -> None:
+    assert state_of(send("tck-reject-task-1")) == "TASK_STATE_REJECTED"
+
+
+@pytest.mark.parametrize(
+    ("id", "part"),
+    [
+        ("tck-stream-001", {"text": "Stream hello from TCK"}),
+        ("tck-stream-003", {"text": "Stream task lifecycle"}),
+        ("tck-stream-ordering-001", {"text": "Ordered output"}),
+        ("tck-stream-artifact-text", {"text": "Streamed text content"}),
+        (
+            "tck-stream-artifact-file",
+            {"raw": "dGNr", "mediaType": "text/plain", "filename": "output.txt"},
+        ),
+    ],
+)
+def test_stream_works_sends_an_artifact_and_completes(
+    stream: Stream, id: str, part: dict[str, Any]
+) -> None:
+    found = stream(f"{id}-1")
+    kinds = [next(iter(event)) for event in found]
+    assert kinds == [
+        "task",
+        *["statusUpdate"] * kinds[1:].index("artifactUpdate"),
+        "artifactUpdate",
+        "statusUpdate",
+    ]
+    working = [e["statusUpdate"]["status"]["state"] for e in found if "statusUpdate" in e]
+    assert set(working[:-1]) == {"TASK_STATE_WORKING"}
+    assert working[-1] == "TASK_STATE_COMPLETED"
+    assert found[-2]["artifactUpdate"]["artifact"]["parts"] == [part]
+
+
+def test_chunked_artifact_comes_in_two_chunks(stream: Stream) -> None:
+    chunks = [
+        e["artifactUpdate"]
+        for e in stream("tck-stream-artifact-chunked-1")
+        if "artifactUpdate" in e
+    ]
+    assert [c["artifact"]["parts"] for c in chunks] == [
+        [{"text": "chunk-1 "}],
+        [{"text": "chunk-2"}],
+    ]
+    assert [(bool(c.get("append")), bool(c.get("lastChunk"))) for c in chunks] == [
+        (False, False),
+        (True, True),
+    ]
+    assert len({c["artifact"]["artifactId"] for c in chunks}) == 1
+
+
+def test_resubscribed_task_works_four_seconds_and_completes(service: Service) -> None:
+    rpc = Rpc(service)
+    start = time.monotonic()
+    answer = rpc(
+        "SendMessage",
+        message=message("hi", id="test-resubscribe-message-id-1"),
+        configuration={"returnImmediately": True},
+    )
+    task_id = answer["result"]["task"]["id"]
+    assert time.monotonic() - start < 2
+    body = {"jsonrpc": "2.0", "id": 2, "method": "SubscribeToTask", "params": {"id": task_id}}
+    seen: list[list[dict[str, Any]]] = []
+    others = [
+        threading.Thread(target=lambda: seen.append(events(service, "/a2a/rpc", body)))
+        for _ in range(2)
+    ]
+    for other in others:
+        other.start()
+    for other in others:
+        other.join(15)
+    for found in seen:
+        assert found[0]["result"]["task"]["id"] == task_id
+        last = found[-1]["result"]["statusUpdate"]["status"]["state"]
+        assert last == "TASK_STATE_COMPLETED"
+    assert len(seen) == 2
+    assert 3.5 < time.monotonic() - start < 8

@@ -1,0 +1,662 @@
+"""The adapter `a2a`: the official protocol over JSON-RPC and HTTP+JSON (A2A 1.0)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a2a.server.context import ServerCallContext
+from a2a.types import ListTasksRequest, Task, TaskState, TaskStatus
+from a2a_services import (
+    V1,
+    Cluster,
+    Rpc,
+    Scripted,
+    Serve,
+    Service,
+    configured,
+    events,
+    message,
+    proposals,
+    running,
+    wait_for,
+)
+
+from assent import Agent, AgentMessage, Ask, Call, Config, Message, RequestContext, tool
+from assent_a2a import Artifact, reply, send_artifact, working
+from assent_a2a.official.stores import KeptTasks
+from assent_a2a.rows import Rows
+
+
+@pytest.fixture
+def service(serve: Serve, cluster: Cluster) -> Service:
+    """The cluster's agent over the official protocol."""
+    return serve(cluster.agent, adapter="a2a")
+
+
+@pytest.fixture
+def rpc(service: Service) -> Rpc:
+    """JSON-RPC calls against the service."""
+    return Rpc(service)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Rpc, Cluster]]:
+    """One service for the tests that only ask for errors; notifications are on."""
+    made = Cluster()
+    folder = tmp_path_factory.mktemp("shared")
+    config = configured(folder, adapter="a2a", push_notifications=True)
+    with running(made.agent, config) as served:
+        yield Rpc(served), made
+
+
+def code_of(answer: dict[str, Any]) -> int:
+    code: int = answer["error"]["code"]
+    return code
+
+
+def test_card_names_both_bindings_and_the_tools(service: Service) -> None:
+    card = service.http.get("/.well-known/agent-card.json").json()
+    assert [
+        (i["protocolBinding"], i["protocolVersion"], i["url"]) for i in card["supportedInterfaces"]
+    ] == [
+        ("JSONRPC", "1.0", f"{service.url}/a2a/rpc"),
+        ("HTTP+JSON", "1.0", f"{service.url}/a2a/rest"),
+        ("JSONRPC", "0.3", f"{service.url}/a2a/rpc"),
+        ("HTTP+JSON", "0.3", f"{service.url}/a2a/rest"),
+    ]
+    assert [(skill["id"], skill["tags"]) for skill in card["skills"]] == [
+        ("list_pods", ["tool"]),
+        ("delete_pod", ["tool", "requires-approval"]),
+        ("hold", ["tool"]),
+    ]
+    assert card["capabilities"]["streaming"] is True
+    assert not card["capabilities"].get("pushNotifications")
+    assert card["url"] == f"{service.url}/a2a/rpc", "0.3 clients read this field"
+    assert service.http.get("/.well-known/agent.json").status_code == 404
+
+
+def test_card_is_cached_by_its_headers(service: Service) -> None:
+    first = service.http.get("/.well-known/agent-card.json")
+    assert "max-age=" in first.headers["cache-control"]
+    for header, value in (
+        ("if-none-match", first.headers["etag"]),
+        ("if-modified-since", first.headers["last-modified"]),
+    ):
+        again = service.http.get("/.well-known/agent-card.json", headers={header: value})
+        assert (again.status_code, again.content) == (304, b"")
+    other = {"if-none-match": '"other"'}
+    assert service.http.get("/.well-known/agent-card.json", headers=other).status_code == 200
+
+
+def test_message_completes_a_task(rpc: Rpc) -> None:
+    task = rpc.task("hello")
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert task["status"]["message"]["parts"] == [{"text": "You said: hello"}]
+    assert rpc("GetTask", id=task["id"])["result"]["id"] == task["id"]
+    assert "history" not in rpc("GetTask", id=task["id"], historyLength=0)["result"]
+
+
+def test_context_goes_on_with_the_conversation(rpc: Rpc, cluster: Cluster) -> None:
+    task = rpc.task("first")
+    again = rpc.task("second", contextId=task["contextId"])
+    assert again["contextId"] == task["contextId"]
+    assert again["id"] != task["id"]
+    assert len(cluster.model.asks[-1].turns) == 3
+    rpc.task("elsewhere")
+    assert len(cluster.model.asks[-1].turns) == 1
+
+
+def test_approval_by_a_data_part_runs_the_call_once(rpc: Rpc, cluster: Cluster) -> None:
+    task = rpc.task("delete web")
+    assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    (call,) = proposals(task)
+    assert (call["name"], call["input"], call["execute"]) == ("delete_pod", {"name": "web"}, False)
+    done = rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
+    assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+    assert cluster.deleted == ["web"]
+    again = rpc(
+        "SendMessage", message=message({"id": call["id"], "execute": True}, taskId=task["id"])
+    )
+    assert code_of(again) == -32004, "the task has ended"
+    assert cluster.deleted == ["web"]
+
+
+def test_rejection_by_a_data_part_runs_nothing(rpc: Rpc, cluster: Cluster) -> None:
+    task = rpc.task("delete web")
+    (call,) = proposals(task)
+    done = rpc.task({"id": call["id"], "rejection_reason": "not today"}, taskId=task["id"])
+    assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert "not today" in done["status"]["message"]["parts"][0]["text"]
+    assert cluster.deleted == []
+
+
+@pytest.mark.parametrize("parts", [["yes"], ["approve"], [{"execute": True}], [{"yes": 1}]])
+def test_what_is_no_decision_approves_nothing(rpc: Rpc, cluster: Cluster, parts: list[Any]) -> None:
+    task = rpc.task("delete web")
+    after = rpc.task(*parts, taskId=task["id"])
+    assert after["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert proposals(after) == proposals(task)
+    assert cluster.deleted == []
+    (call,) = proposals(after)
+    done = rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
+    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+
+
+def test_changed_arguments_run_nothing(rpc: Rpc, cluster: Cluster) -> None:
+    task = rpc.task("delete web")
+    (call,) = proposals(task)
+    changed = {**call, "execute": True, "input": {"name": "db"}}
+    after = rpc.task(changed, taskId=task["id"])
+    assert after["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    ours = after["status"]["message"]["metadata"]["assent"]
+    assert ours["error"]["code"] == "APPROVAL_CHANGED"
+    assert cluster.deleted == []
+    assert rpc.task({**call, "execute": True}, taskId=task["id"])["status"]["state"] == (
+        "TASK_STATE_COMPLETED"
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"execute": "yes"},
+        {"execute": 1},
+        {"execute": True, "input": "x"},
+        {"rejection_reason": 7},
+    ],
+)
+def test_malformed_decision_is_refused_and_the_task_waits_on(
+    shared: tuple[Rpc, Cluster], wrong: dict[str, Any]
+) -> None:
+    rpc, cluster = shared
+    task = rpc.task("delete web")
+    (call,) = proposals(task)
+    refused = rpc("SendMessage", message=message({"id": call["id"], **wrong}, taskId=task["id"]))
+    assert code_of(refused) == -32602
+    state = rpc("GetTask", id=task["id"])["result"]["status"]["state"]
+    assert state == "TASK_STATE_INPUT_REQUIRED"
+    assert cluster.deleted == []
+
+
+def test_decision_is_possible_on_another_protocol(
+    rpc: Rpc, service: Service, cluster: Cluster
+) -> None:
+    (call,) = proposals(rpc.task("delete web"))
+    decided = {"id": call["id"], "name": call["name"], "input": call["input"], "execute": True}
+    body = {"messages": [{"role": "user", "content": "", "data": {"tool_calls": [decided]}}]}
+    assert service.http.post("/api/chat", json=body).status_code == 200
+    assert cluster.deleted == ["web"]
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "code"),
+    [
+        ("SendMessage", {"message": message("x", taskId="unknown")}, -32001),
+        ("GetTask", {"id": "unknown"}, -32001),
+        ("CancelTask", {"id": "unknown"}, -32001),
+        ("SubscribeToTask", {"id": "unknown"}, -32001),
+        ("GetExtendedAgentCard", {}, -32004),
+        ("NoSuchMethod", {}, -32601),
+        ("SendMessage", {"message": "x"}, -32602),
+        ("SendMessage", {}, -32602),
+        ("GetTask", {"id": "x", "historyLength": -1}, -32602),
+        ("ListTasks", {"pageSize": 1000}, -32602),
+        ("ListTasks", {"pageToken": "wrong"}, -32602),
+    ],
+)
+def test_error_codes(
+    shared: tuple[Rpc, Cluster], method: str, params: dict[str, Any], code: int
+) -> None:
+    rpc, _ = shared
+    answer = rpc(method, **params)
+    assert (code_of(answer), answer["id"]) == (code, 1)
+
+
+def test_notifications_are_off_by_default(rpc: Rpc) -> None:
+    wanted = {"taskId": rpc.task("hello")["id"], "url": "https://example.com"}
+    assert code_of(rpc("CreateTaskPushNotificationConfig", **wanted)) == -32003
+
+
+def test_nothing_leaves_before_a_response_interceptor_saw_it(serve: Serve) -> None:
+    def agent(messages: list[Message], context: RequestContext) -> AgentMessage:
+        working(context, "the secret is out")
+        send_artifact(context, Artifact("secret"))
+        return reply("a secret", artifacts=[Artifact("for you")])
+
+    def alter(response: AgentMessage, context: RequestContext) -> str:
+        return response.content.replace("secret", "rose")
+
+    given = Agent(name="careful", response_interceptors=alter)
+    given.function = agent
+    service = serve(given, adapter="both")
+    found = events(service, "/a2a/rest/message:stream", {"message": message("go")})
+    shown = json.dumps([event for event in found if "task" not in event])
+    assert "secret" not in shown
+    assert found[-1]["statusUpdate"]["status"]["message"]["parts"] == [{"text": "a rose"}]
+    task = service.send("go")
+    assert task["text"] == "a rose"
+    assert [artifact["parts"] for artifact in task["artifacts"]] == [[{"text": "for you"}]]
+
+
+def test_tools_of_an_agent_send_artifacts_too(serve: Serve) -> None:
+    @tool
+    def report(context: RequestContext) -> str:
+        """Write a report."""
+        working(context, "Writing")
+        send_artifact(context, Artifact("page 1", name="report"))
+        return "written"
+
+    def answer(ask: Ask) -> str | Call:
+        return "Done" if len(ask.turns) > 1 else Call("c", "report", {})
+
+    service = serve(Agent(name="writer", tools=[report], model=Scripted(answer)), adapter="a2a")
+    task = Rpc(service).task("go")
+    (artifact,) = task["artifacts"]
+    assert (artifact["name"], artifact["parts"]) == ("report", [{"text": "page 1"}])
+    assert "Writing" in json.dumps(task["history"])
+
+
+def test_required_extension_must_be_asked_for(serve: Serve, cluster: Cluster) -> None:
+    extension = {"uri": "urn:example:needed", "required": True}
+    card = {"capabilities": {"streaming": True, "extensions": [extension]}}
+    service = serve(cluster.agent, adapter="a2a", agent_card=card)
+    assert code_of(Rpc(service)("SendMessage", message=message("hello"))) == -32008
+    knowing = Rpc(service, **{"A2A-Extensions": "urn:example:needed"})
+    assert knowing.task("hello")["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+def test_rest_refuses_an_empty_message(shared: tuple[Rpc, Cluster]) -> None:
+    rpc, _ = shared
+    answer = rpc.service.http.post("/a2a/rest/message:send", json={}, headers=V1)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["status"] == "INVALID_ARGUMENT"
+
+
+def test_unsupported_media_type_of_a_part_is_refused(rpc: Rpc) -> None:
+    sent = message()
+    sent["parts"] = [{"raw": "dGNr", "mediaType": "application/x-unknown"}]
+    assert code_of(rpc("SendMessage", message=sent)) == -32005
+
+
+def test_message_to_an_ended_task_or_a_wrong_context_is_refused(rpc: Rpc) -> None:
+    ended = rpc.task("hello")
+    assert code_of(rpc("SendMessage", message=message("x", taskId=ended["id"]))) == -32004
+    assert code_of(rpc("CancelTask", id=ended["id"])) == -32002
+    waiting = rpc.task("delete web")
+    wrong = message("x", taskId=waiting["id"], contextId="other")
+    assert code_of(rpc("SendMessage", message=wrong)) == -32602
+
+
+def test_wrong_content_type_has_its_own_error(service: Service) -> None:
+    headers = {**V1, "content-type": "text/plain"}
+    for path in ("/a2a/rpc", "/a2a/rpc/"):
+        answer = service.http.post(path, content=b"{}", headers=headers)
+        assert (answer.status_code, code_of(answer.json())) == (200, -32005)
+    answer = service.http.post("/a2a/rest/message:send", content=b"{}", headers=headers)
+    assert answer.status_code == 400
+    reasons = [detail["reason"] for detail in answer.json()["error"]["details"]]
+    assert reasons == ["CONTENT_TYPE_NOT_SUPPORTED"]
+
+
+def test_broken_and_large_bodies_are_refused(
+    serve: Serve, cluster: Cluster, tmp_path: Path
+) -> None:
+    base = configured(tmp_path, adapter="a2a").model_dump(exclude_unset=True)
+    service = serve(cluster.agent, config=Config.model_validate({**base, "limits": {"body": 500}}))
+    headers = {**V1, "content-type": "application/json"}
+    answer = service.http.post("/a2a/rpc", content=b"{", headers=headers)
+    assert code_of(answer.json()) == -32700
+    answer = service.http.post("/a2a/rpc", content=b"[]", headers=headers)
+    assert code_of(answer.json()) == -32600
+    large = b'"' + b"x" * 1000 + b'"'
+    assert code_of(service.http.post("/a2a/rpc", content=large, headers=headers).json()) == -32600
+    answer = service.http.post("/a2a/rest/message:send", content=large, headers=headers)
+    assert answer.status_code == 413
+
+
+def test_unknown_protocol_version_is_refused(service: Service) -> None:
+    headers = {"A2A-Version": "99.0"}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}
+    answer = service.http.post("/a2a/rpc", json=body, headers=headers)
+    assert code_of(answer.json()) == -32009
+    assert service.http.get("/a2a/rest/tasks/x", headers=headers).status_code == 400
+
+
+def test_rest_answers_application_json(service: Service) -> None:
+    http = service.http
+    answer = http.post("/a2a/rest/message:send", json={"message": message("hello")}, headers=V1)
+    task = answer.json()["task"]
+    for got in (
+        answer,
+        http.get(f"/a2a/rest/tasks/{task['id']}", headers=V1),
+        http.get("/a2a/rest/tasks", headers=V1),
+        http.get("/a2a/rest/tasks/unknown", headers=V1),
+        http.get("/a2a/rest/acme/tasks", headers=V1),
+    ):
+        assert got.headers["content-type"] == "application/json"
+    assert http.get("/a2a/rest/tasks/unknown", headers=V1).status_code == 404
+    assert http.post(f"/a2a/rest/tasks/{task['id']}:cancel", headers=V1).status_code == 400
+    kind = {**V1, "content-type": "application/a2a+json"}
+    sent = json.dumps({"message": message("hello")}).encode()
+    assert http.post("/a2a/rest/message:send", content=sent, headers=kind).status_code == 200
+
+
+@pytest.mark.parametrize("binding", ["rpc", "rest"])
+def test_stream_begins_with_the_task_and_ends_with_its_state(
+    service: Service, binding: str
+) -> None:
+    sent = {"message": message("hello there world")}
+    if binding == "rest":
+        found = events(service, "/a2a/rest/message:stream", sent)
+    else:
+        body = {"jsonrpc": "2.0", "id": 7, "method": "SendStreamingMessage", "params": sent}
+        found = [event["result"] for event in events(service, "/a2a/rpc", body)]
+    assert found[0]["task"]["status"]["state"] == "TASK_STATE_SUBMITTED"
+    assert found[1]["statusUpdate"]["status"]["state"] == "TASK_STATE_WORKING"
+    chunks = [e["artifactUpdate"] for e in found if "artifactUpdate" in e]
+    text = "".join(part["text"] for c in chunks for part in c["artifact"]["parts"])
+    assert text == "You said: hello there world"
+    assert [bool(c.get("append")) for c in chunks] == [False] + [True] * (len(chunks) - 1)
+    last = found[-1]["statusUpdate"]["status"]
+    assert last["state"] == "TASK_STATE_COMPLETED"
+    assert last["message"]["parts"] == [{"text": "You said: hello there world"}]
+
+
+def test_stream_ends_where_input_is_required(service: Service) -> None:
+    found = events(service, "/a2a/rest/message:stream", {"message": message("delete web")})
+    assert found[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+
+
+def test_sender_that_does_not_wait_gets_a_working_task(rpc: Rpc, cluster: Cluster) -> None:
+    answer = rpc("SendMessage", message=message("hold"), configuration={"returnImmediately": True})
+    task = answer["result"]["task"]
+    assert task["status"]["state"] in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
+    assert cluster.began.wait(10)
+
+    def state() -> str:
+        return str(rpc("GetTask", id=task["id"])["result"]["status"]["state"])
+
+    assert state() == "TASK_STATE_WORKING"
+    cluster.holding.set()
+    wait_for(lambda: state() == "TASK_STATE_COMPLETED")
+
+
+def test_subscriber_sees_a_running_task_end(rpc: Rpc, service: Service, cluster: Cluster) -> None:
+    answer = rpc("SendMessage", message=message("hold"), configuration={"returnImmediately": True})
+    task_id = answer["result"]["task"]["id"]
+    assert cluster.began.wait(10)
+    path = f"/a2a/rest/tasks/{task_id}:subscribe"
+    found: list[dict[str, Any]] = []
+    with service.http.stream("POST", path, headers=V1) as reply:
+        for line in reply.iter_lines():
+            if line.startswith("data:"):
+                found.append(json.loads(line.removeprefix("data:")))
+                cluster.holding.set()
+    assert found[0]["task"]["id"] == task_id
+    assert found[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert code_of(rpc("SubscribeToTask", id=task_id)) == -32004
+
+
+def test_running_task_is_canceled(rpc: Rpc, cluster: Cluster) -> None:
+    answer = rpc("SendMessage", message=message("hold"), configuration={"returnImmediately": True})
+    task_id = answer["result"]["task"]["id"]
+    assert cluster.began.wait(10)
+    canceled = rpc("CancelTask", id=task_id)["result"]
+    assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+    cluster.holding.set()
+    state = rpc("GetTask", id=task_id)["result"]["status"]["state"]
+    assert state == "TASK_STATE_CANCELED"
+
+
+def test_calls_of_a_canceled_task_cannot_be_approved(
+    rpc: Rpc, service: Service, cluster: Cluster
+) -> None:
+    task = rpc.task("delete web")
+    assert rpc("CancelTask", id=task["id"])["result"]["status"]["state"] == "TASK_STATE_CANCELED"
+    (call,) = proposals(task)
+    decided = {"approvals": [{"id": call["id"], "execute": True}]}
+    body = {"messages": [{"role": "user", "content": "", "data": decided}]}
+    refused = service.http.post("/api/chat", json=body)
+    assert refused.json()["detail"][0]["type"] == "approval_conflict"
+    assert cluster.deleted == []
+
+
+def test_commands_of_a_canceled_task_cannot_be_approved(
+    rpc: Rpc, service: Service, tmp_path: Path
+) -> None:
+    task = rpc.task(f"run touch {tmp_path}/ran")
+    (command,) = proposals(task)
+    assert command["type"] == "command"
+    rpc("CancelTask", id=task["id"])
+    decided = {"approvals": [{**command, "execute": True}]}
+    body = {"messages": [{"role": "user", "content": "", "data": decided}]}
+    refused = service.http.post("/api/chat", json=body)
+    assert refused.json()["detail"][0]["type"] == "approval_conflict"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_list_is_paged_newest_first(rpc: Rpc) -> None:
+    context = rpc.task("one")["contextId"]
+    ids = [rpc.task(text, contextId=context)["id"] for text in ("two", "three")]
+    rpc.task("elsewhere")
+    page = rpc("ListTasks", contextId=context, pageSize=2)["result"]
+    assert [task["id"] for task in page["tasks"]] == list(reversed(ids))
+    assert (page["totalSize"], page["pageSize"]) == (3, 2)
+    assert all("artifacts" not in task for task in page["tasks"])
+    rest = rpc("ListTasks", contextId=context, pageToken=page["nextPageToken"])["result"]
+    assert (len(rest["tasks"]), rest["nextPageToken"]) == (1, "")
+    done = rpc("ListTasks", contextId=context, status="TASK_STATE_INPUT_REQUIRED")["result"]
+    assert done["tasks"] == []
+
+
+def test_tasks_belong_to_their_principal(tmp_path: Path, cluster: Cluster) -> None:
+    base = configured(tmp_path, adapter="a2a").model_dump(exclude_unset=True)
+    tokens = {"ann": "token-of-ann", "bob": "token-of-bob"}
+    config = Config.model_validate({**base, "auth": {"scheme": "bearer", "tokens": tokens}})
+    with running(cluster.agent, config) as service:
+        ann, bob = (Rpc(service, authorization=f"Bearer {t}") for t in tokens.values())
+        card = service.http.get("/.well-known/agent-card.json").json()
+        assert card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"] == "Bearer"
+        assert service.http.post("/a2a/rpc", json={}).status_code == 401
+        task = ann.task("delete web")
+        (call,) = proposals(task)
+        approval = message({"id": call["id"], "execute": True}, taskId=task["id"])
+        assert code_of(bob("GetTask", id=task["id"])) == -32001
+        assert code_of(bob("CancelTask", id=task["id"])) == -32001
+        assert code_of(bob("SubscribeToTask", id=task["id"])) == -32001
+        assert code_of(bob("SendMessage", message=approval)) == -32001
+        assert bob("ListTasks")["result"]["tasks"] == []
+        fresh = bob("SendMessage", message=message({"id": call["id"], "execute": True}))
+        assert fresh["result"]["task"]["status"]["state"] == "TASK_STATE_REJECTED"
+        assert cluster.deleted == []
+
+
+def test_failing_agent_fails_the_task_without_its_text(serve: Serve) -> None:
+    def agent(messages: list[Message], context: RequestContext) -> str:
+        raise RuntimeError("the password is hunter2")
+
+    task = Rpc(serve(agent, adapter="a2a")).task("go")
+    assert task["status"]["state"] == "TASK_STATE_FAILED"
+    assert task["status"]["message"]["metadata"]["assent"]["error"]["incident"]
+    assert "hunter2" not in json.dumps(task)
+
+
+def test_tasks_survive_a_restart_when_the_ledger_does(tmp_path: Path, cluster: Cluster) -> None:
+    config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db", adapter="a2a")
+    with running(cluster.agent, config) as service:
+        task = Rpc(service).task("delete web")
+    with running(cluster.agent, config) as service:
+        (call,) = proposals(task)
+        done = Rpc(service).task({"id": call["id"], "execute": True}, taskId=task["id"])
+    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+    assert cluster.deleted == ["web"]
+
+
+def test_task_left_behind_by_a_dead_process_has_failed(tmp_path: Path) -> None:
+    async def use() -> None:
+        rows = Rows("a2a", tmp_path / "tasks.db", ttl=60, most=10)
+        await rows.open()
+        store, context = KeptTasks(rows, longest=60), ServerCallContext()
+        for id, age in (("fresh", 1), ("old", 100)):
+            status = TaskStatus(state=TaskState.TASK_STATE_WORKING)
+            status.timestamp.FromSeconds(int(time.time()) - age)
+            await store.save(Task(id=id, context_id="c", status=status), context)
+        states = [
+            TaskState.Name(task.status.state)
+            for task in (await store.list(ListTasksRequest(), context)).tasks
+        ]
+        await rows.close()
+        assert states == ["TASK_STATE_WORKING", "TASK_STATE_FAILED"]
+
+    asyncio.run(use())
+
+
+def test_task_canceled_through_another_process_stops(tmp_path: Path, cluster: Cluster) -> None:
+    config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db", adapter="a2a")
+    with running(cluster.agent, config) as here, running(Cluster().agent, config) as there:
+        rpc = Rpc(here)
+        answer = rpc(
+            "SendMessage", message=message("hold"), configuration={"returnImmediately": True}
+        )
+        task_id = answer["result"]["task"]["id"]
+        assert cluster.began.wait(10)
+        canceled = Rpc(there)("CancelTask", id=task_id)["result"]
+        assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+        cluster.holding.set()
+        handler = here.host.plugins.get("a2a")._adapter(here.host)._handler
+        wait_for(lambda: not handler._active_task_registry._active_tasks)
+        for service in (here, there):
+            state = Rpc(service)("GetTask", id=task_id)["result"]["status"]["state"]
+            assert state == "TASK_STATE_CANCELED"
+
+
+def test_database_store_of_the_sdk_keeps_tasks(tmp_path: Path, cluster: Cluster) -> None:
+    pytest.importorskip("aiosqlite")
+    url = f"sqlite+aiosqlite:///{tmp_path}/tasks.db"
+    config = configured(
+        tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db", adapter="a2a", database=url
+    )
+    with running(cluster.agent, config) as service:
+        task = Rpc(service).task("delete web")
+    with running(cluster.agent, config) as service:
+        (call,) = proposals(task)
+        Rpc(service).task({"id": call["id"], "execute": True}, taskId=task["id"])
+    assert cluster.deleted == ["web"]
+    assert not (tmp_path / "state" / "a2a-tasks.db").exists()
+
+
+def test_extended_card_is_for_authenticated_callers(tmp_path: Path, cluster: Cluster) -> None:
+    more = {"description": "Looks after the secret cluster"}
+    base = configured(tmp_path, adapter="a2a", extended_card=more).model_dump(exclude_unset=True)
+    auth = {"scheme": "bearer", "tokens": {"ann": "token-of-ann"}}
+    with running(cluster.agent, Config.model_validate({**base, "auth": auth})) as service:
+        public = service.http.get("/.well-known/agent-card.json").json()
+        assert public["capabilities"]["extendedAgentCard"] is True
+        assert public["description"] == "Looks after a cluster"
+        card = Rpc(service, authorization="Bearer token-of-ann")("GetExtendedAgentCard")["result"]
+        assert card["description"] == more["description"]
+        assert card["supportedInterfaces"][0]["url"] == f"{service.url}/a2a/rpc"
+        path = "/a2a/rest/extendedAgentCard"
+        assert service.http.get(path, headers=V1).status_code == 401
+        told = service.http.get(path, headers={**V1, "authorization": "Bearer token-of-ann"})
+        assert told.json()["supportedInterfaces"] == card["supportedInterfaces"]
+
+
+class Listener:
+    """Takes posted notifications on a loopback port."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[str | None, Any]] = []
+        got = self.got
+
+        class Answer(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                got.append((self.headers.get("X-A2A-Notification-Token"), json.loads(body)))
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Answer)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/told"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def test_notifications_are_posted_to_allowed_hosts(serve: Serve, cluster: Cluster) -> None:
+    listener = Listener()
+    try:
+        rpc = Rpc(
+            serve(cluster.agent, adapter="a2a", push_notifications=True, push_hosts=["127.0.0.1"])
+        )
+        task = rpc.task("delete web")
+        made = rpc(
+            "CreateTaskPushNotificationConfig",
+            taskId=task["id"],
+            url=listener.url,
+            token="secret-token",
+        )["result"]
+        listed = rpc("ListTaskPushNotificationConfigs", taskId=task["id"])["result"]
+        assert [config["id"] for config in listed["configs"]] == [made["id"]]
+        (call,) = proposals(task)
+        rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
+        states = wait_for(
+            lambda: [
+                told["statusUpdate"]["status"]["state"]
+                for token, told in listener.got
+                if token == "secret-token" and "statusUpdate" in told
+            ]
+        )
+        assert states[-1] in ("TASK_STATE_WORKING", "TASK_STATE_COMPLETED")
+        wait_for(lambda: "TASK_STATE_COMPLETED" in json.dumps([told for _, told in listener.got]))
+    finally:
+        listener.close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:9/x",
+        "http://localhost/x",
+        "http://10.0.0.1/x",
+        "http://169.254.169.254/",
+        "ftp://example.com/x",
+        "file:///etc/passwd",
+        "http://[::1]/x",
+        "no address",
+    ],
+)
+def test_notifications_to_private_addresses_are_refused(
+    shared: tuple[Rpc, Cluster], url: str
+) -> None:
+    rpc, _ = shared
+    task = rpc.task("hello")
+    refused = rpc("CreateTaskPushNotificationConfig", taskId=task["id"], url=url)
+    assert code_of(refused) == -32602
+
+
+def test_many_sends_keep_a_bounded_number_of_tasks(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent, adapter="a2a", max_tasks=20)
+    rpc = Rpc(service)
+    first = rpc.task("hello")
+    for _ in range(150):
+        rpc.send("hello")
+    assert code_of(rpc("GetTask", id=first["id"])) == -32001
+    handler = service.host.plugins.get("a2a")._adapter(service.host)._handler
+    wait_for(lambda: not handler._active_task_registry._active_tasks)

@@ -1,0 +1,155 @@
+"""`remote_agent`: another agent as tools of ours, between two running services."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a2a_services import Cluster, Scripted, Service, configured, running
+
+from assent import Agent, Ask, Call, Config, Result, Text
+from assent_a2a import RemoteAgent, remote_agent
+
+
+def driver(tools: RemoteAgent) -> tuple[Agent, Scripted]:
+    """An agent whose model passes every text on, and asks for each call that waits there."""
+
+    def answer(ask: Ask) -> str | Call:
+        newest = ask.turns[-1]
+        results = [block for block in newest.blocks if isinstance(block, Result)]
+        if not results:
+            said = " ".join(block.text for block in newest.blocks if isinstance(block, Text))
+            if said.startswith("{"):
+                return Call("call-2", "kube_decide", json.loads(said))
+            return Call("call-1", "kube", {"message": said})
+        output = results[-1].output
+        if "A call waits for a decision: " in output:
+            shown = output.partition("decision: ")[2]
+            call, _ = json.JSONDecoder().raw_decode(shown)
+            task = output.partition("task '")[2].partition("'")[0]
+            return Call("call-2", "kube_decide", {"task": task, **call})
+        return f"It says: {output}"
+
+    model = Scripted(answer)
+    return Agent(name="desk", tools=list(tools), model=model), model
+
+
+def ask(service: Service, *messages: dict[str, Any]) -> dict[str, Any]:
+    answer = service.http.post("/api/chat", json={"messages": list(messages)})
+    assert answer.status_code == 200, answer.text
+    reply: dict[str, Any] = answer.json()
+    return reply
+
+
+def said(text: str, **fields: Any) -> dict[str, Any]:
+    return {"role": "user", "content": text, **fields}
+
+
+@pytest.fixture(params=["simple", "a2a"])
+def adapter(request: pytest.FixtureRequest) -> str:
+    """Which protocol the remote agent speaks."""
+    return str(request.param)
+
+
+def test_remote_agent_answers(tmp_path: Path, cluster: Cluster, adapter: str) -> None:
+    with running(cluster.agent, configured(tmp_path / "far", adapter=adapter)) as far:
+        agent, _ = driver(remote_agent(far.url, name="kube"))
+        with running(agent, configured(tmp_path / "near")) as near:
+            assert ask(near, said("hello"))["content"] == "It says: You said: hello"
+
+
+def test_call_over_there_becomes_our_proposal(
+    tmp_path: Path, cluster: Cluster, adapter: str
+) -> None:
+    with running(cluster.agent, configured(tmp_path / "far", adapter=adapter)) as far:
+        agent, _ = driver(remote_agent(far.url, name="kube"))
+        with running(agent, configured(tmp_path / "near")) as near:
+            first = said("delete web")
+            reply = ask(near, first)
+            (call,) = reply["data"]["tool_calls"]
+            assert call["name"] == "kube_decide"
+            assert (call["input"]["name"], call["input"]["input"]) == (
+                "delete_pod",
+                {"name": "web"},
+            )
+            assert cluster.deleted == []
+            decided = said("", data={"tool_calls": [{**call, "execute": True}]})
+            done = ask(near, first, {"role": "assistant", **reply}, decided)
+            assert done["content"] == "It says: The tool says: deleted web"
+            assert cluster.deleted == ["web"]
+            ask(near, first, {"role": "assistant", **reply}, decided)
+            assert cluster.deleted == ["web"]
+
+
+def test_rejection_here_runs_nothing_there(tmp_path: Path, cluster: Cluster, adapter: str) -> None:
+    with running(cluster.agent, configured(tmp_path / "far", adapter=adapter)) as far:
+        agent, _ = driver(remote_agent(far.url, name="kube"))
+        with running(agent, configured(tmp_path / "near")) as near:
+            reply = ask(near, said("delete web"))
+            (call,) = reply["data"]["tool_calls"]
+            rejected = {**call, "rejection_reason": "not today"}
+            decided = said("", data={"tool_calls": [rejected]})
+            ask(near, said("delete web"), {"role": "assistant", **reply}, decided)
+            assert cluster.deleted == []
+
+
+@pytest.mark.parametrize("change", [{"input": {"name": "db"}}, {"name": "hold"}, {"id": "made-up"}])
+def test_what_the_person_saw_is_what_runs(
+    tmp_path: Path, cluster: Cluster, adapter: str, change: dict[str, Any]
+) -> None:
+    with running(cluster.agent, configured(tmp_path / "far", adapter=adapter)) as far:
+        agent, _ = driver(remote_agent(far.url, name="kube"))
+        with running(agent, configured(tmp_path / "near")) as near:
+            (call,) = ask(near, said("delete web"))["data"]["tool_calls"]
+            invented = said(json.dumps({**call["input"], **change}))
+            reply = ask(near, invented)
+            (other,) = reply["data"]["tool_calls"]
+            decided = said("", data={"tool_calls": [{**other, "execute": True}]})
+            done = ask(near, invented, {"role": "assistant", **reply}, decided)
+            assert done["data"]["executed_tool_calls"][0]["output"].startswith("Error:")
+            assert cluster.deleted == []
+
+
+def test_headers_go_with_each_request(tmp_path: Path, cluster: Cluster, adapter: str) -> None:
+    base = configured(tmp_path / "far", adapter=adapter).model_dump(exclude_unset=True)
+    auth = {"scheme": "bearer", "tokens": {"desk": "token-of-desk"}}
+    with running(cluster.agent, Config.model_validate({**base, "auth": auth})) as far:
+        headers = {"authorization": "Bearer token-of-desk"}
+        agent, _ = driver(remote_agent(far.url, name="kube", headers=lambda: headers))
+        refused, _ = driver(remote_agent(far.url, name="kube"))
+        with running(agent, configured(tmp_path / "near")) as near:
+            assert ask(near, said("hello"))["content"] == "It says: You said: hello"
+        with running(refused, configured(tmp_path / "near")) as near:
+            answer = ask(near, said("hello"))["content"]
+            assert "401" in answer
+
+
+def test_card_that_names_another_address_is_refused(tmp_path: Path, cluster: Cluster) -> None:
+    config = configured(tmp_path / "far", adapter="a2a", url="https://elsewhere.example")
+    with running(cluster.agent, config) as far:
+        agent, _ = driver(remote_agent(far.url, name="kube", headers={"authorization": "secret"}))
+        with running(agent, configured(tmp_path / "near")) as near:
+            assert "names other addresses only" in ask(near, said("hello"))["content"]
+
+
+def test_unreachable_agent_is_an_error_for_the_model(tmp_path: Path) -> None:
+    agent, _ = driver(remote_agent("http://127.0.0.1:9", name="kube"))
+    with running(agent, configured(tmp_path)) as near:
+        assert ask(near, said("hello"))["content"].startswith("It says: Error:")
+
+
+def test_only_addresses_are_taken() -> None:
+    with pytest.raises(ValueError, match="begins with http"):
+        remote_agent("billing.example")
+
+
+def test_tools_are_named_and_the_deciding_one_is_gated() -> None:
+    tools = remote_agent("https://billing.example/", name="billing", description="Sends bills.")
+    assert [(tool.name, tool.requires_approval) for tool in tools] == [
+        ("billing", False),
+        ("billing_decide", True),
+    ]
+    assert "Sends bills." in tools[0].description
+    assert len(tools) == 2

@@ -1,0 +1,464 @@
+"""The adapter `simple`: the contract's endpoints (interface.md, rule 7; design, section 7)."""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from a2a_services import Cluster, Serve, Service, configured, running, wait_for
+
+from assent import AgentMessage, Config, Message, RequestContext, ToolCall
+from assent_a2a import Artifact, incoming, reply, send_artifact, working
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One service for the tests that only ask for errors."""
+    with running(Cluster().agent, configured(tmp_path_factory.mktemp("shared"))) as service:
+        yield service
+
+
+def test_card_names_the_agent_its_tools_and_the_address(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent)
+    card = service.http.get("/.well-known/agent.json").json()
+    assert card == {
+        "name": "kube",
+        "description": "Looks after a cluster",
+        "url": service.url,
+        "skills": ["list_pods", "delete_pod", "hold"],
+        "version": "1.0",
+        "metadata": {"framework": "assent", "model": "scripted-1", "provider": "scripted"},
+    }
+
+
+def test_message_completes_a_task(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent)
+    task = service.send("hello")
+    assert (task["status"], task["text"]) == ("completed", "You said: hello")
+    assert set(task) == {"task_id", "text", "status", "artifacts", "metadata"}
+    assert service.http.get(f"/a2a/tasks/{task['task_id']}").json() == task
+
+
+def test_later_message_continues_the_conversation(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent)
+    task = service.send("first")
+    service.send("second", id=task["task_id"])
+    assert len(cluster.model.asks[-1].turns) == 3
+    service.send("third", task_id=task["task_id"])
+    assert len(cluster.model.asks[-1].turns) == 5
+
+
+def test_task_canceled_through_another_process_stays_canceled(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db")
+    with running(cluster.agent, config) as here, running(Cluster().agent, config) as there:
+        answer = here.http.post("/a2a/tasks/send?async=true", json={"message": "hold"})
+        path = f"/a2a/tasks/{answer.json()['task_id']}"
+        assert cluster.began.wait(10)
+        assert there.http.post(f"{path}/cancel").json()["status"] == "canceled"
+        cluster.holding.set()
+        wait_for(lambda: not here.host.turns_running)
+        assert here.http.get(path).json()["status"] == "canceled"
+
+
+def test_approved_call_runs_once_on_the_same_task(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent)
+    task = service.send("delete web")
+    assert task["status"] == "input-required"
+    (call,) = task["metadata"]["tool_calls"]
+    assert (call["name"], call["input"], call["execute"]) == ("delete_pod", {"name": "web"}, False)
+    approved = {"tool_calls": [{**call, "execute": True}]}
+    done = service.send("", id=task["task_id"], data=approved)
+    assert (done["status"], done["text"]) == ("completed", "The tool says: deleted web")
+    assert done["metadata"]["executed_tool_calls"][0]["output"] == "deleted web"
+    service.http.post(
+        "/a2a/tasks/send", json={"message": "", "id": task["task_id"], "data": approved}
+    )
+    assert cluster.deleted == ["web"]
+
+
+def test_rejected_call_is_not_run(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent)
+    task = service.send("delete web")
+    (call,) = task["metadata"]["tool_calls"]
+    decided = {"approvals": [{"id": call["id"], "rejection_reason": "not today"}]}
+    done = service.send("", id=task["task_id"], data=decided)
+    assert done["status"] == "completed"
+    assert "not today" in done["text"]
+    assert cluster.deleted == []
+
+
+@pytest.mark.parametrize("text", ["yes", "approve", '{"execute": true}'])
+def test_free_text_approves_nothing(serve: Serve, cluster: Cluster, text: str) -> None:
+    service = serve(cluster.agent)
+    task = service.send("delete web")
+    refused = service.http.post("/a2a/tasks/send", json={"message": text, "id": task["task_id"]})
+    (call,) = task["metadata"]["tool_calls"]
+    assert refused.status_code == 409
+    assert refused.json()["code"] == "APPROVALS_PENDING"
+    assert refused.json()["pending"] == [call["id"]]
+    assert cluster.deleted == []
+    assert service.http.get(f"/a2a/tasks/{task['task_id']}").json()["status"] == "input-required"
+
+
+def test_changed_arguments_run_nothing(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent)
+    task = service.send("delete web")
+    (call,) = task["metadata"]["tool_calls"]
+    changed = {"tool_calls": [{**call, "execute": True, "input": {"name": "db"}}]}
+    body = {"message": "", "id": task["task_id"], "data": changed}
+    refused = service.http.post("/a2a/tasks/send", json=body)
+    assert refused.status_code == 422
+    (item,) = refused.json()["detail"]
+    assert item["type"] == "approval_changed"
+    assert item["loc"] == ["body", "data", "tool_calls", 0]
+    assert cluster.deleted == []
+    unknown = {
+        "tool_calls": [{"id": "made-up", "name": "delete_pod", "input": {}, "execute": True}]
+    }
+    refused = service.http.post("/a2a/tasks/send", json={"message": "", "data": unknown})
+    assert refused.json()["detail"][0]["type"] == "approval_not_issued"
+
+
+@pytest.mark.parametrize(
+    ("body", "loc", "kind"),
+    [
+        ({}, ["body", "message"], "missing"),
+        ({"message": 7}, ["body", "message"], "string_type"),
+        ({"message": {"parts": []}}, ["body", "message"], "string_type"),
+        ({"message": "x", "id": 1}, ["body", "id"], "string_type"),
+        ({"message": "x", "data": []}, ["body", "data"], "model_type"),
+        ({"message": ""}, ["body", "message"], "nothing_to_answer"),
+        ([], ["body"], "model_type"),
+    ],
+)
+def test_wrong_body_is_422_in_the_list_form(
+    shared: Service, body: Any, loc: list[str], kind: str
+) -> None:
+    answer = shared.http.post("/a2a/tasks/send", json=body)
+    assert answer.status_code == 422
+    item = answer.json()["detail"][0]
+    assert (item["loc"], item["type"]) == (loc, kind)
+    assert set(item) == {"loc", "msg", "type"}
+
+
+def test_broken_bodies_are_refused(serve: Serve, cluster: Cluster) -> None:
+    http = serve(cluster.agent).http
+    json_type = {"content-type": "application/json"}
+    for content in (b"{", b"\xff", b'{"message": NaN}'):
+        answer = http.post("/a2a/tasks/send", content=content, headers=json_type)
+        assert answer.json()["detail"][0]["type"] == "json_invalid"
+    deep = b'{"message": "x", "data": {"deep": ' + b"[" * 80 + b"]" * 80 + b"}}"
+    answer = http.post("/a2a/tasks/send", content=deep, headers=json_type)
+    assert answer.json()["detail"][0]["type"] == "too_deep"
+    assert http.post("/a2a/tasks/send", content=b"message=x").status_code == 415
+
+
+def test_unknown_task_is_404(serve: Serve, cluster: Cluster) -> None:
+    http = serve(cluster.agent).http
+    for answer in (
+        http.get("/a2a/tasks/unknown"),
+        http.post("/a2a/tasks/unknown/cancel"),
+        http.post("/a2a/tasks/send", json={"message": "x", "id": "unknown"}),
+    ):
+        assert answer.status_code == 404
+        assert answer.json() == {"detail": "there is no task of this id", "code": "TASK_NOT_FOUND"}
+
+
+def test_foreign_task_is_404(tmp_path: Path, cluster: Cluster) -> None:
+    base = configured(tmp_path).model_dump(exclude_unset=True)
+    tokens = {"ann": "token-of-ann", "bob": "token-of-bob"}
+    config = Config.model_validate({**base, "auth": {"scheme": "bearer", "tokens": tokens}})
+    ann, bob = ({"authorization": f"Bearer {token}"} for token in tokens.values())
+    with running(cluster.agent, config) as service:
+        http = service.http
+        assert http.get("/.well-known/agent.json").status_code == 200
+        assert http.post("/a2a/tasks/send", json={"message": "x"}).status_code == 401
+        task = http.post("/a2a/tasks/send", json={"message": "delete web"}, headers=ann).json()
+        path = f"/a2a/tasks/{task['task_id']}"
+        assert http.get(path, headers=ann).status_code == 200
+        (call,) = task["metadata"]["tool_calls"]
+        decided = {"message": "", "data": {"tool_calls": [{**call, "execute": True}]}}
+        for answer in (
+            http.get(path, headers=bob),
+            http.post(f"{path}/cancel", headers=bob),
+            http.post("/a2a/tasks/send", json={**decided, "id": task["task_id"]}, headers=bob),
+        ):
+            assert answer.status_code == 404
+        answer = http.post("/a2a/tasks/send", json=decided, headers=bob)
+        assert answer.json()["detail"][0]["type"] == "approval_not_issued"
+        assert cluster.deleted == []
+
+
+def test_asynchronous_task_is_pending_then_running_then_completed(
+    serve: Serve, cluster: Cluster
+) -> None:
+    service = serve(cluster.agent)
+    answer = service.http.post("/a2a/tasks/send?async=true", json={"message": "hold"})
+    task = answer.json()
+    assert task["status"] == "pending"
+    path = f"/a2a/tasks/{task['task_id']}"
+
+    def status() -> str:
+        return str(service.http.get(path).json()["status"])
+
+    assert cluster.began.wait(10)
+    assert status() == "running"
+    again = service.http.post("/a2a/tasks/send", json={"message": "x", "id": task["task_id"]})
+    assert (again.status_code, again.json()["code"]) == (409, "TASK_RUNNING")
+    cluster.holding.set()
+    wait_for(lambda: status() == "completed")
+    assert service.http.get(path).json()["text"] == "The tool says: held"
+
+
+def test_asynchronous_refusal_is_told_on_the_task(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent)
+    task = service.send("delete web")
+    path = f"/a2a/tasks/{task['task_id']}"
+    service.http.post("/a2a/tasks/send?async=true", json={"message": "yes", "id": task["task_id"]})
+    after = wait_for(lambda: "error" in (t := service.http.get(path).json()) and t)
+    assert (after["status"], after["error"]["code"]) == ("input-required", "APPROVALS_PENDING")
+    assert after["metadata"]["tool_calls"] == task["metadata"]["tool_calls"]
+
+
+def test_canceled_task_stays_canceled(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent)
+    answer = service.http.post("/a2a/tasks/send?async=true", json={"message": "hold"})
+    path = f"/a2a/tasks/{answer.json()['task_id']}"
+    assert cluster.began.wait(10)
+    assert service.http.post(f"{path}/cancel").json()["status"] == "canceled"
+    cluster.holding.set()
+    assert service.http.get(path).json()["status"] == "canceled"
+    again = service.http.post(f"{path}/cancel")
+    assert (again.status_code, again.json()["code"]) == (409, "TASK_ENDED")
+    body = {"message": "x", "id": answer.json()["task_id"]}
+    assert service.http.post("/a2a/tasks/send", json=body).json()["code"] == "TASK_ENDED"
+
+
+def test_calls_of_a_canceled_task_cannot_be_approved(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent)
+    task = service.send("delete web")
+    service.http.post(f"/a2a/tasks/{task['task_id']}/cancel")
+    (call,) = task["metadata"]["tool_calls"]
+    message = {"role": "user", "content": "", "data": {"tool_calls": [{**call, "execute": True}]}}
+    refused = service.http.post("/api/chat", json={"messages": [message]})
+    assert refused.json()["detail"][0]["type"] == "approval_conflict"
+    assert cluster.deleted == []
+
+
+def test_commands_of_a_canceled_task_cannot_be_approved(
+    serve: Serve, cluster: Cluster, tmp_path: Path
+) -> None:
+    service = serve(cluster.agent)
+    task = service.send(f"run touch {tmp_path}/ran")
+    service.http.post(f"/a2a/tasks/{task['task_id']}/cancel")
+    (command,) = task["metadata"]["cmds"]
+    message = {"role": "user", "content": "", "data": {"cmds": [{**command, "execute": True}]}}
+    refused = service.http.post("/api/chat", json={"messages": [message]})
+    assert refused.json()["detail"][0]["type"] == "approval_conflict"
+    assert not (tmp_path / "ran").exists()
+
+
+def test_waiting_sender_gets_the_task_that_another_cancels(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent)
+    got: list[dict[str, Any]] = []
+    sender = threading.Thread(target=lambda: got.append(service.send("hold")))
+    sender.start()
+    assert cluster.began.wait(10)
+    task_id = _only_task(service.host)
+    service.http.post(f"/a2a/tasks/{task_id}/cancel")
+    sender.join(10)
+    assert got[0]["status"] == "canceled"
+
+
+def test_sender_that_goes_away_cancels_its_task(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent)
+    with pytest.raises(httpx.TimeoutException):
+        service.http.post("/a2a/tasks/send", json={"message": "hold"}, timeout=1.0)
+    assert cluster.began.wait(10)
+    path = f"/a2a/tasks/{_only_task(service.host)}"
+    wait_for(lambda: service.http.get(path).json()["status"] == "canceled")
+
+
+def _only_task(host: Any) -> str:
+    rows = host.plugins.get("a2a")._adapter(host)._tasks._rows
+    found: str = rows._thread.submit(
+        lambda: rows._connection.execute("select id from tasks").fetchone()[0]
+    ).result(5)
+    return found
+
+
+def test_tasks_survive_a_restart_when_the_ledger_does(tmp_path: Path, cluster: Cluster) -> None:
+    config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db")
+    with running(cluster.agent, config) as service:
+        task = service.send("delete web")
+    with running(cluster.agent, config) as service:
+        assert service.http.get(f"/a2a/tasks/{task['task_id']}").json() == task
+        (call,) = task["metadata"]["tool_calls"]
+        approved = {"tool_calls": [{**call, "execute": True}]}
+        done = service.send("", id=task["task_id"], data=approved)
+    assert done["text"] == "The tool says: deleted web"
+    assert cluster.deleted == ["web"]
+    assert (tmp_path / "state" / "a2a-tasks.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_running_task_fails_when_the_service_stops(tmp_path: Path, cluster: Cluster) -> None:
+    config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db")
+    with running(cluster.agent, config) as service:
+        answer = service.http.post("/a2a/tasks/send?async=true", json={"message": "hold"})
+        assert cluster.began.wait(10)
+    cluster.holding.set()
+    with running(cluster.agent, config) as service:
+        task = service.http.get(f"/a2a/tasks/{answer.json()['task_id']}").json()
+    assert task["status"] == "failed"
+    assert task["error"]["code"] in ("STOPPING", "INTERRUPTED")
+
+
+def test_tasks_in_memory_end_with_the_service(tmp_path: Path, cluster: Cluster) -> None:
+    with running(cluster.agent, configured(tmp_path)) as service:
+        task = service.send("hello")
+    assert not (tmp_path / "state" / "a2a-tasks.db").exists()
+    with running(cluster.agent, configured(tmp_path)) as service:
+        assert service.http.get(f"/a2a/tasks/{task['task_id']}").status_code == 404
+
+
+def test_plain_callable_is_served(serve: Serve) -> None:
+    def shout(messages: list[Message], context: RequestContext) -> str:
+        """Shouts."""
+        return messages[-1].content.upper()
+
+    service = serve(shout)
+    assert service.send("hello")["text"] == "HELLO"
+    card = service.http.get("/.well-known/agent.json").json()
+    assert (card["name"], card["description"], card["skills"]) == ("shout", "Shouts.", [])
+    assert card["metadata"] == {"framework": "assent", "model": "custom", "provider": "custom"}
+
+
+def test_callable_proposes_and_carries_out_over_a2a(serve: Serve) -> None:
+    def agent(messages: list[Message], context: RequestContext) -> AgentMessage | str:
+        if context.decisions:
+            return f"approved: {context.decisions[0].approved}"
+        message = AgentMessage(content="May I?")
+        message.data.tool_calls = [ToolCall(id="mine", name="sweep", input={"room": 1})]
+        return message
+
+    service = serve(agent)
+    task = service.send("sweep")
+    (call,) = task["metadata"]["tool_calls"]
+    assert task["status"] == "input-required"
+    done = service.send("", id=task["task_id"], data={"tool_calls": [{**call, "execute": True}]})
+    assert done["text"] == "approved: True"
+
+
+def test_agent_sees_the_task_and_sends_artifacts(serve: Serve) -> None:
+    seen: list[str] = []
+
+    def agent(messages: list[Message], context: RequestContext) -> AgentMessage:
+        sent = incoming(context)
+        assert sent is not None
+        seen.append(sent.task_id)
+        working(context, "Looking")
+        send_artifact(context, Artifact("one ", id="a"), last=False)
+        send_artifact(context, Artifact("two", id="a"), append=True)
+        return reply("Done", artifacts=[Artifact({"n": 1}, name="numbers", id="b")])
+
+    task = serve(agent).send("go")
+    assert seen == [task["task_id"]]
+    assert task["artifacts"] == [
+        {"artifactId": "a", "parts": [{"text": "one "}, {"text": "two"}]},
+        {"artifactId": "b", "parts": [{"data": {"n": 1}}], "name": "numbers"},
+    ]
+    assert "a2a" not in json.dumps(task["metadata"])
+
+
+def test_agent_can_reject_and_ask(serve: Serve) -> None:
+    def agent(messages: list[Message], context: RequestContext) -> AgentMessage:
+        if messages[-1].content == "ask":
+            return reply("Which one?", state="input-required")
+        return reply("No", state="rejected")
+
+    service = serve(agent)
+    assert service.send("ask")["status"] == "input-required"
+    task = service.send("go")
+    assert (task["status"], task["error"]) == ("failed", {"message": "No", "code": "REJECTED"})
+
+
+def test_failing_agent_fails_the_task_without_its_text(serve: Serve) -> None:
+    def agent(messages: list[Message], context: RequestContext) -> str:
+        raise RuntimeError("the password is hunter2")
+
+    service = serve(agent)
+    task = service.send("go")
+    assert (task["status"], task["error"]["code"]) == ("failed", "AGENT_ERROR")
+    assert task["error"]["incident"]
+    assert "hunter2" not in json.dumps(task)
+
+
+def test_v2_field_is_no_a2a_message(serve: Serve) -> None:
+    def agent(messages: list[Message], context: RequestContext) -> str:
+        return str(incoming(context))
+
+    body = {"messages": [{"role": "user", "content": "x"}], "a2a": {"message_id": "forged"}}
+    assert serve(agent).http.post("/api/chat", json=body).json()["content"] == "None"
+
+
+def test_interceptor_blocks_over_a2a_too(serve: Serve, cluster: Cluster) -> None:
+    from assent import Blocked, ChatRequest
+
+    def stop(request: ChatRequest, context: RequestContext) -> None:
+        raise Blocked("not over here", code="NO")
+
+    cluster.agent.request_interceptors = (stop,)
+    task = serve(cluster.agent).send("hello")
+    assert (task["status"], task["text"]) == ("completed", "not over here")
+    assert task["metadata"]["blocked"] == {"code": "NO"}
+    assert cluster.model.asks == []
+
+
+def test_session_goes_on_with_the_task(serve: Serve) -> None:
+    def agent(messages: list[Message], context: RequestContext) -> str:
+        count = int(context.session.get("count", 0)) + 1
+        context.session.set("count", count)
+        return str(count)
+
+    service = serve(agent)
+    task = service.send("a")
+    assert service.send("b", id=task["task_id"])["text"] == "2"
+    assert service.send("c")["text"] == "1"
+
+
+def test_many_sends_leave_memory_flat(serve: Serve) -> None:
+    def agent(messages: list[Message], context: RequestContext) -> str:
+        return "x" * 2000
+
+    service = serve(agent, max_tasks=50)
+    for _ in range(150):
+        first = service.send("y" * 2000)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.take_snapshot()
+        for _ in range(300):
+            service.send("y" * 2000)
+        # What the collector has not come to yet is no growth; other tests' objects delay it.
+        gc.collect()
+        after = tracemalloc.take_snapshot()
+    finally:
+        tracemalloc.stop()
+    grown = sum(stat.size_diff for stat in after.compare_to(before, "filename"))
+    assert grown < 400_000, grown
+    assert service.http.get(f"/a2a/tasks/{first['task_id']}").status_code == 404
+
+
+def test_task_expires(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent, task_ttl=0.3)
+    path = f"/a2a/tasks/{service.send('hello')['task_id']}"
+    assert wait_for(lambda: service.http.get(path).status_code == 404)

@@ -1,0 +1,162 @@
+"""What waits for a decision, and the decision, as JSON for the page.
+
+A decision is only recorded here. The call runs where its caller waits for it: over MCP by itself,
+in a conversation with the next request that carries the approved call.
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from assent import Host, InvalidRequest, Proposal, RequestError, caller_of, read_body
+from assent import standard_error as shape
+from assent_console.page import HEADERS
+
+PROTOCOL = "console"
+LIMIT = 100
+"""How many proposals one answer lists."""
+_BODY = 64 * 1024
+
+
+class ForeignPage(RequestError):
+    """403: the request comes from a page that is not the console's own."""
+
+    status = 403
+    code = "FOREIGN_ORIGIN"
+
+    def __init__(self) -> None:
+        super().__init__("only the console's own page may do this; see server.cors_origins")
+
+
+class NotPending(RequestError):
+    """404: there is no such proposal for this caller."""
+
+    status = 404
+    code = "NOT_FOUND"
+
+    def __init__(self) -> None:
+        super().__init__("there is no such proposal")
+
+
+class Verdict(BaseModel):
+    """The body of a decision; the `reason` of a rejection goes to the model and into the ledger."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, strict=True)
+
+    approve: bool
+    reason: Annotated[str, Field(max_length=4_000)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """The endpoints of pending approvals."""
+
+    host: Host
+
+    async def listed(self, request: Request) -> Response:
+        """`{"agent": {name, description}, "approvals": [...], "more": bool}`, the oldest first."""
+        try:
+            self._refuse_foreign(request, needs_origin=False)
+            caller = caller_of(request.scope, PROTOCOL)
+            rows = await self.host.calls.pending(caller, LIMIT + 1)
+        except Exception as error:
+            return self._failed(error)
+        agent = self.host.agent
+        return _answer(
+            {
+                "agent": {"name": agent.name, "description": agent.description},
+                "approvals": [shown(row) for row in rows[:LIMIT]],
+                "more": len(rows) > LIMIT,
+            }
+        )
+
+    async def decided(self, request: Request) -> Response:
+        """`{"id", "state"}` after the decision; 404 when it does not exist for this caller."""
+        try:
+            self._refuse_foreign(request, needs_origin=True)
+            verdict = _verdict(await read_body(request.scope, request.receive, _BODY))
+            row = await self._decide(request, verdict)
+        except Exception as error:
+            return self._failed(error)
+        return _answer({"id": row.id, "state": row.state})
+
+    async def _decide(self, request: Request, verdict: Verdict) -> Proposal:
+        caller = caller_of(request.scope, PROTOCOL)
+        row = await self.host.calls.look(request.path_params["id"], caller)
+        if row is None:
+            raise NotPending
+        return await self.host.calls.decide(
+            row.id,
+            caller,
+            approved=verdict.approve,
+            kind=row.kind,
+            reason=None if verdict.approve else verdict.reason or None,
+            run=False,
+        )
+
+    def _refuse_foreign(self, request: Request, *, needs_origin: bool) -> None:
+        """Raise ForeignPage unless the request is of this page (design, section 6, "Web pages").
+
+        Browsers send `Origin` with each POST; one without it comes from no page.
+        """
+        headers = request.headers
+        origin = headers.get("origin")
+        if origin is None:
+            foreign = needs_origin or headers.get("sec-fetch-site", "none") not in (
+                "same-origin",
+                "none",
+            )
+        else:
+            # "*" lets any page chat; the list of all that waits is not for any page.
+            listed = origin in self.host.config.server.cors_origins
+            own = origin.partition("://")[2].lower() == headers.get("host", "").lower()
+            foreign = origin == "null" or not (listed or own)
+        if foreign:
+            raise ForeignPage
+
+    def _failed(self, error: Exception) -> Response:
+        failure = self.host.failure(error)
+        status, body = shape(error, failure)
+        return _answer(body, status)
+
+
+def _verdict(body: bytes) -> Verdict:
+    try:
+        return Verdict.model_validate_json(body)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        items = [{"loc": ["body", *e["loc"]], "msg": e["msg"], "type": e["type"]} for e in found]
+        raise InvalidRequest(items) from None
+
+
+def shown(row: Proposal) -> dict[str, Any]:
+    """A proposal as the page lists it; times are ISO-8601 in UTC."""
+    return {
+        "id": row.id,
+        "type": row.kind,
+        "name": row.name,
+        "input": row.input,
+        "description": row.description,
+        "input_description": row.input_description,
+        "intent": row.intent,
+        "protocol": row.protocol,
+        "client": row.client,
+        "principal": row.principal,
+        "user": row.user,
+        "address": row.address,
+        "created": _time(row.created),
+        "expires": _time(row.expires),
+    }
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _answer(body: dict[str, Any], status: int = 200) -> Response:
+    return Response(to_json(body), status, HEADERS, "application/json")

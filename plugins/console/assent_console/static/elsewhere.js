@@ -1,0 +1,112 @@
+// What waits for a decision outside this conversation.
+
+import { Card } from "./card.js";
+import { cards, isRunning } from "./conversation.js";
+import { parse } from "./json.js";
+import { problem, request } from "./service.js";
+import { announce, byId, visible } from "./text.js";
+import { askToken, signedIn } from "./token.js";
+
+const POLL = 4000;
+const elsewhere = new Map(); // id -> Card
+let polling = 0;
+let served = true;
+const PROTOCOLS = { mcp: "MCP", a2a: "A2A", v1: "another chat", v2: "another chat" };
+const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+
+export async function poll() {
+  clearTimeout(polling);
+  if (!served || document.hidden) return;
+  try {
+    const response = await request("console/approvals", { signal: AbortSignal.timeout(15000) });
+    if (response.status === 401) askToken(false);
+    served = response.status !== 404;
+    if (response.ok) {
+      signedIn();
+      list(parse(await response.text()));
+    }
+  } catch {
+    // Out of reach for the moment; the next look tells.
+  }
+  clearTimeout(polling);
+  if (byId("sign-in").hidden) polling = setTimeout(poll, POLL);
+}
+
+function list({ agent, approvals, more }) {
+  introduce(agent);
+  // A call of the turn that runs is listed a moment before its event comes.
+  const ours = (item) => cards.has(item.id) || (isRunning() && /^v[12]$/.test(item.protocol) && !elsewhere.has(item.id));
+  const others = approvals.filter((item) => !ours(item));
+  const ids = new Set(others.map((item) => item.id));
+  for (const [id, card] of elsewhere) {
+    if (!ids.has(id) && !(card.until > Date.now())) {
+      card.element.remove();
+      elsewhere.delete(id);
+    }
+  }
+  for (const item of others) if (!elsewhere.has(item.id)) addElsewhere(item);
+  const count = others.length;
+  if (count > Number(byId("elsewhere-count").dataset.count ?? 0)) {
+    announce(count === 1 ? "1 call waits elsewhere" : `${count} calls wait elsewhere`);
+  }
+  byId("elsewhere-count").dataset.count = count;
+  byId("elsewhere-count").textContent = more ? `${count}+` : count;
+  byId("elsewhere").hidden = elsewhere.size === 0;
+  byId("elsewhere-link").hidden = count === 0;
+  byId("elsewhere-link").textContent = `${count} waiting`;
+}
+
+function introduce({ name, description }) {
+  byId("agent").replaceChildren(visible(name || "Assent", "line"));
+  byId("about").replaceChildren(visible(description || "", "line"));
+  byId("about").hidden = !description;
+  document.title = `${byId("agent").textContent} \u2013 Assent`;
+}
+
+function addElsewhere(item) {
+  const from = [
+    `From ${PROTOCOLS[item.protocol] ?? item.protocol}`, item.client, item.principal ?? item.user,
+    item.address, `asked ${clock.format(new Date(item.created))}`,
+    `expires ${clock.format(new Date(item.expires))}`,
+  ].filter(Boolean).join(" \u00b7 ");
+  const proposal = { ...item, about: item.input_description, raw: item };
+  const card = new Card(proposal, decideElsewhere, from);
+  elsewhere.set(item.id, card);
+  byId("elsewhere-list").append(card.element);
+}
+
+async function decideElsewhere(card, decision) {
+  const approve = decision.execute === true;
+  card.enable(false);
+  card.until = Date.now() + 6000;
+  let failed = "The service could not be reached.";
+  try {
+    const body = JSON.stringify({ approve, reason: decision.rejection_reason });
+    const path = `console/approvals/${encodeURIComponent(card.proposal.id)}`;
+    const response = await request(path, { method: "POST", body, signal: AbortSignal.timeout(30000) });
+    if (response.status === 401) askToken(false);
+    failed = response.ok ? settledAs(card, decision, await response.json()) : (await problem(response)).message;
+    if (response.status === 404) failed = "It is no longer there.";
+  } catch {
+    // `failed` says so.
+  }
+  if (failed) {
+    card.until = undefined;
+    card.open(failed);
+    card.enable(true);
+  }
+  poll();
+}
+
+function settledAs(card, decision, { state }) {
+  if (state === "EXPIRED") card.close("It has expired.");
+  else card.sent(decision);
+  announce(state === "EXPIRED" ? "It has expired." : decision.execute ? "Approved." : "Rejected.");
+  return "";
+}
+
+export function clearElsewhere() {
+  elsewhere.clear();
+  byId("elsewhere-list").replaceChildren();
+  byId("elsewhere").hidden = byId("elsewhere-link").hidden = true;
+}

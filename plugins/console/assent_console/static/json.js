@@ -1,0 +1,24 @@
+// JSON that loses no digit: what a person approves is what will run.
+
+// A number that a double does not hold, or writes otherwise, as it was sent.
+export class Exact {
+  constructor(source) {
+    this.source = source;
+  }
+
+  toJSON() {
+    return JSON.rawJSON ? JSON.rawJSON(this.source) : Number(this.source);
+  }
+}
+
+export function parse(text) {
+  return JSON.parse(text, (_, value, context) => {
+    const source = typeof value === "number" ? context?.source : undefined;
+    return source !== undefined && String(value) !== source ? new Exact(source) : value;
+  });
+}
+
+export function numeral(value) {
+  const rounded = Number.isInteger(value) && !Number.isSafeInteger(value);
+  return rounded ? `\u2248 ${value} (this browser rounds large numbers)` : String(value);
+}

@@ -1,0 +1,76 @@
+// A proposed call or command: what it is, and its exact input.
+
+import { Exact, numeral } from "./json.js";
+import { el, visible } from "./text.js";
+
+const isObject = (value) => typeof value === "object" && value !== null && !(value instanceof Exact);
+
+function typeOf(value) {
+  if (value === null) return "null";
+  if (value instanceof Exact) return "number";
+  if (Array.isArray(value)) return "list";
+  return typeof value === "string" ? "text" : typeof value;
+}
+
+function plain(value) {
+  if (typeof value === "string") return value;
+  if (value instanceof Exact) return value.source;
+  if (typeof value === "number") return numeral(value);
+  return isObject(value) ? JSON.stringify(value, null, 2) : String(value);
+}
+
+export function block(value, mode, label) {
+  const text = plain(value);
+  const scrolls = text.length > 1200 || text.split("\n").length > 14;
+  const reachable = scrolls ? { tabindex: "0", role: "group", "aria-label": label } : {};
+  return el("pre", reachable, visible(text, mode));
+}
+
+export function inputOf(proposal) {
+  const input = proposal.input;
+  if (proposal.type === "command") return commandOf(input);
+  if (!isObject(input)) return block(input, "exact", "Input");
+  const names = Object.keys(input);
+  if (!names.length) return el("p", { class: "note" }, "No input.");
+  const rows = names.map((name) => {
+    const value = input[name];
+    const about = proposal.about?.[name]?.description;
+    const term = el("dt", {}, el("code", { dir: "auto" }, visible(name, "line")),
+      el("span", { class: "type" }, `  ${typeOf(value)}${value === "" ? ", empty" : ""}`),
+      about ? el("span", { class: "what", dir: "auto" }, visible(about)) : undefined);
+    return el("div", {}, term, el("dd", {}, block(value, "exact", "Value")));
+  });
+  return el("dl", { class: "input" }, ...rows);
+}
+
+function commandOf(input) {
+  const parts = [block(input.command ?? "", "exact", "Command")];
+  for (const file of input.files ?? []) {
+    const path = el("code", {}, visible(file.file_path, "line"));
+    parts.push(el("p", { class: "label" }, "First writes the file ", path),
+      block(file.file_content ?? "", "exact", "File content"));
+  }
+  return el("div", { class: "input" }, ...parts);
+}
+
+// One line of a command, for where there is room for no more.
+export function firstLine(command) {
+  const text = String(command ?? "");
+  const line = text.split("\n", 1)[0].slice(0, 80);
+  return line === text ? line : `${line} \u2026`;
+}
+
+const ofCall = (raw) => ({
+  id: raw.id, type: "tool_call", name: raw.name, input: raw.input, raw, intent: raw.intent,
+  description: raw.tool_description, about: raw.input_description,
+});
+
+const ofCommand = (raw, place) => ({
+  id: raw.id ?? `command ${place}`, type: "command", name: "Command", raw, intent: raw.intent,
+  input: { command: raw.command, files: raw.files },
+});
+
+export function proposalsOf(data, place) {
+  const commands = (data.cmds ?? []).map((raw, n) => ofCommand(raw, `${place}.${n}`));
+  return [...(data.tool_calls ?? []).map(ofCall), ...commands].filter((p) => !p.raw.execute);
+}

@@ -1,0 +1,98 @@
+// One reply on the page, while it comes and when it has ended.
+
+import { fold, outcome } from "./fold.js";
+import { firstLine } from "./proposal.js";
+import { el, visible } from "./text.js";
+
+export class Reply {
+  constructor() {
+    this.outcomes = el("div", { class: "reply" });
+    this.thinking = el("p", { class: "thinking" }, "Working\u2026");
+    this.steps = el("ul", { class: "status" });
+    this.text = el("div", { class: "text", dir: "auto" });
+    this.cards = el("div", { class: "reply" });
+    this.end = el("div", { class: "reply" });
+    this.parts = [this.outcomes, this.thinking, this.steps, this.text, this.cards, this.end];
+    this.element = el("article", { class: "reply running", "aria-label": "Reply" });
+    this.tidy();
+  }
+
+  // Only what holds something is on the page, so that gaps are even.
+  tidy() {
+    const running = this.element.classList.contains("running");
+    const shown = this.parts.filter((part) => part.childNodes.length
+      && (part !== this.thinking || (running && !this.steps.childNodes.length && !this.text.childNodes.length)));
+    if (shown.some((part, n) => this.element.children[n] !== part) || this.element.children.length !== shown.length) {
+      this.element.replaceChildren(...shown);
+    }
+  }
+
+  add(text) {
+    this.text.append(visible(text));
+    this.tidy();
+  }
+
+  status(text) {
+    this.steps.append(el("li", {}, el("span", { dir: "auto" }, visible(text))));
+    while (this.steps.children.length > 100) this.steps.firstChild.remove();
+    this.tidy();
+  }
+
+  executed(data) {
+    const calls = data.executed_tool_calls ?? [];
+    const known = new Set(calls.map((call) => call.id));
+    const others = (data.executed_approvals ?? []).filter((item) => !known.has(item.id) && item.type !== "command");
+    const made = [...calls, ...others].map((call) => outcome(call.name, { ...call, type: "tool_call" }, String(call.output)));
+    for (const { command, output } of data.executed_cmds ?? []) {
+      made.push(outcome(firstLine(command), { type: "command", input: { command } }, String(output)));
+    }
+    this.outcomes.replaceChildren(...made);
+    this.tidy();
+  }
+
+  finish(entry, actions = []) {
+    this.element.classList.remove("running");
+    this.text.replaceChildren(visible(withBreaks(entry)));
+    if (this.steps.children.length) {
+      const count = this.steps.children.length;
+      const steps = fold(count === 1 ? "1 step" : `${count} steps`, "quiet", this.steps.cloneNode(true));
+      this.parts.splice(this.parts.indexOf(this.steps), 1, el("div", {}, steps));
+    }
+    this.end.replaceChildren(...links(entry.data), ...ending(entry, actions));
+    this.tidy();
+  }
+}
+
+function withBreaks({ content, breaks = [] }) {
+  const cuts = [0, ...breaks, content.length];
+  return cuts.slice(1).map((to, n) => content.slice(cuts[n], to)).filter(Boolean).join("\n\n");
+}
+
+function links(data) {
+  return (data.url_configs ?? []).map(({ url, description }) => {
+    const text = el("span", {}, visible(url, "line"));
+    const safe = /^https?:\/\//i.test(url);
+    const link = safe ? el("a", { href: url, target: "_blank", rel: "noopener noreferrer" }, text) : text;
+    return el("p", {}, description ? el("span", {}, visible(description), " ") : undefined, link);
+  });
+}
+
+const STOPS = {
+  silent: "The agent has nothing to say to this.",
+  blocked: "This was blocked before it reached the agent.",
+  max_tokens: "The reply was cut: it reached its length limit.",
+  max_steps: "The turn was cut: it reached its limit of steps.",
+  refusal: "The model declined to answer.",
+};
+
+function ending(entry, actions) {
+  if (entry.error) {
+    const { message, code, incident } = entry.error;
+    const told = [code, incident && `incident ${incident}`].filter(Boolean).join(", ");
+    const parts = [el("span", {}, visible(message))];
+    if (told) parts.push(el("span", { class: "code" }, visible(told, "line")));
+    return [el("div", { class: "error", role: "alert" }, ...parts, ...actions)];
+  }
+  if (entry.stopped) return [el("p", { class: "note" }, "Stopped. "), ...actions];
+  return entry.stop_reason in STOPS ? [el("p", { class: "note" }, STOPS[entry.stop_reason])] : [];
+}

@@ -1,0 +1,71 @@
+"""A real Chromium that drives the page; without it the tests of the page are skipped, but not in
+continuous integration."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+PATIENCE = 15_000.0
+"""Milliseconds that the browser waits for what a test names."""
+
+Opened = Callable[..., Any]
+
+
+def _missing(what: str) -> None:
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{what}; the tests of the page must run here")
+    pytest.skip(f"{what}; the tests of the page are skipped")
+
+
+# Its driver runs an event loop in this thread, so it ends before the next module begins.
+@pytest.fixture(scope="module")
+def profile() -> Iterator[Any]:
+    """One browser profile for a module; each test has a tab of its own, and what a tab keeps."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        _missing("playwright is not installed; try: pip install playwright")
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        _missing("there is no chromium on the path; on Debian: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        context = browser.new_context(reduced_motion="reduce")
+        context.set_default_timeout(PATIENCE)
+        yield context
+        browser.close()
+
+
+@pytest.fixture
+def opened(profile: Any) -> Iterator[Opened]:
+    """Open the console of a service; `width` and `height` are in pixels.
+
+    What the page reports as wrong fails the test: exceptions, refused scripts, blocked content.
+    """
+    pages: list[Any] = []
+    wrong: list[str] = []
+
+    def note(message: Any) -> None:
+        # A status that the page shows by itself.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            wrong.append(message.text)
+
+    def open_page(service: Any, *, width: int = 900, height: int = 800) -> Any:
+        page = profile.new_page()
+        pages.append(page)
+        page.set_viewport_size({"width": width, "height": height})
+        page.on("console", note)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.goto(f"{service.url}/console")
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert wrong == []

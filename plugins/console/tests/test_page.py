@@ -1,0 +1,490 @@
+"""The page as a person uses it, in a real browser over a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from assent import (
+    Agent,
+    Call,
+    Caller,
+    LocalShell,
+    ModelError,
+    Proposal,
+    Result,
+    Turn,
+    tool,
+)
+from assent.testing import Served, Service, scripted
+
+PLUGINS = 'plugins = ["v2", "console"]\n'
+IMAGE = "<img src=x onerror=\"document.title='broken'\">"
+Opened = Callable[..., Any]
+
+
+def served(serve: Served, agent: object, config: str = PLUGINS) -> Service:
+    return serve(agent, config=config)
+
+
+class Files:
+    """An agent with a gated tool that counts its runs."""
+
+    def __init__(self, *steps: Any, output: str = "deleted") -> None:
+        self.ran: list[str] = []
+        self.output = output
+
+        @tool(requires_approval=True)
+        def delete(path: str) -> str:
+            """Delete a file."""
+            self.ran.append(path)
+            return f"{self.output} {path}"
+
+        self.model = scripted(*steps)
+        self.agent = Agent(
+            name="files",
+            description="Looks after files",
+            model=self.model,
+            tools=[delete],
+            commands=LocalShell(),
+        )
+
+    def results(self) -> list[Result]:
+        """What the model was told by its last ask."""
+        turns: list[Turn] = list(self.model.asks[-1].turns)
+        return [b for turn in turns for b in turn.blocks if isinstance(b, Result)]
+
+
+def deleting(*paths: str) -> list[Call]:
+    return [Call(f"call-{path}", "delete", {"path": path}) for path in paths]
+
+
+def say(page: Any, text: str) -> None:
+    page.get_by_label("Message").fill(text)
+    page.keyboard.press("Enter")
+
+
+def sees(page: Any, text: str) -> None:
+    page.locator("#conversation").get_by_text(text).first.wait_for()
+
+
+def press(page: Any, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).first.click()
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    """What `work` gives; on a thread of its own, since the browser's driver has a loop here."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result(20)
+
+
+def sent(page: Any) -> list[Any]:
+    """The bodies that the page sends to the agent, as they come."""
+    bodies: list[Any] = []
+
+    def note(request: Any) -> None:
+        if "/api/" in request.url:
+            bodies.append(request.post_data_json)
+
+    page.on("request", note)
+    return bodies
+
+
+def test_reply_is_shown_while_it_comes(assent_served: Served, opened: Opened) -> None:
+    more = threading.Event()
+
+    def agent(messages: Any, context: Any) -> Iterator[str]:
+        context.update("looking")
+        yield "first half, "
+        more.wait(20)
+        yield "second half"
+
+    page = opened(served(assent_served, agent))
+    say(page, "hello")
+    sees(page, "first half, ")
+    sees(page, "looking")
+    assert not page.get_by_text("second half").count()
+    more.set()
+    sees(page, "first half, second half")
+    sees(page, "1 step")
+    assert page.locator("#announcer").inner_text() == "first half, second half"
+
+
+def test_approved_call_runs_once_and_shows_its_outcome(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files(["I would.", *deleting("a.txt")], "It is gone.")
+    page = opened(served(assent_served, files.agent))
+    say(page, "delete a.txt")
+    card = page.get_by_role("region", name="Proposed tool call")
+    card.wait_for()
+    assert "Delete a file." in card.inner_text()
+    assert card.locator("pre").inner_text() == "a.txt"
+    assert page.get_by_role("button", name="Send", exact=True).is_disabled()
+    assert files.ran == []
+    press(page, "Approve")
+    sees(page, "It is gone.")
+    assert files.ran == ["a.txt"]
+    page.get_by_text("Ran delete").click()
+    sees(page, "deleted a.txt")
+    sees(page, "Approved delete")
+
+
+def test_rejection_takes_a_reason_to_the_model(assent_served: Served, opened: Opened) -> None:
+    files = Files(deleting("a.txt"), "As you like.")
+    page = opened(served(assent_served, files.agent))
+    say(page, "delete a.txt")
+    press(page, "Reject…")
+    page.get_by_label("Why not?").fill("it is still needed")
+    page.keyboard.press("Enter")
+    sees(page, "As you like.")
+    assert files.ran == []
+    assert "it is still needed" in files.results()[0].output
+    sees(page, "Rejected delete: it is still needed")
+
+
+def test_several_proposals_are_decided_and_sent_in_one_message(
+    assent_served: Served, opened: Opened
+) -> None:
+    command = Call("shell", "suggest_commands", {"commands": [{"command": "echo done"}]})
+    files = Files([*deleting("a", "b"), command], "All is decided.")
+    page = opened(served(assent_served, files.agent))
+    bodies = sent(page)
+    say(page, "clean up")
+    page.get_by_role("region", name="Proposed command").wait_for()
+    press(page, "Approve")
+    press(page, "Undo")
+    assert page.locator("#decided").inner_text() == "0 of 3 decided"
+    press(page, "Approve")
+    press(page, "Reject…")
+    page.keyboard.type("keep b")
+    page.keyboard.press("Enter")
+    press(page, "Approve all")
+    assert files.ran == []
+    press(page, "Send decisions")
+    sees(page, "All is decided.")
+    assert files.ran == ["a"]
+    assert len(bodies) == 2
+    data = bodies[1]["messages"][-1]["data"]
+    assert [c["execute"] for c in data["tool_calls"]] == [True, False]
+    assert data["tool_calls"][1]["rejection_reason"] == "keep b"
+    assert [c["execute"] for c in data["cmds"]] == [True]
+    page.get_by_text("Ran echo done").click()
+    page.locator("details pre").get_by_text("done", exact=True).wait_for()
+
+
+def test_part_of_the_proposals_can_be_sent(assent_served: Served, opened: Opened) -> None:
+    files = Files(deleting("a", "b"), "Both are done.")
+    page = opened(served(assent_served, files.agent))
+    say(page, "clean up")
+    press(page, "Approve")
+    press(page, "Send decisions")
+    sees(page, "Ran delete")
+    assert files.ran == ["a"]
+    assert page.get_by_role("region", name="Proposed tool call").count() == 1
+    press(page, "Approve")
+    sees(page, "Both are done.")
+    assert files.ran == ["a", "b"]
+
+
+def test_nothing_from_model_and_tools_becomes_html(assent_served: Served, opened: Opened) -> None:
+    def agent(messages: Any, context: Any) -> Any:
+        if context.decisions:
+            done = [
+                {"id": d.id, "name": d.name, "input": d.input, "output": IMAGE}
+                for d in context.decisions
+            ]
+            return {"role": "assistant", "content": IMAGE, "data": {"executed_tool_calls": done}}
+        context.update(IMAGE)
+        call = {"id": "1", "name": IMAGE, "input": {IMAGE: IMAGE, "list": [IMAGE]}}
+        told = {"tool_description": IMAGE, "intent": IMAGE, "input_description": {}}
+        link = {"url": "javascript:document.title='broken'", "description": IMAGE}
+        data = {"tool_calls": [{**call, **told}], "url_configs": [link]}
+        return {"role": "assistant", "content": IMAGE, "data": data}
+
+    page = opened(served(assent_served, agent))
+    say(page, IMAGE)
+    card = page.get_by_role("region", name="Proposed tool call")
+    card.wait_for()
+    assert card.inner_text().count(IMAGE) >= 3
+    press(page, "Approve")
+    page.locator("details", has_text="Ran").last.wait_for()
+    page.reload()
+    page.locator("details", has_text="Ran").last.wait_for()
+    assert page.locator("img, a[href^=javascript], iframe, script:not([src])").count() == 0
+    assert page.title() != "broken"
+
+
+def test_unseen_characters_and_large_numbers_are_shown_exactly(
+    assent_served: Served, opened: Opened
+) -> None:
+    number = 12345678901234567891
+    ran: list[int] = []
+
+    @tool(requires_approval=True)
+    def pay(account: int, to: str) -> str:
+        ran.append(account)
+        return "paid"
+
+    call = Call("1", "pay", {"account": number, "to": "Eve\u202e\u200bmoc\ta"})
+    agent = Agent(model=scripted([call], "Paid."), tools=[pay])
+    page = opened(served(assent_served, agent))
+    say(page, "pay")
+    shown = page.get_by_role("region", name="Proposed tool call").locator("pre")
+    shown.first.wait_for()
+    assert shown.all_inner_texts() == [str(number), "EveU+202EU+200BmocU+0009a"]
+    page.reload()
+    assert shown.first.inner_text() == str(number)
+    press(page, "Approve")
+    sees(page, "Paid.")
+    assert ran == [number]
+
+
+def test_reload_keeps_the_conversation_and_what_waits_in_it(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files("Hello.", deleting("a.txt"), "It is gone.", "Good night.")
+    page = opened(served(assent_served, files.agent))
+    say(page, "hello there")
+    sees(page, "Hello.")
+    say(page, "delete a.txt")
+    page.get_by_role("region", name="Proposed tool call").wait_for()
+    page.reload()
+    sees(page, "hello there")
+    sees(page, "Hello.")
+    press(page, "Approve")
+    sees(page, "It is gone.")
+    page.reload()
+    sees(page, "Approved delete")
+    sees(page, "Ran delete")
+    assert page.get_by_role("button", name="Approve", exact=True).count() == 0
+    say(page, "good night")
+    sees(page, "Good night.")
+    assert files.ran == ["a.txt"]
+
+
+def test_session_goes_back_with_each_message(assent_served: Served, opened: Opened) -> None:
+    def agent(messages: Any, context: Any, session: Any) -> str:
+        session.set("count", session.get("count", 0) + 1)
+        return f"turn {session.get('count')}"
+
+    page = opened(served(assent_served, agent))
+    for turn in (1, 2, 3):
+        say(page, "again")
+        sees(page, f"turn {turn}")
+
+
+def test_stop_ends_the_turn(assent_served: Served, opened: Opened) -> None:
+    ended = threading.Event()
+
+    async def agent(messages: Any, context: Any) -> Any:
+        if messages[-1].content == "and now?":
+            yield f"{len(messages)} messages"
+            return
+        try:
+            yield "a long story"
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    page = opened(served(assent_served, agent))
+    say(page, "tell me")
+    sees(page, "a long story")
+    press(page, "Stop")
+    sees(page, "Stopped.")
+    assert ended.wait(10)
+    say(page, "and now?")
+    sees(page, "3 messages")
+
+
+def test_error_is_shown_with_its_code_and_can_be_tried_again(
+    assent_served: Served, opened: Opened
+) -> None:
+    fault = ModelError("server", "the provider is on fire")
+    files = Files(deleting("a.txt"), fault, "It is gone after all.")
+    page = opened(served(assent_served, files.agent))
+    say(page, "delete a.txt")
+    press(page, "Approve")
+    error = page.get_by_role("alert")
+    error.wait_for()
+    assert "the provider is on fire" in error.inner_text()
+    assert "MODEL_ERROR" in error.inner_text()
+    press(page, "Try again")
+    sees(page, "It is gone after all.")
+    assert files.ran == ["a.txt"]
+    assert page.get_by_role("alert").count() == 0
+
+
+def test_decision_that_is_refused_leaves_a_way_on(assent_served: Served, opened: Opened) -> None:
+    files = Files(deleting("a.txt"), "Then not.")
+    service = served(assent_served, files.agent)
+    page = opened(service)
+    say(page, "delete a.txt")
+    page.get_by_role("region", name="Proposed tool call").wait_for()
+    (row,) = waiting(service)
+    caller = Caller("cli")
+    run(service.host.calls.decide(row.id, caller, approved=False, reason="by another"))
+    press(page, "Approve")
+    page.get_by_role("alert").wait_for()
+    assert "APPROVAL_CONFLICT" in page.get_by_role("alert").inner_text()
+    sees(page, "Not decided: delete")
+    say(page, "what now?")
+    sees(page, "Then not.")
+    assert files.ran == []
+
+
+def look_again(page: Any) -> None:
+    """Have the page look for what waits elsewhere, now rather than in some seconds."""
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def waiting(service: Service) -> list[Proposal]:
+    rows: list[Proposal] = run(service.host.calls.pending(Caller("test")))
+    return rows
+
+
+def test_call_of_another_protocol_is_approved_on_the_page(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files("Hello.")
+    service = served(assent_served, files.agent)
+    page = opened(service)
+    say(page, "hello")
+    sees(page, "Hello.")
+    caller = Caller("mcp", client="an editor")
+    row = run(service.host.calls.propose("delete", {"path": "x"}, caller, intent="tidy up"))
+    look_again(page)
+    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel.wait_for()
+    assert "From MCP · an editor" in panel.inner_text()
+    assert "tidy up" in panel.inner_text()
+    panel.get_by_role("button", name="Approve").click()
+    panel.get_by_text("Approved delete").wait_for()
+    found = run(service.host.calls.look(row.id, caller))
+    assert found is not None
+    assert (found.state, files.ran) == ("APPROVED", [])
+    assert found.decision is not None
+    assert found.decision.protocol == "console"
+    done = run(service.host.calls.decide(row.id, caller, approved=True))
+    assert (done.state, files.ran) == ("DONE", ["x"])
+
+
+def test_call_of_another_protocol_is_rejected_with_a_reason(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files()
+    service = served(assent_served, files.agent)
+    caller = Caller("a2a")
+    row = run(service.host.calls.propose("delete", {"path": "x"}, caller))
+    page = opened(service)
+    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel.get_by_role("button", name="Reject…").click()
+    page.keyboard.type("not today")
+    page.keyboard.press("Enter")
+    panel.get_by_text("Rejected delete: not today").wait_for()
+    found = run(service.host.calls.look(row.id, caller))
+    assert found is not None
+    assert (found.state, found.output) == ("REJECTED", "Rejected: not today")
+
+
+def test_own_proposals_do_not_wait_elsewhere(assent_served: Served, opened: Opened) -> None:
+    files = Files(deleting("a.txt"))
+    page = opened(served(assent_served, files.agent))
+    say(page, "delete a.txt")
+    page.get_by_role("region", name="Proposed tool call").wait_for()
+    with page.expect_response("**/console/approvals") as answer:
+        look_again(page)
+    assert len(answer.value.json()["approvals"]) == 1
+    assert page.locator("#elsewhere").is_hidden()
+    press(page, "New conversation")
+    page.get_by_role("region", name="Waiting elsewhere").wait_for()
+    assert page.locator("#conversation").inner_text() == ""
+
+
+TOKENS = """
+[auth]
+scheme = "bearer"
+tokens = { ann = "a-token-for-ann-0123456789" }
+"""
+
+
+def test_token_is_asked_for_and_kept_in_this_tab_only(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files("Hello, Ann.", "Hello again.")
+    page = opened(served(assent_served, files.agent, PLUGINS + TOKENS))
+    field = page.get_by_label("This service asks for a token")
+    field.fill("a-wrong-token")
+    page.keyboard.press("Enter")
+    page.get_by_text("That token was not accepted.").wait_for()
+    say(page, "hello")
+    page.get_by_role("alert").wait_for()
+    field.fill("a-token-for-ann-0123456789")
+    page.keyboard.press("Enter")
+    sees(page, "Hello, Ann.")
+    assert field.is_hidden()
+    page.reload()
+    say(page, "hello again")
+    sees(page, "Hello again.")
+    assert page.evaluate("localStorage.length") == 0
+    assert page.context.cookies() == []
+    press(page, "Forget token")
+    field.wait_for()
+    assert page.evaluate("sessionStorage.getItem('assent.token')") is None
+
+
+def test_page_uses_v1_where_v2_is_missing(assent_served: Served, opened: Opened) -> None:
+    files = Files(deleting("a.txt"), "It is gone.")
+    page = opened(served(assent_served, files.agent, 'plugins = ["v1", "console"]\n'))
+    say(page, "delete a.txt")
+    press(page, "Approve")
+    sees(page, "It is gone.")
+    assert files.ran == ["a.txt"]
+
+
+def test_page_works_by_keyboard_alone(assent_served: Served, opened: Opened) -> None:
+    files = Files(deleting("a.txt"), "It is gone.")
+    from playwright.sync_api import expect
+
+    page = opened(served(assent_served, files.agent))
+    page.keyboard.type("delete")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("a.txt")
+    page.keyboard.press("Enter")
+    approve = page.get_by_role("button", name="Approve", exact=True)
+    approve.wait_for()
+    expect(approve).to_be_enabled()
+    # Focus stays in the message field: a key that was meant for it decides nothing.
+    page.keyboard.press("Enter")
+    assert files.ran == []
+    assert page.locator("#text").evaluate("e => e === document.activeElement")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Shift+Tab")
+    assert approve.evaluate("e => e === document.activeElement")
+    page.keyboard.press("Enter")
+    sees(page, "It is gone.")
+    assert files.ran == ["a.txt"]
+
+
+def test_narrow_page_does_not_scroll_sideways(assent_served: Served, opened: Opened) -> None:
+    long = "x" * 400
+    files = Files(long, deleting(long, "b"), long, output=long)
+    service = served(assent_served, files.agent)
+    run(service.host.calls.propose("delete", {"path": long}, Caller("mcp")))
+    page = opened(service, width=360, height=640)
+    page.get_by_role("region", name="Waiting elsewhere").wait_for()
+    say(page, long)
+    sees(page, long)
+    say(page, "go on")
+    page.locator("#decisions").wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    page.locator("#conversation").get_by_role("button", name="Reject…").first.click()
+    page.keyboard.type(long)
+    page.keyboard.press("Enter")
+    press(page, "Approve all")
+    press(page, "Send decisions")
+    page.get_by_text("Ran delete").click()
+    assert page.evaluate("document.documentElement.scrollWidth") == 360

@@ -1,0 +1,261 @@
+"""The console's paths over HTTP: who gets what, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from assent import Agent, Call, Caller, LocalShell, Proposal, tool
+from assent.testing import Answer, Served, Service, scripted, served
+from assent_console import Console
+
+FILES = tuple(Console.public_paths)
+CONFIG = 'plugins = ["v2", "console"]\n'
+TOKENS = """
+[auth]
+scheme = "bearer"
+tokens = { ann = "token-of-ann-0123456789", bob = "token-of-bob-0123456789" }
+"""
+ANN = {"Authorization": "Bearer token-of-ann-0123456789"}
+BOB = {"Authorization": "Bearer token-of-bob-0123456789"}
+
+
+@tool(requires_approval=True)
+def delete(path: str) -> str:
+    """Delete a file."""
+    return f"deleted {path}"
+
+
+def propose(service: Service, caller: Caller | None = None, path: str = "x") -> Proposal:
+    work = service.host.calls.propose("delete", {"path": path}, caller or Caller("mcp"))
+    return asyncio.run(work)
+
+
+def look(service: Service, row: Proposal) -> Proposal:
+    found = asyncio.run(service.host.calls.look(row.id, Caller("test", row.principal)))
+    assert found is not None
+    return found
+
+
+def decide(service: Service, id: str, body: Any, **headers: str) -> Answer:
+    given = {"Origin": service.url} | {k.replace("_", "-"): v for k, v in headers.items()}
+    return service.post(f"/console/approvals/{id}", body, given)
+
+
+def listed(service: Service, **headers: str) -> list[dict[str, Any]]:
+    answer = service.get("/console/approvals", headers)
+    assert answer.status == 200, answer.text
+    rows: list[dict[str, Any]] = answer.json()["approvals"]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with served(Agent(name="files", model=scripted(), tools=[delete]), config=CONFIG) as running:
+        yield running
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_files_are_kept_to_themselves(service: Service, path: str) -> None:
+    answer = service.get(path)
+    assert answer.status == 200
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy and "http" not in policy
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["x-frame-options"] == "DENY"
+
+
+def test_page_names_only_its_own_files(service: Service) -> None:
+    page = service.get("/console").text
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in page
+    for banned in ("style=", "onclick=", "<style", "onerror="):
+        assert banned not in page
+    script = "".join(service.get(path).text for path in FILES if path.endswith(".js"))
+    assert "import(" not in script
+    for sink in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+        assert sink not in script
+
+
+def test_console_is_not_there_unless_it_is_named() -> None:
+    with served(lambda messages, context: "fine", config='plugins = ["v2"]') as service:
+        assert service.get("/console").status == 404
+        assert service.get("/console/approvals").status == 404
+
+
+def test_installed_console_waits_to_be_named() -> None:
+    with served(lambda messages, context: "fine") as service:
+        assert service.post("/api/chat", {}).status == 400
+        assert service.get("/console").status == 404
+
+
+def test_what_waits_is_listed_with_all_that_a_person_needs(service: Service) -> None:
+    row = propose(service, Caller("mcp", client="an editor"), "listed.txt")
+    (found,) = [item for item in listed(service) if item["id"] == row.id]
+    assert found["name"] == "delete"
+    assert found["type"] == "tool_call"
+    assert found["input"] == {"path": "listed.txt"}
+    assert found["description"] == "Delete a file."
+    assert (found["protocol"], found["client"]) == ("mcp", "an editor")
+    assert found["created"] < found["expires"]
+    assert service.get("/console/approvals").headers["cache-control"] == "no-store"
+
+
+def test_decision_is_recorded_and_nothing_runs(service: Service) -> None:
+    row = propose(service)
+    answer = decide(service, row.id, {"approve": True})
+    assert (answer.status, answer.json()) == (200, {"id": row.id, "state": "APPROVED"})
+    assert look(service, row).output is None
+    assert row.id not in [item["id"] for item in listed(service)]
+    again = decide(service, row.id, {"approve": True})
+    assert again.json()["state"] == "APPROVED"
+
+
+def test_decision_that_contradicts_is_refused(service: Service) -> None:
+    row = propose(service)
+    assert decide(service, row.id, {"approve": False, "reason": "no"}).json()["state"] == "REJECTED"
+    answer = decide(service, row.id, {"approve": True})
+    assert answer.status == 422
+    assert answer.json()["detail"][0]["type"] == "approval_conflict"
+    assert look(service, row).output == "Rejected: no"
+
+
+@pytest.mark.parametrize("approve", [True, False])
+def test_unknown_call_is_404(service: Service, approve: bool) -> None:
+    answer = decide(service, "0" * 32, {"approve": approve})
+    assert (answer.status, answer.json()["code"]) == (404, "NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("body", "loc", "kind"),
+    [
+        (b"no json", ["body"], "json_invalid"),
+        ({}, ["body", "approve"], "missing"),
+        ({"approve": 1}, ["body", "approve"], "bool_type"),
+        ({"approve": True, "input": {}}, ["body", "input"], "extra_forbidden"),
+        ({"approve": False, "reason": "x" * 4001}, ["body", "reason"], "string_too_long"),
+    ],
+)
+def test_wrong_decision_is_refused(service: Service, body: Any, loc: list[str], kind: str) -> None:
+    row = propose(service)
+    answer = decide(service, row.id, body)
+    assert answer.status == 422
+    (item,) = answer.json()["detail"]
+    assert (item["loc"], item["type"]) == (loc, kind)
+    assert look(service, row).state == "PENDING"
+
+
+def test_only_json_of_bounded_size_is_read(service: Service) -> None:
+    row = propose(service)
+    assert decide(service, row.id, {"approve": True}, Content_Type="text/plain").status == 415
+    large = {"approve": False, "reason": "x" * 100_000}
+    assert decide(service, row.id, large).status == 413
+    assert look(service, row).state == "PENDING"
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "x"])
+def test_foreign_pages_may_neither_read_nor_decide(service: Service, origin: str) -> None:
+    row = propose(service)
+    answer = decide(service, row.id, {"approve": True}, Origin=origin)
+    assert (answer.status, answer.json()["code"]) == (403, "FOREIGN_ORIGIN")
+    assert service.get("/console/approvals", {"Origin": origin}).status == 403
+    assert look(service, row).state == "PENDING"
+
+
+def test_decision_without_an_origin_is_refused(service: Service) -> None:
+    row = propose(service)
+    assert service.post(f"/console/approvals/{row.id}", {"approve": True}).status == 403
+    assert look(service, row).state == "PENDING"
+
+
+def test_foreign_embedding_may_not_read(service: Service) -> None:
+    answer = service.get("/console/approvals", {"Sec-Fetch-Site": "cross-site"})
+    assert answer.status == 403
+
+
+def test_origins_of_the_configuration_may_decide_but_not_all_of_them(
+    assent_served: Served,
+) -> None:
+    agent = Agent(model=scripted(), tools=[delete])
+    named = '[server]\ncors_origins = ["https://help.example"]\n'
+    service = assent_served(agent, config=CONFIG + named)
+    row = propose(service)
+    assert decide(service, row.id, {"approve": True}, Origin="https://help.example").status == 200
+    every = assent_served(agent, config=CONFIG + '[server]\ncors_origins = ["*"]\n')
+    other = propose(every)
+    assert decide(every, other.id, {"approve": True}, Origin="https://x.example").status == 403
+
+
+def test_with_tokens_only_the_files_are_for_everybody(assent_served: Served) -> None:
+    service = assent_served(Agent(model=scripted(), tools=[delete]), config=CONFIG + TOKENS)
+    for path in FILES:
+        assert service.get(path).status == 200
+        assert service.request("HEAD", path).status == 200
+        assert service.request("POST", path).status == 401
+    assert service.get("/console/approvals").status == 401
+    assert decide(service, "0" * 32, {"approve": True}).status == 401
+    assert service.get("/console/other").status == 401
+
+
+def test_proposals_of_another_principal_do_not_exist(assent_served: Served) -> None:
+    service = assent_served(Agent(model=scripted(), tools=[delete]), config=CONFIG + TOKENS)
+    row = propose(service, Caller("mcp", "ann"))
+    assert listed(service, **BOB) == []
+    assert decide(service, row.id, {"approve": True}, **BOB).status == 404
+    assert [item["id"] for item in listed(service, **ANN)] == [row.id]
+    assert decide(service, row.id, {"approve": True}, **ANN).status == 200
+    decision = look(service, row).decision
+    assert decision is not None
+    assert (decision.who, decision.claimed, decision.protocol) == ("ann", False, "console")
+
+
+def test_deciders_of_the_configuration_see_all(assent_served: Served) -> None:
+    config = CONFIG + TOKENS + '[approvals]\ndeciders = "any"\n'
+    service = assent_served(Agent(model=scripted(), tools=[delete]), config=config)
+    row = propose(service, Caller("mcp", "ann"))
+    assert [item["principal"] for item in listed(service, **BOB)] == ["ann"]
+    assert decide(service, row.id, {"approve": True}, **BOB).status == 200
+
+
+def test_approved_calls_of_a_chat_run_in_that_chat(assent_served: Served) -> None:
+    shell = Call("2", "suggest_commands", {"commands": [{"command": "echo by hand"}]})
+    model = scripted([Call("1", "delete", {"path": "x"}), shell], "Both are done.")
+    agent = Agent(model=model, tools=[delete], commands=LocalShell())
+    service = assent_served(agent, config=CONFIG)
+    talk = service.conversation()
+    talk.say("clean up")
+    rows = listed(service)
+    assert sorted(row["type"] for row in rows) == ["command", "tool_call"]
+    for row in rows:
+        assert decide(service, row["id"], {"approve": True}).json()["state"] == "APPROVED"
+    reply = talk.approve()
+    assert reply["data"]["executed_tool_calls"][0]["output"] == "deleted x"
+    assert "by hand" in reply["data"]["executed_cmds"][0]["output"]
+
+
+def test_expired_calls_are_settled_and_not_listed(assent_served: Served) -> None:
+    config = CONFIG + '[approvals]\nttl = "0.3s"\n'
+    service = assent_served(Agent(model=scripted(), tools=[delete]), config=config)
+    row = propose(service)
+    deadline = time.monotonic() + 5
+    while listed(service) and time.monotonic() < deadline:
+        threading.Event().wait(0.05)
+    assert listed(service) == []
+    assert look(service, row).state == "EXPIRED"
+    answer = decide(service, row.id, {"approve": True})
+    assert answer.json()["detail"][0]["type"] == "approval_expired"
+
+
+def test_list_is_bounded_and_says_that_there_is_more(assent_served: Served) -> None:
+    service = assent_served(Agent(model=scripted(), tools=[delete]), config=CONFIG)
+    rows = [propose(service, path=str(n)) for n in range(101)]
+    answer = service.get("/console/approvals").json()
+    assert [item["id"] for item in answer["approvals"]] == [row.id for row in rows[:100]]
+    assert answer["more"] is True

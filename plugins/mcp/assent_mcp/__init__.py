@@ -1,0 +1,75 @@
+"""MCP for Assent: a server for the agent's tools and its chat, and MCP servers as its tools.
+
+    [plugin.mcp]
+    transport = "streamable-http"
+    approvals = "client"
+
+    agent = Agent(tools=[mcp_server("npx -y some-mcp-server")])
+
+The SDK is imported when the server starts, or when a client connects, never before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from assent import Duration, Host, Plugin, hookimpl
+from assent_mcp.source import MCPServer, mcp_server
+
+if TYPE_CHECKING:
+    import click
+
+__all__ = ["MCP", "MCPServer", "mcp_server"]
+
+
+class MCP(Plugin):
+    """The MCP server beside the HTTP server, once a service, and the command `assent mcp`."""
+
+    name = "mcp"
+    active_by_default = False
+    own_process = True
+
+    class Settings(Plugin.Settings):
+        """`[plugin.mcp]`."""
+
+        port: int = Field(default=8001, ge=0, le=65535)
+        """TCP port of the MCP server (interface.md, "Limits"); 0 takes a free one."""
+        host: str | None = None
+        """Address to listen on; absent: `server.host`."""
+        transport: Literal["sse", "stdio", "streamable-http"] = "sse"
+        """How clients connect (interface.md, "Limits"); streamable-http is what they prefer."""
+        approvals: Literal["client", "deny", "console"] = "client"
+        """Who approves gated tools: the client's human, nobody, or a person on Assent's page."""
+        ask_timeout: Duration = Field(default=600.0, gt=0)
+        """How long a question to a human may stay open."""
+        page: str | None = None
+        """Address of Assent's page as people reach it, for approvals = "console"."""
+        chat: str = "chat"
+        """Name of the tool that talks to the agent; empty: there is none."""
+        hosts: list[str] = []
+        """Further `Host` names that are answered, with or without a port."""
+        origins: list[str] = []
+        """Origins of web pages that may call, such as "https://example.com"."""
+        key_file: Path | None = None
+        """Secret that seals the state of open questions; absent: `mcp.key` in the state folder."""
+
+    @hookimpl
+    @asynccontextmanager
+    async def lifespan(self, host: Host) -> AsyncIterator[None]:
+        """The MCP server's life on the service's loop."""
+        from assent_mcp.running import beside
+
+        async with beside(host, self.settings):
+            yield
+
+    @hookimpl
+    def register_commands(self, cli: click.Group) -> None:
+        """Add `assent mcp`."""
+        from assent_mcp.command import command
+
+        cli.add_command(command)

@@ -1,0 +1,121 @@
+"""`assent mcp`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+
+from assent import Config, ConfigError, Host, load_agent, load_config
+
+_LAST = 0.2
+
+
+@click.command("mcp")
+@click.argument("target", required=False)
+@click.option(
+    "--config",
+    "-c",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Configuration file; default: assent.toml, or [tool.assent] in pyproject.toml.",
+)
+@click.option(
+    "--transport",
+    type=click.Choice(["sse", "stdio", "streamable-http"]),
+    help="How clients connect.  [default: sse]",
+)
+@click.option("--port", type=int, help="TCP port.  [default: 8001]")
+@click.option("--host", help="Address to listen on.  [default: that of the configuration]")
+@click.option(
+    "--approvals",
+    type=click.Choice(["client", "deny", "console"]),
+    help="Who approves gated tools.  [default: client]",
+)
+def command(target: str | None, config_file: Path | None, **options: Any) -> None:
+    """Serve an agent's tools and chat over MCP alone, without the HTTP endpoints.
+
+    TARGET is "module:object" or "path/to/file.py:object", as for `assent serve`.
+
+    \b
+    Examples:
+      assent mcp ops_agent.py --transport stdio
+      assent mcp ops:agent --transport streamable-http --port 8001
+    """
+    config = _config(target, config_file, options)
+    _log(config.server.log_level.upper())
+    asyncio.run(_serve(config))
+
+
+def _log(level: str) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    for name, least in (("assent", level), ("uvicorn", "WARNING"), ("mcp", "WARNING")):
+        logging.getLogger(name).addHandler(handler)
+        logging.getLogger(name).setLevel(least)
+
+
+def _config(target: str | None, file: Path | None, options: dict[str, Any]) -> Config:
+    if file is None:
+        file = click.get_current_context().find_root().params.get("config_file")
+    given = {f"plugin.mcp.{name}": value for name, value in options.items() if value is not None}
+    overrides = given | {"server.mcp": True} | ({"agent": target} if target else {})
+    return load_config(file, overrides=overrides)
+
+
+def _agent(config: Config) -> object:
+    if config.agent is None:
+        raise ConfigError("there is no agent; name one as 'module:object', or set agent = ...")
+    return load_agent(config.agent, config.path("agent", "."))
+
+
+async def _serve(config: Config) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    if config.plugin_settings("mcp")[1].get("transport", "sse") == "stdio":
+        await _serve_stdio(config, stop)
+        return
+    from assent_mcp.running import beside
+
+    host = Host.create(_agent(config), config)
+    async with host.life(only=()), beside(host, _settings(host)) as where:
+        click.echo(f"assent: MCP on {where}", err=True)
+        for line in host.describe():
+            click.echo(f"assent: {line}", err=True)
+        await stop.wait()
+
+
+async def _serve_stdio(config: Config, stop: asyncio.Event) -> None:
+    from assent_mcp.keys import key_of
+    from assent_mcp.service import Service
+    from assent_mcp.stdio import StdioWire, serve_stdio
+
+    # Before the agent is imported: its module may print.
+    wire = StdioWire.claim()
+    host = Host.create(_agent(config), config)
+    settings = _settings(host)
+    async with host.life(only=()):
+        service = Service(host, settings, key_of(host, settings.key_file))
+        serving = asyncio.create_task(serve_stdio(service, wire))
+        stopping = asyncio.create_task(stop.wait())
+        done, _ = await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if serving not in done:
+            await service.drain(host.config.server.drain_timeout)
+            # The last result is on its way to the wire.
+            await asyncio.sleep(_LAST)
+        serving.cancel()
+        stopping.cancel()
+        await asyncio.wait({serving, stopping})
+        if serving in done:
+            serving.result()
+
+
+def _settings(host: Host) -> Any:
+    plugin: Any = host.plugins.get("mcp")
+    return plugin.settings

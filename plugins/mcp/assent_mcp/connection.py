@@ -1,0 +1,236 @@
+"""The connection to one MCP server: made, watched, and made again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import httpx2
+import mcp_types as types
+from mcp import Client
+from mcp.client.sse import sse_client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from assent import ToolResult, __version__
+from assent_mcp.content import received
+from assent_mcp.watched import Watched
+
+logger = logging.getLogger("assent.mcp")
+FIRST = 10.0
+"""Seconds that the start waits for a server."""
+SHORTEST, LONGEST = 0.25, 30.0
+"""Seconds between attempts to connect: the first pause, and the longest."""
+PATIENCE = 3.0
+"""Seconds that a call waits for a connection that is being made."""
+AGAIN = 60.0
+"""Seconds after which the tools are listed anew although nobody said that they changed."""
+_PAGES = 100
+
+
+class Connection:
+    """Keeps one client connected; lives on one loop. `listed` gets the server's tools."""
+
+    def __init__(self, server: Any, listed: Callable[[Sequence[types.Tool]], None]) -> None:
+        self._server = server
+        self._listed = listed
+        self._client: Client | None = None
+        self._connected = asyncio.Event()
+        self._tried = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._problem = "it has not answered yet"
+        self._task: asyncio.Task[None] | None = None
+        self._checks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Begin to connect; returns after the first attempt, or after ten seconds."""
+        self._task = asyncio.create_task(self._live())
+        try:
+            await asyncio.wait_for(self._tried.wait(), FIRST)
+        except TimeoutError:
+            logger.warning("%r did not answer in %g seconds; going on without", self._server, FIRST)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        tasks = [*self._checks, *([self._task] if self._task else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], update: Callable[[str], None]
+    ) -> ToolResult:
+        """Call a tool once. Raises RuntimeError when the server is away or refuses."""
+        client = await self._ready()
+
+        async def told(progress: float, total: float | None, message: str | None) -> None:
+            update(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
+
+        try:
+            result = await client.call_tool(name, arguments, progress_callback=told)
+        except MCPError as error:
+            check = asyncio.create_task(self._check(client))
+            self._checks.add(check)
+            check.add_done_callback(self._checks.discard)
+            raise RuntimeError(f"the MCP server {self._name}: {_first_line(error)}") from error
+        except Exception as error:
+            self._lost.set()
+            raise RuntimeError(f"the MCP server {self._name} was lost: {_cause(error)}") from error
+        return received(result)
+
+    @property
+    def _name(self) -> str:
+        return repr(self._server.label)
+
+    async def _ready(self) -> Client:
+        if not self._connected.is_set():
+            try:
+                await asyncio.wait_for(self._connected.wait(), PATIENCE)
+            except TimeoutError:
+                pass
+        if self._client is None:
+            raise RuntimeError(f"the MCP server {self._name} is not connected: {self._problem}")
+        return self._client
+
+    async def _check(self, client: Client) -> None:
+        """After an error: whether the server still answers."""
+        try:
+            await asyncio.wait_for(client.list_tools(cache_mode="bypass"), FIRST)
+        except Exception as error:
+            if client is self._client:
+                self._problem = _cause(error)
+                self._lost.set()
+
+    async def _live(self) -> None:
+        pause = SHORTEST
+        while True:
+            try:
+                await self._connect()
+                pause = SHORTEST
+            except Exception as error:
+                self._problem = _cause(error)
+            finally:
+                self._client = None
+                self._connected.clear()
+                self._tried.set()
+            logger.warning(
+                "%r is away: %s; trying again in %g s", self._server, self._problem, pause
+            )
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST)
+
+    async def _connect(self) -> None:
+        """Be connected until the connection is lost."""
+        self._lost.clear()
+        self._changed.clear()
+        client = Client(
+            Watched(self._transport(), self._lost.set),
+            client_info=types.Implementation(name="assent", version=__version__),
+            message_handler=self._hear,
+            elicitation_callback=_decline,
+        )
+        async with client:
+            self._listed(await _tools(client))
+            self._client = client
+            self._connected.set()
+            self._tried.set()
+            listening = asyncio.create_task(self._listen(client))
+            try:
+                while await self._news():
+                    self._listed(await _tools(client))
+            finally:
+                self._client = None
+                self._connected.clear()
+                listening.cancel()
+                await asyncio.wait([listening])
+        self._problem = "the connection ended"
+
+    async def _news(self) -> bool:
+        """True when the tools should be listed anew, false when the connection is lost."""
+        waits = [asyncio.ensure_future(e.wait()) for e in (self._lost, self._changed)]
+        try:
+            await asyncio.wait(waits, timeout=AGAIN, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        self._changed.clear()
+        return not self._lost.is_set()
+
+    async def _hear(self, message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._changed.set()
+
+    async def _listen(self, client: Client) -> None:
+        """From 2026-07-28 on changes come on a stream that is asked for."""
+        tools = client.server_capabilities.tools
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return
+        if tools is None or not tools.list_changed:
+            return
+        try:
+            async with client.listen(tools_list_changed=True) as events:
+                async for _ in events:
+                    self._changed.set()
+        except Exception as error:
+            logger.info("changes of %r are not heard of: %s", self._server, _cause(error))
+
+    def _transport(self) -> AbstractAsyncContextManager[Any]:
+        server = self._server
+        match server.transport:
+            case "stdio":
+                command, *arguments = server.parts
+                return stdio_client(
+                    StdioServerParameters(command=command, args=arguments, env=server.env)
+                )
+            case "sse":
+                return sse_client(server.parts[0], headers=server.headers)
+        return _http(server.parts[0], server.headers)
+
+
+@asynccontextmanager
+async def _http(url: str, headers: dict[str, str]) -> AsyncIterator[Any]:
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30.0, read=300.0)) as http,
+        streamable_http_client(url, http_client=http) as streams,
+    ):
+        yield streams
+
+
+async def _decline(context: Any, params: Any) -> types.ElicitResult:
+    """Nobody has read the question: the answer is no."""
+    logger.info("a question of an MCP server was declined")
+    return types.ElicitResult(action="decline")
+
+
+async def _tools(client: Client) -> list[types.Tool]:
+    tools: list[types.Tool] = []
+    cursor: str | None = None
+    for _ in range(_PAGES):
+        page = await client.list_tools(cursor=cursor, cache_mode="bypass")
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return tools
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost cause in one line: task groups wrap it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, httpx2.HTTPStatusError):
+        # Its message has the address, which may hold a credential.
+        return f"HTTP status {error.response.status_code}"
+    return f"{type(error).__name__}: {_first_line(error)}"

@@ -1,0 +1,117 @@
+"""Results of tools as MCP content, and MCP content as results of tools."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+
+import mcp_types as types
+from pydantic_core import to_jsonable_python
+
+from assent import (
+    AudioContent,
+    ImageContent,
+    Outcome,
+    ResourceContent,
+    TextContent,
+    ToolResult,
+)
+
+MOST_BYTES = 10 * 2**20
+"""Largest image, sound or document in a result; a larger one is named, not sent."""
+
+
+def said(text: str, *, error: bool = False) -> types.CallToolResult:
+    """A result of one text; with `error` one that the model should read as a failure."""
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=error)
+
+
+def result_of(outcome: Outcome, *, limit: int, modern: bool) -> types.CallToolResult:
+    """The result of a call that ended: all that a ToolResult holds, of others the text.
+
+    `limit` is the most bytes of text; where a result has more, its one text is cut.
+    """
+    value = outcome.value
+    if not isinstance(value, ToolResult):
+        return said(outcome.output, error=outcome.failed)
+    blocks = _blocks(value.content)
+    if _text_bytes(blocks) > limit or not blocks:
+        others = [b for b in blocks if not isinstance(b, types.TextContent)]
+        blocks = [types.TextContent(text=outcome.output), *others]
+    structured = to_jsonable_python(value.structured, fallback=str)
+    if not modern and not isinstance(structured, dict):
+        # Before 2026-07-28 it is an object or absent; the text has it all the same.
+        structured = None
+    given: dict[str, Any] = {} if structured is None else {"structured_content": structured}
+    return types.CallToolResult(content=blocks, is_error=outcome.failed, **given)
+
+
+def _blocks(content: Sequence[Any]) -> list[types.ContentBlock]:
+    return [_block(part) for part in content]
+
+
+def _block(part: Any) -> types.ContentBlock:
+    match part:
+        case TextContent(text=text):
+            return types.TextContent(text=_clean(text))
+        case ImageContent(data=data, mime=mime) if len(data) <= MOST_BYTES:
+            return types.ImageContent(data=_base64(data), mime_type=mime)
+        case AudioContent(data=data, mime=mime) if len(data) <= MOST_BYTES:
+            return types.AudioContent(data=_base64(data), mime_type=mime)
+        case ResourceContent(data=data) if len(data) <= MOST_BYTES:
+            return types.EmbeddedResource(resource=_resource(part))
+        case ImageContent() | AudioContent() | ResourceContent():
+            kind = type(part).__name__.removesuffix("Content").lower()
+            return types.TextContent(text=f"[{kind} of {len(part.data)} bytes left out: too large]")
+    return types.TextContent(text=_clean(str(part)))
+
+
+def _resource(part: ResourceContent) -> types.TextResourceContents | types.BlobResourceContents:
+    if isinstance(part.data, str):
+        return types.TextResourceContents(uri=part.uri, mime_type=part.mime, text=_clean(part.data))
+    return types.BlobResourceContents(uri=part.uri, mime_type=part.mime, blob=_base64(part.data))
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _clean(text: str) -> str:
+    # File names that are not UTF-8 hold lone surrogates, which no JSON encoder takes.
+    return text.encode("utf-8", "replace").decode()
+
+
+def _text_bytes(blocks: Sequence[types.ContentBlock]) -> int:
+    return sum(len(b.text.encode()) for b in blocks if isinstance(b, types.TextContent))
+
+
+def received(result: types.CallToolResult) -> ToolResult:
+    """What an MCP server gave; RuntimeError for content that is no base64."""
+    content = [_received(block) for block in result.content]
+    return ToolResult(content, result.structured_content, bool(result.is_error))
+
+
+def _received(block: Any) -> TextContent | ImageContent | AudioContent | ResourceContent:
+    match block:
+        case types.TextContent():
+            return TextContent(block.text)
+        case types.ImageContent():
+            return ImageContent(_bytes(block.data), block.mime_type)
+        case types.AudioContent():
+            return AudioContent(_bytes(block.data), block.mime_type)
+        case types.EmbeddedResource(resource=types.TextResourceContents() as inner):
+            return ResourceContent(str(inner.uri), inner.text, inner.mime_type)
+        case types.EmbeddedResource(resource=types.BlobResourceContents() as blob):
+            return ResourceContent(str(blob.uri), _bytes(blob.blob), blob.mime_type)
+        case types.ResourceLink():
+            return TextContent(f"[resource {block.name}: {block.uri}]")
+    return TextContent(str(block))
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise RuntimeError("the MCP server sent content that is no base64") from error

@@ -1,0 +1,153 @@
+"""What a human is asked before a gated tool runs, and how the answer is read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import unicodedata
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from pydantic import ValidationError
+
+from assent import Proposal
+from assent_mcp.peers import Context
+
+logger = logging.getLogger("assent.mcp")
+
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "approve": {
+            "type": "boolean",
+            "title": "Approve",
+            "description": "Let this call run, once, with exactly this input.",
+        },
+        "reason": {
+            "type": "string",
+            "title": "Reason",
+            "description": "Why it is rejected; recorded, and told to the model.",
+        },
+    },
+    "required": ["approve"],
+}
+_LONGEST_REASON = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A human's answer. The reason says why a call does not run; an approval has none."""
+
+    approved: bool
+    reason: str | None
+
+
+def question(row: Proposal) -> str:
+    """The question: the tool, its whole input, intent and description."""
+    lines = [f"Allow the tool {row.name!r} to run?"]
+    if row.description:
+        lines.append(f"What it does: {visible(row.description)}")
+    if row.intent:
+        lines.append(f"Why: {visible(row.intent)}")
+    shown = json.dumps(row.input, indent=2, ensure_ascii=False)
+    return "\n".join([*lines, f"Input: {visible(shown)}", f"Approval id: {row.id}"])
+
+
+def visible(text: str) -> str:
+    """`text` with characters that people cannot see, or that reorder others, written out."""
+    return "".join(
+        character
+        if character in "\n\t" or unicodedata.category(character) not in _HIDDEN
+        else f"\\u{ord(character):04x}"
+        for character in text
+    )
+
+
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+
+
+def form(row: Proposal) -> types.ElicitRequest:
+    """The form that asks for `approve`."""
+    params = types.ElicitRequestFormParams(message=question(row), requested_schema=FORM)
+    return types.ElicitRequest(params=params)
+
+
+def link(row: Proposal, page: str) -> types.ElicitRequest:
+    """The request to open Assent's page, where the decision is made."""
+    params = types.ElicitRequestURLParams(
+        message=f"{question(row)}\nDecide on Assent's page.",
+        url=f"{page}#{row.id}",
+        elicitation_id=row.id,
+    )
+    return types.ElicitRequest(params=params)
+
+
+def answer_of(result: types.ElicitResult) -> Answer:
+    """The answer to `form`: only an accepted form whose `approve` is true approves."""
+    content = result.content or {}
+    given = content.get("reason")
+    reason = given.strip()[:_LONGEST_REASON] if isinstance(given, str) and given.strip() else None
+    if result.action == "accept" and content.get("approve") is True:
+        return Answer(True, None)
+    if result.action == "cancel":
+        return Answer(False, reason or "the question was dismissed")
+    return Answer(False, reason)
+
+
+async def answered(
+    context: Context, request: types.ElicitRequest, timeout: float, stopping: asyncio.Event
+) -> types.ElicitResult | None:
+    """The client's answer to `request` while its call waits, up to 2025-11-25.
+
+    None when it gives none within `timeout` seconds, or none before the service stops.
+    """
+    related = ServerMessageMetadata(related_request_id=context.request_id)
+    asking = asyncio.ensure_future(
+        context.session.send_request(
+            request, types.ElicitResult, request_read_timeout_seconds=timeout, metadata=related
+        )
+    )
+    stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait({asking, stop}, return_when=asyncio.FIRST_COMPLETED)
+        return asking.result() if asking.done() else None
+    except (MCPError, ValidationError) as error:
+        logger.debug("elicitation failed", exc_info=error)
+        return None
+    finally:
+        asking.cancel()
+        stop.cancel()
+
+
+def takes_forms(context: Context) -> bool:
+    """Whether the client can ask its human by a form; a bare `elicitation: {}` says so, too."""
+    capabilities = context.session.client_capabilities
+    elicitation = capabilities.elicitation if capabilities is not None else None
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+
+def takes_links(context: Context) -> bool:
+    """Whether the client can send its human to a page."""
+    capabilities = context.session.client_capabilities
+    elicitation = capabilities.elicitation if capabilities is not None else None
+    return elicitation is not None and elicitation.url is not None
+
+
+def cannot_ask(name: str) -> MCPError:
+    """The protocol's error for a client that cannot ask anybody."""
+    required = types.ClientCapabilities(
+        elicitation=types.ElicitationCapability(form=types.FormElicitationCapability())
+    )
+    data = types.MissingRequiredClientCapabilityErrorData(required_capabilities=required)
+    return MCPError(
+        code=types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+        message=(
+            f"the tool {name!r} needs a human's approval, and this client cannot ask for it: "
+            "it does not declare form elicitation"
+        ),
+        data=data.model_dump(by_alias=True, mode="json", exclude_none=True),
+    )

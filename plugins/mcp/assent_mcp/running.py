@@ -1,0 +1,150 @@
+"""Starting and stopping the MCP server: on a port of its own, or on stdin and stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import uvicorn
+
+from assent import Host, PluginError
+from assent_mcp.keys import key_of
+from assent_mcp.service import Service
+from assent_mcp.stdio import StdioWire, serve_stdio
+from assent_mcp.web import QUIET, Streams, web_app
+
+logger = logging.getLogger("assent.mcp")
+PATHS = {"sse": "/sse", "streamable-http": "/mcp"}
+_MARGIN = 5.0
+
+
+@asynccontextmanager
+async def beside(host: Host, settings: Any) -> AsyncIterator[str]:
+    """The MCP server while the body runs; gives the address that clients connect to.
+
+    Raises PluginError for a port that is taken. At the end no new call is taken, those in flight
+    end within the drain time, and every open stream is closed.
+    """
+    _keep_logging()
+    service = Service(host, settings, key_of(host, settings.key_file))
+    if settings.transport == "stdio":
+        async with _stdio(service):
+            yield "stdio"
+        return
+    address = host.config.server.host if settings.host is None else settings.host
+    with bind(address, settings.port) as listening:
+        server = service.server(one_session=settings.transport == "sse")
+        async with web_app(host, settings, server, address) as app:
+            serving = await _started(app, host, listening)
+            where = _url(listening, PATHS[settings.transport])
+            logger.info("MCP (%s) on %s", settings.transport, where)
+            try:
+                yield where
+            finally:
+                await _stop(service, app, *serving)
+
+
+def _keep_logging() -> None:
+    """Keep the root logger as it is: the SDK's calls of `logging.debug` would give it a handler,
+    and with it every line of Assent's a second time."""
+    ours = logging.getLogger("assent").handlers
+    if ours and not logging.getLogger().handlers:
+        logging.getLogger().addHandler(logging.NullHandler())
+        for handler in ours:
+            if handler not in logging.getLogger("mcp").handlers:
+                logging.getLogger("mcp").addHandler(handler)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; PluginError in one line when that cannot be."""
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen(2048)
+    except OSError as error:
+        listening.close()
+        where = f"port {port} of {host}"
+        if error.errno == errno.EADDRINUSE:
+            cause = f"{where} is in use; stop what listens there"
+        else:
+            cause = f"{where} cannot be listened on: {error.strerror or error}"
+        raise PluginError(
+            f"plugin 'mcp': {cause}, or choose another with plugin.mcp.port, mcp_port or --mcp-port"
+        ) from error
+    listening.setblocking(False)
+    return listening
+
+
+def _url(listening: socket.socket, path: str) -> str:
+    host, port = listening.getsockname()[:2]
+    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{name}:{port}{path}"
+
+
+class _Beside(uvicorn.Server):
+    """A server that leaves the process's signals alone."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _started(
+    app: Streams, host: Host, listening: socket.socket
+) -> tuple[_Beside, asyncio.Task[None]]:
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        server_header=False,
+        access_log=host.config.server.log_level == "debug",
+        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
+        timeout_keep_alive=host.config.server.timeout_keep_alive,
+        timeout_graceful_shutdown=2,
+    )
+    server = _Beside(config)
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    while not server.started:
+        done, _ = await asyncio.wait([task], timeout=0.01)
+        if done:
+            await task
+            raise PluginError("plugin 'mcp': the MCP server ended at its start")
+    return server, task
+
+
+async def _stop(service: Service, app: Streams, server: _Beside, task: asyncio.Task[None]) -> None:
+    await _drained(service)
+    await app.settle()
+    app.end()
+    server.should_exit = True
+    await asyncio.wait([task])
+    if (error := task.exception()) is not None:
+        logger.error("the MCP server did not end in order", exc_info=error)
+
+
+async def _drained(service: Service) -> None:
+    """Let calls in flight end; the plugin's own end is bounded, too."""
+    config = service.host.config.server
+    await service.drain(min(config.drain_timeout, max(config.start_timeout - _MARGIN, 0.0)))
+
+
+@asynccontextmanager
+async def _stdio(service: Service) -> AsyncIterator[None]:
+    task = asyncio.create_task(serve_stdio(service, StdioWire.claim()))
+    try:
+        yield
+    finally:
+        await _drained(service)
+        await asyncio.sleep(QUIET)
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("MCP over stdio ended with an error", exc_info=error)

@@ -1,0 +1,155 @@
+"""The MCP server of one host: what it lists and how it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+
+from assent import Host, PlatformContext, PluginError, Tool, __version__
+from assent_mcp.calls import Result, ToolCalls
+from assent_mcp.chat import Chat
+from assent_mcp.content import said
+from assent_mcp.peers import Context, Peer, Peers, principal_of
+
+logger = logging.getLogger("assent.mcp")
+
+
+class Service:
+    """Tools, chat, and empty lists of resources and prompts, for every transport.
+
+    `running` counts the calls in flight; once `stopping`, new ones are refused.
+    """
+
+    def __init__(self, host: Host, settings: Any, key: bytes) -> None:
+        self.host = host
+        self.settings = settings
+        self.key = key
+        self.calls = ToolCalls(host, settings)
+        self.chat = Chat(host, settings.chat) if settings.chat else None
+        self.running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        if self.chat is not None and settings.chat in host.agent.tools:
+            raise PluginError(
+                f"plugin 'mcp': the agent has a tool {settings.chat!r} of its own; give MCP's "
+                "another name with plugin.mcp.chat, or none with plugin.mcp.chat = ''"
+            )
+
+    @property
+    def stopping(self) -> bool:
+        """Whether new calls are refused."""
+        return self.calls.stopping.is_set()
+
+    def stop(self) -> None:
+        """Take no new call, and let open questions end unanswered."""
+        self.calls.stopping.set()
+
+    async def drain(self, seconds: float) -> None:
+        """Stop, and let the calls in flight end within `seconds`."""
+        self.stop()
+        try:
+            await asyncio.wait_for(self._idle.wait(), seconds)
+        except TimeoutError:
+            logger.warning("%d calls over MCP did not end in time", self.running)
+        await self.calls.close()
+
+    def server(self, *, one_session: bool) -> Server[Any]:
+        """The SDK's server. `one_session`: each connection is one session (stdio, sse)."""
+        remembered: Callable[[], Peer | Peers] = Peer if one_session else Peers
+
+        @asynccontextmanager
+        async def lifespan(_: Server[Any]) -> AsyncIterator[Peer | Peers]:
+            yield remembered()
+
+        agent = self.host.agent
+        server: Server[Any] = Server(
+            agent.name,
+            version=__version__,
+            instructions=agent.description or None,
+            lifespan=lifespan,
+            get_tool_input_schema=self._schema,
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+            on_list_resources=_no_resources,
+            on_list_resource_templates=_no_templates,
+            on_list_prompts=_no_prompts,
+        )
+        security = RequestStateSecurity(
+            keys=[self.key], ttl=self.settings.ask_timeout, bind_principal=principal_of
+        )
+        boundary = RequestStateBoundary(security, default_audience=f"assent {agent.name}")
+        server.middleware.append(boundary)
+        return server
+
+    def _schema(self, name: str) -> dict[str, Any] | None:
+        tool = self._tools().get(name)
+        return None if tool is None else tool.input_schema
+
+    def _tools(self) -> dict[str, Tool]:
+        shown = {name: tool for name, tool in self.host.agent.tools.items() if self._lists(tool)}
+        return shown | ({self.chat.tool.name: self.chat.tool} if self.chat else {})
+
+    def _lists(self, tool: Tool) -> bool:
+        verdict = self.host.policy.verdict(tool, {}, PlatformContext())
+        return verdict == "allow" or (verdict == "require" and self.settings.approvals != "deny")
+
+    async def _list(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_described(tool) for tool in self._tools().values()])
+
+    async def _call(self, context: Context, params: types.CallToolRequestParams) -> Result:
+        if self.stopping:
+            return said("Error: the service is stopping", error=True)
+        self.running += 1
+        self._idle.clear()
+        try:
+            if self.chat is not None and params.name == self.chat.tool.name:
+                return await self.chat.call(context, params)
+            return await self.calls.call(context, params)
+        finally:
+            self.running -= 1
+            if not self.running:
+                self._idle.set()
+
+
+def _described(tool: Tool) -> types.Tool:
+    hints = types.ToolAnnotations(
+        title=tool.title,
+        read_only_hint=tool.read_only,
+        destructive_hint=tool.destructive,
+        idempotent_hint=tool.idempotent or None,
+    )
+    given = hints.model_dump(exclude_none=True)
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description or None,
+        input_schema=tool.input_schema,
+        annotations=hints if given else None,
+    )
+
+
+async def _no_resources(
+    context: Context, params: types.PaginatedRequestParams | None
+) -> types.ListResourcesResult:
+    return types.ListResourcesResult(resources=[])
+
+
+async def _no_templates(
+    context: Context, params: types.PaginatedRequestParams | None
+) -> types.ListResourceTemplatesResult:
+    return types.ListResourceTemplatesResult(resource_templates=[])
+
+
+async def _no_prompts(
+    context: Context, params: types.PaginatedRequestParams | None
+) -> types.ListPromptsResult:
+    return types.ListPromptsResult(prompts=[])

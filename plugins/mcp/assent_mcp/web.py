@@ -1,0 +1,215 @@
+"""The MCP server's ASGI application: who may reach it, and how its streams end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.lowlevel import Server
+from mcp.server.sse import SseServerTransport
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+
+from assent import Host, Unauthenticated, authenticate
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+QUIET = 0.2
+"""Seconds without a byte after which a result, once there, has left."""
+_EVERYWHERE = ("0.0.0.0", "::", "")
+
+
+@asynccontextmanager
+async def web_app(
+    host: Host, settings: Any, server: Server[Any], address: str
+) -> AsyncIterator[Streams]:
+    """The application, while its sessions can live; `address` is the one it is bound to."""
+    security = allowed(host, settings, address)
+    limit = host.config.limits.body
+    if settings.transport == "sse":
+        async with _ended_at_exit(_sse(server, security, limit), host, settings, security) as app:
+            yield app
+        return
+    manager = StreamableHTTPSessionManager(
+        server, security_settings=security, max_request_body_size=limit
+    )
+    inner = Starlette(routes=[Route("/mcp", _Raw(manager.handle_request))])
+    async with (
+        manager.run(),
+        _ended_at_exit(inner, host, settings, security) as app,
+    ):
+        yield app
+
+
+@asynccontextmanager
+async def _ended_at_exit(
+    inner: ASGIApp, host: Host, settings: Any, security: TransportSecuritySettings
+) -> AsyncIterator[Streams]:
+    app: ASGIApp = inner
+    if host.config.auth.scheme != "none" or host.plugins.implementations("authenticate"):
+        app = Authentication(app, host)
+    if settings.origins:
+        app = CORSMiddleware(
+            app,
+            allow_origins=settings.origins,
+            allow_methods=["GET", "POST", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["Mcp-Session-Id"],
+        )
+    streams = Streams(Known(app, security))
+    try:
+        yield streams
+    finally:
+        streams.end()
+
+
+def allowed(host: Host, settings: Any, address: str) -> TransportSecuritySettings:
+    """The host and origin lists: loopback, the bound address, and what the settings add."""
+    names = [*_LOOPBACK, *settings.hosts, *host.config.server.hosts]
+    if address not in _EVERYWHERE:
+        names.append(f"[{address}]" if ":" in address else address)
+    hosts = [form for name in names for form in _forms(name)]
+    origins = [f"{scheme}://{form}" for form in hosts for scheme in ("http", "https")]
+    return TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=hosts,
+        allowed_origins=[*origins, *settings.origins],
+    )
+
+
+def _forms(name: str) -> list[str]:
+    has_port = ":" in name.rpartition("]")[2]
+    return [name] if has_port else [name, f"{name}:*"]
+
+
+def _sse(server: Server[Any], security: TransportSecuritySettings, limit: int) -> Starlette:
+    transport = SseServerTransport("/messages/", security, max_request_body_size=limit)
+
+    async def connect(scope: Scope, receive: Receive, send: Send) -> None:
+        async with transport.connect_sse(scope, receive, send) as (read, write):
+            await server.run(read, write, server.create_initialization_options())
+
+    return Starlette(
+        routes=[
+            Route("/sse", _Raw(connect), methods=["GET"]),
+            Mount("/messages/", app=transport.handle_post_message),
+        ]
+    )
+
+
+class _Raw:
+    """An ASGI application as an object: Route would call a function with a Request."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.app(scope, receive, send)
+
+
+class Known:
+    """Refuses unknown `Host` (421) and `Origin` (403) headers on every path."""
+
+    def __init__(self, app: ASGIApp, settings: TransportSecuritySettings) -> None:
+        self.app = app
+        self.check = TransportSecurityMiddleware(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = await self.check.validate_request(Request(scope))
+        await (refusal or self.app)(scope, receive, send)
+
+
+class Authentication:
+    """Names the caller, 401 for who is nobody; a session then belongs to its caller."""
+
+    def __init__(self, app: ASGIApp, host: Host) -> None:
+        self.app = app
+        self.host = host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            principal = await authenticate(self.host, scope)
+        except Unauthenticated as error:
+            body = {"detail": str(error), "code": error.code}
+            challenge = {"www-authenticate": "Bearer"}
+            await JSONResponse(body, 401, challenge)(scope, receive, send)
+            return
+        except Exception as error:
+            failure = self.host.failure(error)
+            body = {"detail": failure.message, "code": failure.code}
+            await JSONResponse(body, 500)(scope, receive, send)
+            return
+        if principal is not None:
+            scope["assent.principal"] = principal
+            token = AccessToken(token="", client_id=principal, scopes=[])
+            scope["user"] = AuthenticatedUser(token)
+        await self.app(scope, receive, send)
+
+
+class Streams:
+    """The outermost application; `end` closes every open response with its last bytes."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self._open: set[anyio.CancelScope] = set()
+        self._posts = 0
+        self._sent = 0.0
+        self._ended = False
+
+    async def settle(self, seconds: float = 2.0) -> None:
+        """Let the last results leave: until no POST is open and nothing was sent for a while."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        while self._open and loop.time() < begun + seconds:
+            if not self._posts and loop.time() > max(self._sent, begun) + QUIET:
+                return
+            await asyncio.sleep(QUIET / 10)
+
+    def end(self) -> None:
+        """End what is open; what comes now gets 503."""
+        self._ended = True
+        for scope in list(self._open):
+            scope.cancel()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"the MCP server speaks HTTP only, not {scope['type']!r}")
+        # Not every parser takes the white space around a value away (RFC 9110, section 5.5).
+        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+        state = {"started": False, "finished": False}
+
+        async def watched(message: MutableMapping[str, Any]) -> None:
+            self._sent = asyncio.get_running_loop().time()
+            state["started"] = True
+            last = message["type"] == "http.response.body" and not message.get("more_body")
+            state["finished"] = state["finished"] or last
+            await send(message)
+
+        with anyio.CancelScope() as cancel:
+            self._open.add(cancel)
+            self._posts += scope["method"] == "POST"
+            try:
+                if not self._ended:
+                    await self.app(scope, receive, watched)
+            finally:
+                self._open.discard(cancel)
+                self._posts -= scope["method"] == "POST"
+        if self._ended and not state["finished"]:
+            if state["started"]:
+                await send({"type": "http.response.body", "body": b""})
+            else:
+                await Response("the service is stopping", 503)(scope, receive, send)

@@ -1,0 +1,66 @@
+"""An agent whose module and tools write wherever they can, for the tests of stdio."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from assent import Agent, tool
+
+print("noise at import")
+
+
+@tool
+def prints() -> str:
+    """Print, with and without flushing."""
+    print("noise")
+    print("flushed noise", flush=True)
+    sys.stdout.write("unfinished noise")
+    os.write(1, b"raw noise\n")
+    return "printed"
+
+
+@tool
+def forks() -> str:
+    """Leave children that write to stdout."""
+    subprocess.run(["sh", "-c", 'echo noise of a child; echo \'{"jsonrpc":"2.0"}\''], check=True)
+    if os.fork() == 0:
+        os.write(1, b"noise of a fork\n")
+        os._exit(0)
+    os.wait()
+    return "forked"
+
+
+@tool
+def floods() -> str:
+    """Write more than any pipe holds."""
+    for _ in range(200):
+        print("noise " * 1000)
+    return "x" * 300_000
+
+
+@tool
+def reads() -> str:
+    """Read from stdin, which is the client's."""
+    return repr(sys.stdin.readline())
+
+
+@tool
+def slow() -> str:
+    """Take a moment."""
+    time.sleep(0.5)
+    return "slept"
+
+
+@tool(requires_approval=True)
+def gated(path: str) -> str:
+    """Write a line into a file."""
+    print("noise of a gated tool")
+    with open(path, "a") as file:
+        file.write("ran\n")
+    return "written"
+
+
+agent = Agent(name="noisy", model="offline", tools=[prints, forks, floods, reads, slow, gated])

@@ -1,0 +1,78 @@
+"""A small MCP server of 2025-11-25 in plain JSON-RPC over stdio, for the tests of the client.
+
+python old_server.py FOLDER      writes what happened into FOLDER
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(sys.argv[1])
+OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
+FORM = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
+names = ["echo", "ask", "crash", "grow", "refuse", "odd.name", "environment"]
+
+
+def send(**message: Any) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def ask() -> str:
+    params = {"message": "May I?", "requestedSchema": FORM}
+    send(id="question", method="elicitation/create", params=params)
+    while (answer := json.loads(sys.stdin.readline())).get("id") != "question":
+        pass
+    action: str = answer["result"]["action"]
+    return action
+
+
+def call(name: str, text: str) -> dict[str, Any]:
+    match name:
+        case "ask":
+            text = ask()
+        case "crash":
+            os._exit(1)
+        case "grow":
+            names.append("grown")
+            send(method="notifications/tools/list_changed")
+        case "environment":
+            text = os.environ.get("OTHER", "none")
+    content = [{"type": "text", "text": text}]
+    return {"content": content, "isError": name == "refuse"}
+
+
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    match method:
+        case "initialize":
+            return {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {"listChanged": True}},
+                "serverInfo": {"name": "old", "version": "1"},
+            }
+        case "ping":
+            return {}
+        case "tools/list":
+            hints = {"readOnlyHint": True}
+            return {
+                "tools": [{"name": n, "inputSchema": OBJECT, "annotations": hints} for n in names]
+            }
+        case "tools/call":
+            return call(params["name"], params.get("arguments", {}).get("text", ""))
+    return None
+
+
+with (FOLDER / "started").open("a") as started:
+    started.write("started\n")
+for line in sys.stdin:
+    request = json.loads(line)
+    if "id" not in request or "method" not in request:
+        continue
+    result = answer(request["method"], request.get("params", {}))
+    if result is None:
+        send(id=request["id"], error={"code": -32601, "message": "Method not found"})
+    else:
+        send(id=request["id"], result=result)

@@ -1,0 +1,70 @@
+"""Servers of the protocol from PyPI, each in an environment of its own outside the repository.
+
+They must not share the libraries of the tests: what they need is theirs. Where they cannot be
+had, the tests that need them are skipped with the reason; in CI they fail.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+GIT = "mcp-server-git==2026.10.19"
+
+
+def _unavailable(reason: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(f"CI must run this test: {reason}")
+    pytest.skip(reason)
+
+
+@cache
+def _python(package: str) -> Path | str:
+    """The interpreter of the environment that has `package`, or why there is none."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    version = f"py{sys.version_info.major}.{sys.version_info.minor}"
+    folder = Path(base) / "assent-tests" / f"{package.replace('==', '-')}-{version}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _installed(folder, package)
+
+
+def _installed(folder: Path, package: str) -> Path | str:
+    python = folder / "venv" / "bin" / "python"
+    done = folder / "installed"
+    # The interpreter it was made with may be gone since.
+    if done.exists() and python.exists():
+        return python
+    done.unlink(missing_ok=True)
+    try:
+        # Debian keeps what puts pip inside in a package of its own.
+        venv.create(folder / "venv", clear=True, with_pip=False, symlinks=True)
+        outside = [sys.executable, "-m", "pip", "--python", str(python)]
+        command = [*outside, "install", "--quiet", "--no-input", package]
+        pip = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"no environment for {package} could be made: {error}"
+    if pip.returncode:
+        return f"pip could not install {package}: {pip.stderr[-500:]}"
+    done.touch()
+    return python
+
+
+def git_server(repository: Path) -> list[str]:
+    """The command of the git reference server for `repository`; skips where it cannot be had."""
+    if shutil.which("git") is None:
+        _unavailable("git is not installed")
+    python = _python(GIT)
+    if isinstance(python, str):
+        _unavailable(python)
+    return [str(python), "-m", "mcp_server_git", "--repository", str(repository)]

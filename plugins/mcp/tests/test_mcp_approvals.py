@@ -1,0 +1,484 @@
+"""Gated tools over MCP: what runs, once, and what never does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from assent import Agent, Caller, ChatRequest, tool
+
+MODERN = "2026-07-28"
+ERAS = pytest.mark.parametrize("era", ["legacy", MODERN])
+POD = {"name": "web-1"}
+YES = {"approval": {"action": "accept", "content": {"approve": True}}}
+NO = {"approval": {"action": "decline"}}
+
+
+def text(result: Any) -> str:
+    return "\n".join(block.text for block in result.content)
+
+
+def raw_text(answer: dict[str, Any]) -> str:
+    return "\n".join(block["text"] for block in answer["result"]["content"])
+
+
+@ERAS
+def test_accepted_explicit_yes_runs_once_and_is_recorded(serve: Any, human: Any, era: str) -> None:
+    async def run() -> None:
+        yes = human("accept", approve=True, reason="fine")
+        async with serve() as served, served.client(era, elicitation_callback=yes) as client:
+            meta = {"assent/intent": "the pod hangs"}
+            result = await client.call_tool("delete_pod", POD, meta=meta)
+            assert not result.is_error
+            assert text(result) == "deleted default/web-1"
+            assert served.ran.calls == [{"name": "web-1", "namespace": "default"}]
+            [question] = yes.asked
+            for part in ("delete_pod", '"web-1"', "the pod hangs", "Delete a pod."):
+                assert part in question.message
+            schema = question.requested_schema
+            assert schema["properties"]["approve"]["type"] == "boolean"
+            assert schema["required"] == ["approve"]
+            [row] = await served.proposals()
+            assert (row.state, row.protocol, row.intent) == ("DONE", "mcp", "the pod hangs")
+            assert row.client == "mcp 0.1.0"
+            assert (row.decision.approved, row.decision.protocol) == (True, "mcp")
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_anything_but_an_accepted_yes_does_not_run(serve: Any, human: Any, era: str) -> None:
+    answers = [
+        ("decline", {}),
+        ("cancel", {}),
+        ("accept", {"approve": False}),
+        ("accept", {}),
+        ("accept", {"approve": "true"}),
+        ("accept", {"approve": 1}),
+        ("decline", {"approve": True}),
+    ]
+
+    async def run() -> None:
+        answer = human("decline")
+        async with serve() as served, served.client(era, elicitation_callback=answer) as client:
+            for action, content in answers:
+                answer.answer = types.ElicitResult(action=action, content=content or None)
+                result = await client.call_tool("delete_pod", POD)
+                assert result.is_error, (action, content)
+                assert "Not run" in text(result)
+            assert len(answer.asked) == len(answers)
+            assert served.ran.calls == []
+            assert {row.state for row in await served.proposals()} == {"REJECTED"}
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_client_that_cannot_ask_gets_the_protocols_error(serve: Any, era: str) -> None:
+    async def run() -> None:
+        async with serve() as served, served.client(era) as client:
+            with pytest.raises(MCPError) as raised:
+                await client.call_tool("delete_pod", POD)
+            assert raised.value.error.code == -32021
+            assert raised.value.error.data["requiredCapabilities"] == {"elicitation": {"form": {}}}
+            assert served.ran.calls == []
+            assert await served.proposals() == []
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_wrong_arguments_are_not_proposed(serve: Any, human: Any, era: str) -> None:
+    async def run() -> None:
+        yes = human("accept", approve=True)
+        async with serve() as served, served.client(era, elicitation_callback=yes) as client:
+            result = await client.call_tool("delete_pod", {"nome": "web-1"})
+            assert result.is_error
+            assert yes.asked == []
+            assert await served.proposals() == []
+
+    asyncio.run(run())
+
+
+def test_replayed_round_gets_the_recorded_outcome(serve: Any, raw: Any) -> None:
+    async def run() -> None:
+        async with serve() as served:
+            client = raw(served.url)
+            asked = await client.call("delete_pod", POD)
+            state = asked["result"]["requestState"]
+            assert asked["result"]["resultType"] == "input_required"
+            answered = {"requestState": state, "inputResponses": YES}
+            for _ in range(3):
+                answer = await client.call("delete_pod", POD, **answered)
+                assert raw_text(answer) == "deleted default/web-1"
+            assert len(served.ran.calls) == 1
+
+    asyncio.run(run())
+
+
+def test_concurrent_replays_run_once(serve: Any, raw: Any) -> None:
+    async def run() -> None:
+        async with serve() as served:
+            state = (await raw(served.url).call("delete_pod", POD))["result"]["requestState"]
+            answers = await asyncio.gather(
+                *(
+                    raw(served.url).call("delete_pod", POD, requestState=state, inputResponses=YES)
+                    for _ in range(8)
+                )
+            )
+            assert {raw_text(answer) for answer in answers} == {"deleted default/web-1"}
+            assert len(served.ran.calls) == 1
+
+    asyncio.run(run())
+
+
+def test_swapped_arguments_are_refused(serve: Any, raw: Any) -> None:
+    async def run() -> None:
+        async with serve() as served:
+            client = raw(served.url)
+            state = (await client.call("delete_pod", POD))["result"]["requestState"]
+            for name, other in (("delete_pod", {"name": "db-1"}), ("add", {"a": 1, "b": 2})):
+                answer = await client.call(name, other, requestState=state, inputResponses=YES)
+                assert answer["error"]["code"] == -32602
+            assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
+def test_forged_state_is_refused(serve: Any, raw: Any) -> None:
+    async def run() -> None:
+        async with serve() as served:
+            client = raw(served.url)
+            state = (await client.call("delete_pod", POD))["result"]["requestState"]
+            [row] = await served.proposals()
+            changed = state[:-2] + ("AA" if state[-2:] != "AA" else "BB")
+            for forged in (changed, row.id, "", "v1.AAAA", state[::-1]):
+                answer = await client.call(
+                    "delete_pod", POD, requestState=forged, inputResponses=YES
+                )
+                assert answer["error"]["code"] == -32602
+            assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
+def test_expired_state_is_refused(serve: Any, raw: Any, eventually: Any) -> None:
+    async def run() -> None:
+        async with serve(ask_timeout=0.3) as served:
+            client = raw(served.url)
+            state = (await client.call("delete_pod", POD))["result"]["requestState"]
+            minted = time.monotonic()
+            await eventually(lambda: time.monotonic() > minted + 0.3)
+            answer = await client.call("delete_pod", POD, requestState=state, inputResponses=YES)
+            assert answer["error"]["code"] == -32602
+            assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
+def test_answer_before_the_question_is_only_a_question(serve: Any, raw: Any) -> None:
+    async def run() -> None:
+        async with serve() as served:
+            answer = await raw(served.url).call("delete_pod", POD, inputResponses=YES)
+            assert answer["result"]["resultType"] == "input_required"
+            assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
+def test_state_without_an_answer_asks_again_for_the_same_proposal(serve: Any, raw: Any) -> None:
+    async def run() -> None:
+        async with serve() as served:
+            client = raw(served.url)
+            state = (await client.call("delete_pod", POD))["result"]["requestState"]
+            again = await client.call("delete_pod", POD, requestState=state)
+            assert again["result"]["resultType"] == "input_required"
+            assert len(await served.proposals()) == 1
+            assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
+def test_yes_after_no_does_not_run(serve: Any, raw: Any) -> None:
+    async def run() -> None:
+        async with serve() as served:
+            client = raw(served.url)
+            state = (await client.call("delete_pod", POD))["result"]["requestState"]
+            await client.call("delete_pod", POD, requestState=state, inputResponses=NO)
+            answer = await client.call("delete_pod", POD, requestState=state, inputResponses=YES)
+            assert answer["result"]["isError"]
+            assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
+def test_state_survives_a_restart_and_still_runs_once(tmp_path: Any, serve: Any, raw: Any) -> None:
+    async def run() -> None:
+        async with serve() as served:
+            state = (await raw(served.url).call("delete_pod", POD))["result"]["requestState"]
+        assert (tmp_path / "mcp.key").stat().st_mode & 0o777 == 0o600
+        for runs in (1, 0):
+            async with serve() as served:
+                answer = await raw(served.url).call(
+                    "delete_pod", POD, requestState=state, inputResponses=YES
+                )
+                assert raw_text(answer) == "deleted default/web-1"
+                assert len(served.ran.calls) == runs
+
+    asyncio.run(run())
+
+
+def test_another_principal_cannot_use_the_state(serve: Any, raw: Any) -> None:
+    async def run() -> None:
+        tokens = {"scheme": "bearer", "tokens": {"ann": "token-a", "bob": "token-b"}}
+        async with serve(auth=tokens) as served:
+            ann = raw(served.url, authorization="Bearer token-a")
+            bob = raw(served.url, authorization="Bearer token-b")
+            state = (await ann.call("delete_pod", POD))["result"]["requestState"]
+            answer = await bob.call("delete_pod", POD, requestState=state, inputResponses=YES)
+            assert answer["error"]["code"] == -32602
+            assert served.ran.calls == []
+            answer = await ann.call("delete_pod", POD, requestState=state, inputResponses=YES)
+            assert len(served.ran.calls) == 1
+            [row] = await served.proposals()
+            assert (row.principal, row.decision.who) == ("ann", "ann")
+
+    asyncio.run(run())
+
+
+def test_client_that_goes_away_while_asked_has_decided_nothing(serve: Any, eventually: Any) -> None:
+    async def run() -> None:
+        asked = asyncio.Event()
+
+        async def think(context: Any, params: Any) -> Any:
+            asked.set()
+            await asyncio.Event().wait()
+
+        async with serve() as served:
+            async with served.client("legacy", elicitation_callback=think) as client:
+                call = asyncio.ensure_future(client.call_tool("delete_pod", POD))
+                await asyncio.wait_for(asked.wait(), 10)
+                call.cancel()
+                await asyncio.wait([call])
+
+            async def rejected() -> bool:
+                return [row.state for row in await served.proposals()] == ["REJECTED"]
+
+            await eventually(rejected)
+            assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
+def test_claimed_call_ends_although_its_client_went_away(
+    serve: Any, raw: Any, eventually: Any
+) -> None:
+    begun = threading.Event()
+    release = threading.Event()
+
+    @tool(requires_approval=True)
+    def work() -> str:
+        """Work until told to stop."""
+        begun.set()
+        release.wait(10)
+        return "worked"
+
+    async def run() -> None:
+        agent = Agent(name="worker", model="offline", tools=[work])
+        async with serve(agent=agent) as served:
+            client = raw(served.url)
+            state = (await client.call("work", {}))["result"]["requestState"]
+            answered = client.call("work", {}, requestState=state, inputResponses=YES)
+            call = asyncio.ensure_future(answered)
+            await eventually(begun.is_set)
+            call.cancel()
+            await asyncio.wait([call])
+            release.set()
+
+            async def done() -> bool:
+                return [row.state for row in await served.proposals()] == ["DONE"]
+
+            await eventually(done)
+            again = await client.call("work", {}, requestState=state, inputResponses=YES)
+            assert raw_text(again) == "worked"
+
+    asyncio.run(run())
+
+
+def test_question_that_nobody_answers_in_time_is_a_no(serve: Any) -> None:
+    async def run() -> None:
+        async def think(context: Any, params: Any) -> Any:
+            await asyncio.Event().wait()
+
+        async with (
+            serve(ask_timeout=0.2) as served,
+            served.client("legacy", elicitation_callback=think) as client,
+        ):
+            result = await client.call_tool("delete_pod", POD)
+            assert result.is_error
+            assert served.ran.calls == []
+            assert [row.state for row in await served.proposals()] == ["REJECTED"]
+
+    asyncio.run(run())
+
+
+def test_call_that_was_approved_elsewhere_is_told_as_it_ended(serve: Any) -> None:
+    async def run() -> None:
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def think(context: Any, params: Any) -> Any:
+            asked.set()
+            await answer.wait()
+            return types.ElicitResult(action="decline")
+
+        async with serve() as served, served.client("legacy", elicitation_callback=think) as client:
+            call = asyncio.ensure_future(client.call_tool("delete_pod", POD))
+            await asyncio.wait_for(asked.wait(), 10)
+            [row] = await served.proposals()
+            await decide_by_chat(served, row, execute=True)
+            answer.set()
+            assert text(await call) == "deleted default/web-1"
+            assert len(served.ran.calls) == 1
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_question_shows_what_people_cannot_see(serve: Any, human: Any, era: str) -> None:
+    async def run() -> None:
+        no = human("decline")
+        async with serve() as served, served.client(era, elicitation_callback=no) as client:
+            await client.call_tool("delete_pod", {"name": "web\u202e1"})
+            assert "\\u202e" in no.asked[0].message
+            assert "\u202e" not in no.asked[0].message
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_denied_tools_are_hidden_and_refused(serve: Any, human: Any, era: str) -> None:
+    async def run() -> None:
+        yes = human("accept", approve=True)
+        async with (
+            serve(approvals="deny") as served,
+            served.client(era, elicitation_callback=yes) as client,
+        ):
+            names = {tool.name for tool in (await client.list_tools()).tools}
+            assert "delete_pod" not in names
+            assert "add" in names
+            result = await client.call_tool("delete_pod", POD)
+            assert result.is_error
+            assert (yes.asked, served.ran.calls) == ([], [])
+
+    asyncio.run(run())
+
+
+async def decide_by_chat(served: Any, row: Any, **decision: Any) -> None:
+    """What Assent's page sends to /api/chat."""
+    call = {"id": row.id, "name": row.name, "input": row.input, **decision}
+    request = ChatRequest.model_validate(
+        {"messages": [{"role": "user", "content": "", "data": {"tool_calls": [call]}}]}
+    )
+    await served.host.chat(request, Caller("v2"))
+
+
+@ERAS
+def test_on_the_console_only_assents_own_decision_counts(serve: Any, human: Any, era: str) -> None:
+    async def run() -> None:
+        yes = human("accept", approve=True)
+        async with (
+            serve(approvals="console") as served,
+            served.client(era, elicitation_callback=yes) as client,
+        ):
+            for _ in range(2):
+                result = await client.call_tool("delete_pod", POD)
+                [row] = await served.proposals()
+                assert "Waiting for approval" in text(result)
+                assert row.id in text(result)
+            assert (yes.asked, served.ran.calls) == ([], [])
+            await decide_by_chat(served, row, execute=True)
+            assert len(served.ran.calls) == 1
+            result = await client.call_tool("delete_pod", POD)
+            assert text(result) == "deleted default/web-1"
+            assert len(served.ran.calls) == 1
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_the_same_call_at_once_waits_once(serve: Any, era: str) -> None:
+    async def run() -> None:
+        async with serve(approvals="console") as served, served.client(era) as client:
+            calls = [client.call_tool("delete_pod", POD) for _ in range(5)]
+            answers = {text(result) for result in await asyncio.gather(*calls)}
+            assert len(answers) == 1
+            assert len(await served.proposals()) == 1
+            await client.call_tool("delete_pod", {"name": "web-2"})
+            assert len(await served.proposals()) == 2
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_recorded_approval_runs_at_the_next_call(serve: Any, era: str) -> None:
+    async def run() -> None:
+        async with serve(approvals="console") as served, served.client(era) as client:
+            await client.call_tool("delete_pod", POD)
+            [row] = await served.proposals()
+            await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
+            assert served.ran.calls == []
+            result = await client.call_tool("delete_pod", POD)
+            assert text(result) == "deleted default/web-1"
+            assert len(served.ran.calls) == 1
+            # The outcome was delivered: the same call is a new one that waits anew.
+            assert "Waiting" in text(await client.call_tool("delete_pod", POD))
+            assert len(served.ran.calls) == 1
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_rejection_on_the_console_is_told_with_its_reason(serve: Any, era: str) -> None:
+    async def run() -> None:
+        async with serve(approvals="console") as served, served.client(era) as client:
+            await client.call_tool("delete_pod", POD)
+            [row] = await served.proposals()
+            await decide_by_chat(served, row, rejection_reason="not today")
+            result = await client.call_tool("delete_pod", POD)
+            assert result.is_error
+            assert "not today" in text(result)
+            assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+@ERAS
+def test_opened_page_is_no_decision(serve: Any, human: Any, era: str, transport: str) -> None:
+    async def run() -> None:
+        opened = human("accept")
+        page = "https://assent.example/console"
+        async with serve(
+            approvals="console", page=page, ask_timeout=20, transport=transport
+        ) as served:
+            async with served.client(era, elicitation_callback=opened) as client:
+                call = asyncio.ensure_future(client.call_tool("delete_pod", POD))
+                while not opened.asked:
+                    assert not call.done(), call.result()
+                    await asyncio.sleep(0.02)
+                [row] = await served.proposals()
+                assert opened.asked[0].url == f"{page}#{row.id}"
+                done, _ = await asyncio.wait([call], timeout=0.5)
+                assert not done
+                assert served.ran.calls == []
+                await decide_by_chat(served, row, execute=True)
+                assert text(await call) == "deleted default/web-1"
+                assert len(served.ran.calls) == 1
+
+    asyncio.run(run())

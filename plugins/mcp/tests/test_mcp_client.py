@@ -1,0 +1,269 @@
+"""MCP servers' tools as the agent's own: gated, watched, and never trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assent import Agent, Caller, Config, Host, Outcome, Session, ToolInputError, tool
+from assent_mcp import MCPServer, mcp_server
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from npm_programs import FILESYSTEM, program
+
+OLD = Path(__file__).with_name("old_server.py")
+NEW = Path(__file__).with_name("new_server.py")
+SOMEBODY = Caller("test")
+
+
+@asynccontextmanager
+async def using(folder: Path, *sources: Any) -> AsyncIterator[Host]:
+    """A host whose agent has the tools of these servers."""
+    agent = Agent(model="offline", tools=list(sources))
+    config = Config.model_validate(
+        {"plugins": [], "server": {"state_dir": folder}, "approvals": {"ledger": "memory://"}}
+    )
+    host = Host.create(agent, config)
+    async with host.life():
+        yield host
+
+
+def other(folder: Path, program: Path = OLD, **options: Any) -> MCPServer:
+    return mcp_server([sys.executable, str(program), str(folder)], **options)
+
+
+async def call(host: Host, name: str, /, **arguments: Any) -> Outcome:
+    return await host.calls.run(name, arguments, SOMEBODY, session=Session())
+
+
+def test_tools_are_gated_by_default_whatever_they_call_themselves(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with using(tmp_path, other(tmp_path)) as host:
+            assert set(host.agent.tools) == {
+                "echo",
+                "ask",
+                "crash",
+                "grow",
+                "refuse",
+                "odd_name",
+                "environment",
+            }
+            for name, found in host.agent.tools.items():
+                assert found.read_only is True
+                assert host.calls.check(name, {}) == "require"
+            with pytest.raises(RuntimeError, match="needs approval"):
+                await call(host, "echo", text="x")
+            row = await host.calls.propose("echo", {"text": "hello"}, SOMEBODY)
+            ended = await host.calls.decide(row.id, SOMEBODY, approved=True)
+            assert (ended.state, ended.output) == ("DONE", "hello")
+
+    asyncio.run(run())
+
+
+def test_patterns_choose_gate_and_rename(tmp_path: Path) -> None:
+    async def run() -> None:
+        source = other(
+            tmp_path,
+            include=["ec*", "odd*", "crash"],
+            exclude=["*sh"],
+            prefix="other_",
+            requires_approval=["odd*"],
+        )
+        async with using(tmp_path, source) as host:
+            assert set(host.agent.tools) == {"other_echo", "other_odd_name"}
+            assert host.calls.check("other_odd_name", {}) == "require"
+            assert (await call(host, "other_echo", text="hello")).output == "hello"
+            with pytest.raises(ToolInputError):
+                await call(host, "other_echo", text=1)
+
+    asyncio.run(run())
+
+
+def test_error_result_is_a_failed_call(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with using(tmp_path, other(tmp_path, requires_approval=False)) as host:
+            outcome = await call(host, "refuse", text="no")
+            assert (outcome.state, outcome.output) == ("FAILED", "Error: no")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("program", [OLD, NEW], ids=["legacy", "2026-07-28"])
+def test_questions_are_declined_and_changes_are_heard(
+    tmp_path: Path, eventually: Any, program: Path
+) -> None:
+    async def run() -> None:
+        source = other(tmp_path, program, requires_approval=False)
+        async with using(tmp_path, source) as host:
+            assert (await call(host, "ask")).output == "decline"
+            assert "grown" not in host.agent.tools
+            await call(host, "grow")
+            await eventually(lambda: "grown" in host.agent.tools)
+
+    asyncio.run(run())
+
+
+def test_environment_is_given(tmp_path: Path) -> None:
+    async def run() -> None:
+        source = other(tmp_path, requires_approval=False, env={"OTHER": "given"})
+        async with using(tmp_path, source) as host:
+            assert (await call(host, "environment")).output == "given"
+
+    asyncio.run(run())
+
+
+def test_crashed_server_is_started_again(tmp_path: Path, eventually: Any) -> None:
+    async def run() -> None:
+        source = other(tmp_path, requires_approval=False)
+        async with using(tmp_path, source) as host:
+            crashed = await call(host, "crash")
+            assert crashed.state == "FAILED"
+            assert "MCP server" in crashed.output
+
+            async def answers() -> bool:
+                return (await call(host, "echo", text="back")).output == "back"
+
+            await eventually(answers)
+            assert (tmp_path / "started").read_text().count("started") == 2
+            assert set(host.agent.tools) >= {"echo", "crash"}
+
+    asyncio.run(run())
+
+
+def test_server_that_is_away_makes_only_its_tools_fail(tmp_path: Path) -> None:
+    @tool
+    def own() -> str:
+        """The agent's own."""
+        return "own"
+
+    async def run() -> None:
+        missing = mcp_server(["no-such-program-anywhere"])
+        unreachable = mcp_server("http://127.0.0.1:9/mcp")
+        async with using(tmp_path, own, missing, unreachable) as host:
+            assert set(host.agent.tools) == {"own"}
+            assert (await call(host, "own")).output == "own"
+
+    asyncio.run(run())
+
+
+def test_gate_of_the_other_server_stands(tmp_path: Path, serve: Any) -> None:
+    async def run() -> None:
+        async with serve() as served:
+            source = mcp_server(served.url, requires_approval=False)
+            async with using(tmp_path, source) as host:
+                gated = await call(host, "delete_pod", name="web-1")
+                assert gated.state == "FAILED"
+                assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
+def test_stopped_server_is_said_and_found_again(
+    tmp_path: Path, serve: Any, in_task: Any, eventually: Any
+) -> None:
+    async def run() -> None:
+        started = in_task(serve())
+        served = await started.served()
+        source = mcp_server(served.url, requires_approval=False)
+        async with using(tmp_path / "other", source) as host:
+            assert (await call(host, "add", a=1, b=2)).output == "3"
+            known = set(host.agent.tools)
+            await started.stop()
+            outcome = await call(host, "add", a=1, b=2)
+            assert outcome.state == "FAILED"
+            assert "MCP server 'http://127.0.0.1" in outcome.output
+            assert set(host.agent.tools) == known
+            port = int(served.url.rpartition(":")[2].partition("/")[0])
+            async with serve(port=port):
+
+                async def answers() -> bool:
+                    return (await call(host, "add", a=1, b=2)).output == "3"
+
+                await eventually(answers, 20.0)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("transport", ["sse", "streamable-http"])
+def test_headers_are_sent_and_never_shown(tmp_path: Path, serve: Any, transport: str) -> None:
+    async def run() -> None:
+        tokens = {"scheme": "bearer", "tokens": {"agent": "token-x"}}
+        async with serve(transport=transport, auth=tokens) as served:
+            fine = mcp_server(
+                served.url, headers={"authorization": "Bearer token-x"}, requires_approval=False
+            )
+            wrong = mcp_server(served.url, headers={"authorization": "Bearer y"}, prefix="wrong_")
+            assert "token-x" not in repr(fine)
+            assert "word" not in repr(mcp_server("http://user:word@127.0.0.1/mcp?key=word"))
+            async with using(tmp_path, fine, wrong) as host:
+                assert (await call(host, "add", a=1, b=2)).output == "3"
+                assert not [name for name in host.agent.tools if name.startswith("wrong_")]
+
+    asyncio.run(run())
+
+
+def test_progress_of_the_server_is_told(tmp_path: Path, serve: Any) -> None:
+    async def run() -> None:
+        lines: list[str] = []
+        async with serve() as served:
+            source = mcp_server(served.url, requires_approval=False)
+            async with using(tmp_path, source) as host:
+                outcome = await host.calls.run(
+                    "slow",
+                    {"seconds": 0.05},
+                    SOMEBODY,
+                    session=Session(),
+                    update=lambda line: lines.append(line.text),
+                )
+                assert outcome.output == "slept"
+        assert lines == ["begun", "ended"]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("server", "options", "message"),
+    [
+        ("", {}, "name a URL"),
+        ("ftp://example/mcp", {}, "ftp"),
+        ("http://example/mcp", {"transport": "stdio"}, "stdio"),
+        ("program", {"transport": "sse"}, "sse"),
+        ("program", {"include": "x"}, "list of patterns"),
+        ("program", {"requires_approval": "x"}, "list of patterns"),
+    ],
+)
+def test_wrong_declarations_are_refused(server: str, options: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        mcp_server(server, **options)
+
+
+def test_filesystem_reference_server(tmp_path: Path) -> None:
+    async def run() -> None:
+        (tmp_path / "note.txt").write_text("hello from a file")
+        source = mcp_server(
+            [*program(FILESYSTEM), str(tmp_path)],
+            prefix="fs_",
+            requires_approval=["write_*", "edit_*", "move_*", "create_*"],
+        )
+        async with using(tmp_path, source) as host:
+            path = str(tmp_path / "note.txt")
+            read = await call(host, "fs_read_text_file", path=path)
+            assert "hello from a file" in read.output
+            outside = await call(host, "fs_read_text_file", path="/etc/hostname")
+            assert outside.state == "FAILED"
+            new = {"path": str(tmp_path / "new.txt"), "content": "written"}
+            assert host.calls.check("fs_write_file", new) == "require"
+            row = await host.calls.propose("fs_write_file", new, SOMEBODY)
+            assert not (tmp_path / "new.txt").exists()
+            ended = await host.calls.decide(row.id, SOMEBODY, approved=True)
+            assert ended.state == "DONE"
+            assert (tmp_path / "new.txt").read_text() == "written"
+
+    asyncio.run(run())

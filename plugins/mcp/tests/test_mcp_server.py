@@ -1,0 +1,476 @@
+"""What the MCP server lists, answers, refuses, and how it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import httpx2
+import pytest
+from mcp.shared.exceptions import MCPError
+
+from assent import Agent, ImageContent, PluginError, ToolResult, tool
+
+MODERN = "2026-07-28"
+ERAS = pytest.mark.parametrize("era", ["legacy", MODERN])
+TRANSPORTS = pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+TOKENS = {"scheme": "bearer", "tokens": {"ann": "token-a", "bob": "token-b"}}
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+
+
+def text(result: Any) -> str:
+    return "\n".join(block.text for block in result.content)
+
+
+@TRANSPORTS
+@ERAS
+def test_tools_are_listed_with_schema_and_hints(serve: Any, transport: str, era: str) -> None:
+    async def run() -> None:
+        async with serve(transport=transport) as served, served.client(era) as client:
+            listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+            assert set(listed) == {"delete_pod", "add", "remember", "slow", "forever", "chat"}
+            assert listed["add"].input_schema == served.host.agent.tools["add"].input_schema
+            hints = listed["add"].annotations
+            assert (hints.read_only_hint, hints.idempotent_hint) == (True, True)
+            assert listed["add"].title == "Add two numbers"
+            assert listed["delete_pod"].annotations.destructive_hint is True
+            assert set(listed["chat"].input_schema["properties"]) == {"message", "history"}
+            assert listed["chat"].input_schema["additionalProperties"] is False
+            assert text(await client.call_tool("add", {"a": 2, "b": 3})) == "5"
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_resources_and_prompts_are_empty_lists(serve: Any, era: str) -> None:
+    async def run() -> None:
+        async with serve() as served, served.client(era) as client:
+            assert (await client.list_resources()).resources == []
+            assert (await client.list_resource_templates()).resource_templates == []
+            assert (await client.list_prompts()).prompts == []
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_wrong_arguments_unknown_tools_and_methods(serve: Any, era: str) -> None:
+    async def run() -> None:
+        async with serve() as served, served.client(era) as client:
+            wrong = await client.call_tool("add", {"a": "two", "b": 3})
+            assert wrong.is_error
+            assert "a" in text(wrong)
+            with pytest.raises(MCPError) as raised:
+                await client.call_tool("subtract", {})
+            assert raised.value.error.code == -32602
+            with pytest.raises(MCPError) as raised:
+                await client.read_resource("test://none")
+            assert raised.value.error.code == -32601
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_progress_comes_while_the_tool_runs(serve: Any, era: str) -> None:
+    async def run() -> None:
+        seen: list[tuple[float, str | None]] = []
+        first = asyncio.Event()
+
+        async def progress(value: float, total: float | None, message: str | None) -> None:
+            seen.append((value, message))
+            first.set()
+
+        async with serve() as served, served.client(era) as client:
+            call = asyncio.ensure_future(
+                client.call_tool("slow", {"seconds": 0.5}, progress_callback=progress)
+            )
+            await asyncio.wait_for(first.wait(), 10)
+            assert not call.done()
+            assert text(await call) == "slept"
+        assert [message for _, message in seen] == ["begun", "ended"]
+        assert seen[0][0] < seen[1][0]
+
+    asyncio.run(run())
+
+
+def test_session_lives_as_long_as_the_clients(serve: Any) -> None:
+    async def run() -> None:
+        async with serve() as served:
+            async with served.client("legacy") as client:
+                assert text(await client.call_tool("remember", {"word": "one"})) == "nothing"
+                assert text(await client.call_tool("remember", {"word": "two"})) == "one"
+            async with served.client("legacy") as other:
+                assert text(await other.call_tool("remember", {})) == "nothing"
+            async with served.client(MODERN) as client:
+                # The stateless era has no sessions over HTTP.
+                for _ in range(2):
+                    assert text(await client.call_tool("remember", {"word": "x"})) == "nothing"
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_rich_and_large_results(serve: Any, era: str) -> None:
+    @tool
+    def picture() -> ToolResult:
+        """An image and values."""
+        return ToolResult(["see", ImageContent(b"png", "image/png")], structured={"width": 3})
+
+    @tool
+    def plain_list() -> ToolResult:
+        """Only values."""
+        return ToolResult(structured=[1, 2])
+
+    @tool
+    def flood() -> str:
+        """Far too much."""
+        return "x" * 100_000
+
+    @tool
+    def undecodable() -> str:
+        """A name that is not UTF-8."""
+        return "name \udcff"
+
+    async def run() -> None:
+        agent = Agent(name="rich", model="offline", tools=[picture, plain_list, flood, undecodable])
+        async with (
+            serve(agent=agent, limits={"tool_output": 1000}) as served,
+            served.client(era) as client,
+        ):
+            seen = await client.call_tool("picture", {})
+            assert [block.type for block in seen.content] == ["text", "image"]
+            assert (seen.content[1].data, seen.content[1].mime_type) == ("cG5n", "image/png")
+            assert seen.structured_content == {"width": 3}
+            listed = await client.call_tool("plain_list", {})
+            assert text(listed) == "[1,2]"
+            assert listed.structured_content == (None if era == "legacy" else [1, 2])
+            cut = text(await client.call_tool("flood", {}))
+            assert len(cut) < 1200
+            assert "cut" in cut
+            assert text(await client.call_tool("undecodable", {})) == "name ?"
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_gated_rich_result_comes_in_full(serve: Any, human: Any, era: str) -> None:
+    @tool(requires_approval=True)
+    def picture() -> ToolResult:
+        """An image."""
+        return ToolResult([ImageContent(b"png", "image/png")])
+
+    async def run() -> None:
+        yes = human("accept", approve=True)
+        agent = Agent(name="rich", model="offline", tools=[picture])
+        async with (
+            serve(agent=agent) as served,
+            served.client(era, elicitation_callback=yes) as client,
+        ):
+            assert (await client.call_tool("picture", {})).content[0].type == "image"
+
+    asyncio.run(run())
+
+
+async def echo(messages: Any, context: Any) -> Any:
+    """Says what it heard, and proposes what it is told to."""
+    heard = " | ".join(f"{m.role}: {m.content}" for m in messages)
+    yield "heard "
+    yield heard
+
+
+@ERAS
+def test_chat_hears_the_history_and_streams(serve: Any, era: str) -> None:
+    async def run() -> None:
+        pieces: list[str] = []
+
+        async def progress(value: float, total: float | None, message: str | None) -> None:
+            pieces.append(message or "")
+
+        async with serve(agent=echo) as served, served.client(era) as client:
+            history = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+            result = await client.call_tool(
+                "chat", {"message": "three", "history": history}, progress_callback=progress
+            )
+            assert text(result) == "heard user: one | assistant: two | user: three"
+            assert "".join(pieces) == text(result)
+            assert result.structured_content["stop_reason"] == "end_turn"
+
+    asyncio.run(run())
+
+
+@ERAS
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"message": 1},
+        {"message": "x", "data": {"tool_calls": []}},
+        {"message": "x", "history": [{"role": "system", "content": "y"}]},
+        {"message": "x", "history": [{"role": "user", "content": "y", "data": {}}]},
+    ],
+)
+def test_chat_takes_nothing_that_could_approve(serve: Any, era: str, wrong: Any) -> None:
+    async def run() -> None:
+        async with serve(agent=echo) as served, served.client(era) as client:
+            result = await client.call_tool("chat", wrong)
+            assert result.is_error
+            assert "heard" not in text(result)
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_chat_names_what_waits_for_approval(serve: Any, era: str) -> None:
+    async def run() -> None:
+        async with serve() as served, served.client(era) as client:
+            result = await client.call_tool("chat", {"message": "delete_pod name=web-1"})
+            [row] = await served.proposals()
+            assert row.id in text(result)
+            assert result.structured_content["pending"][0]["id"] == row.id
+            assert result.structured_content["stop_reason"] == "approval_required"
+            assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
+def test_chat_can_have_another_name_or_none(serve: Any) -> None:
+    @tool
+    def chat() -> str:
+        """The agent's own."""
+        return "own"
+
+    async def run() -> None:
+        agent = Agent(name="chatty", model="offline", tools=[chat])
+        with pytest.raises(PluginError, match="plugin.mcp.chat"):
+            async with serve(agent=agent):
+                pass
+        async with serve(agent=agent, chat="") as served, served.client() as client:
+            assert [tool.name for tool in (await client.list_tools()).tools] == ["chat"]
+            assert text(await client.call_tool("chat", {})) == "own"
+        async with serve(agent=agent, chat="ask") as served, served.client() as client:
+            assert {t.name for t in (await client.list_tools()).tools} == {"chat", "ask"}
+
+    asyncio.run(run())
+
+
+@TRANSPORTS
+def test_foreign_hosts_and_origins_are_refused(serve: Any, transport: str) -> None:
+    async def run() -> None:
+        settings = {"hosts": ["mcp.example"], "origins": ["https://page.example"]}
+        async with serve(transport=transport, **settings) as served, httpx2.AsyncClient() as http:
+
+            async def status(**headers: str) -> int:
+                url = served.url.replace("/sse", "/messages/")
+                answer = await http.post(url, json=INITIALIZE, headers=HEADERS | headers)
+                return answer.status_code
+
+            fine = 400 if transport == "sse" else 200
+            assert await status() == fine
+            assert await status(host="evil.example") == 421
+            assert await status(host="localhost.evil.example") == 421
+            assert await status(host="mcp.example:9") == fine
+            assert await status(origin="https://evil.example") == 403
+            assert await status(origin="null") == 403
+            assert await status(origin="https://page.example") == fine
+            unknown = await http.get(served.url + "x", headers={"host": "evil.example"})
+            assert unknown.status_code == 421
+
+    asyncio.run(run())
+
+
+def test_host_list_holds_on_every_address(serve: Any) -> None:
+    async def run() -> None:
+        async with serve(host="0.0.0.0") as served, httpx2.AsyncClient() as http:
+            answer = await http.post(
+                served.url, json=INITIALIZE, headers=HEADERS | {"host": "evil.example"}
+            )
+            assert answer.status_code == 421
+
+    asyncio.run(run())
+
+
+@TRANSPORTS
+def test_body_has_a_limit(serve: Any, transport: str) -> None:
+    async def run() -> None:
+        async with (
+            serve(transport=transport, limits={"body": 1000}) as served,
+            httpx2.AsyncClient() as http,
+        ):
+            url = served.url.replace("/sse", "/messages/")
+            answer = await http.post(url, content=b"{" + b" " * 2000 + b"}", headers=HEADERS)
+            assert answer.status_code == 413
+
+    asyncio.run(run())
+
+
+@TRANSPORTS
+def test_bearer_tokens_are_asked_for(serve: Any, transport: str) -> None:
+    async def run() -> None:
+        async with serve(transport=transport, auth=TOKENS) as served, httpx2.AsyncClient() as http:
+            for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "token-a"}):
+                answer = await http.get(served.url, headers=headers)
+                assert answer.status_code == 401
+                assert answer.headers["www-authenticate"] == "Bearer"
+                assert "token-a" not in answer.text
+
+    asyncio.run(run())
+
+
+def test_session_belongs_to_its_principal(serve: Any) -> None:
+    async def run() -> None:
+        async with serve(auth=TOKENS) as served, httpx2.AsyncClient() as http:
+            ann = HEADERS | {"authorization": "Bearer token-a"}
+            opened = await http.post(served.url, json=INITIALIZE, headers=ann)
+            assert opened.status_code == 200
+            session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+            ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+            bob = HEADERS | {"authorization": "Bearer token-b"} | session
+            assert (await http.post(served.url, json=ping, headers=bob)).status_code == 404
+            again = await http.post(served.url, json=ping, headers=ann | session)
+            assert again.status_code == 200
+
+    asyncio.run(run())
+
+
+def test_busy_port_is_a_start_error_with_the_way_out(serve: Any) -> None:
+    async def run() -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            with pytest.raises(PluginError, match=rf"port {port} .*in use.*--mcp-port"):
+                async with serve(port=port):
+                    pass
+
+    asyncio.run(run())
+
+
+def test_tools_in_flight_have_a_limit(serve: Any, in_task: Any) -> None:
+    async def run() -> None:
+        started = in_task(serve(limits={"turns": 1}))
+        served = await started.served()
+        begun = asyncio.Event()
+
+        async def progress(value: float, total: float | None, message: str | None) -> None:
+            begun.set()
+
+        async with served.client("legacy") as client:
+            slow = client.call_tool("slow", {"seconds": 0.6}, progress_callback=progress)
+            call = asyncio.ensure_future(slow)
+            await asyncio.wait_for(begun.wait(), 10)
+            refused = await client.call_tool("add", {"a": 1, "b": 1})
+            assert refused.is_error
+            assert "too many" in text(refused)
+            assert text(await call) == "slept"
+            assert text(await client.call_tool("add", {"a": 1, "b": 1})) == "2"
+        await started.stop()
+
+    asyncio.run(run())
+
+
+def test_endless_call_ends_at_the_time_limit(serve: Any) -> None:
+    async def run() -> None:
+        async with serve(limits={"turn_time": 0.3}) as served, served.client("legacy") as client:
+            result = await client.call_tool("forever", {})
+            assert result.is_error
+            assert "0.3 seconds" in text(result)
+
+    asyncio.run(run())
+
+
+# The SDK leaves in-memory streams unclosed when a request is cancelled.
+LEFT_OPEN = pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning")
+
+
+@LEFT_OPEN
+@TRANSPORTS
+def test_stop_ends_open_streams_and_waits_for_tools(
+    serve: Any, in_task: Any, transport: str
+) -> None:
+    async def run() -> None:
+        started = in_task(serve(transport=transport))
+        served = await started.served()
+        begun = asyncio.Event()
+
+        async def progress(value: float, total: float | None, message: str | None) -> None:
+            begun.set()
+
+        async with httpx2.AsyncClient(timeout=30) as http, served.client("legacy") as client:
+            headers = dict(HEADERS)
+            if transport != "sse":
+                opened = await http.post(served.url, json=INITIALIZE, headers=HEADERS)
+                headers["mcp-session-id"] = opened.headers["mcp-session-id"]
+            request = http.build_request("GET", served.url, headers=headers)
+            stream = await http.send(request, stream=True)
+            assert stream.status_code == 200
+            slow = client.call_tool("slow", {"seconds": 0.6}, progress_callback=progress)
+            call = asyncio.ensure_future(slow)
+            await asyncio.wait_for(begun.wait(), 10)
+            assert await started.stop() < 8
+            assert text(await call) == "slept"
+            async for _ in stream.aiter_bytes():
+                pass
+            await stream.aclose()
+
+    asyncio.run(run())
+
+
+@LEFT_OPEN
+@TRANSPORTS
+def test_endless_tool_does_not_hold_the_stop(serve: Any, in_task: Any, transport: str) -> None:
+    async def run() -> None:
+        started = in_task(serve(transport=transport))
+        served = await started.served()
+        async with served.client("legacy") as client:
+            call = asyncio.ensure_future(client.call_tool("forever", {}))
+            assert text(await client.call_tool("add", {"a": 1, "b": 1})) == "2"
+            # The drain time of these servers is two seconds.
+            assert await started.stop() < 10
+            call.cancel()
+            await asyncio.wait([call])
+
+    asyncio.run(run())
+
+
+@LEFT_OPEN
+def test_open_question_does_not_hold_the_stop(serve: Any, in_task: Any) -> None:
+    async def run() -> None:
+        asked = asyncio.Event()
+
+        async def think(context: Any, params: Any) -> Any:
+            asked.set()
+            await asyncio.Event().wait()
+
+        started = in_task(serve())
+        served = await started.served()
+        async with served.client("legacy", elicitation_callback=think) as client:
+            call = asyncio.ensure_future(client.call_tool("delete_pod", {"name": "web-1"}))
+            await asyncio.wait_for(asked.wait(), 10)
+            assert await started.stop() < 2
+            await asyncio.wait([call], timeout=10)
+            call.cancel()
+        assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
+def test_nothing_of_the_sdk_is_imported_before_the_start() -> None:
+    code = (
+        "import sys; from assent import Agent, Config, create_app; import assent_mcp\n"
+        "create_app(Agent(model='offline'), config=Config(server={'mcp': True}))\n"
+        "print([name for name in sys.modules if name.split('.')[0] in ('mcp', 'mcp_types')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,229 @@
+"""`assent mcp` as a process: stdio stays clean, and it ends in order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+
+AGENT = Path(__file__).with_name("noisy_agent.py")
+
+
+class Process:
+    """`assent mcp` over stdio, spoken to line by line."""
+
+    def __init__(self, folder: Path, *arguments: str, errors: Any = subprocess.PIPE) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "assent", "mcp", f"{AGENT}:agent", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=folder,
+            env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(folder)},
+        )
+
+    def send(self, **message: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def answer(self, id_: int) -> dict[str, Any]:
+        """The message with this id; every line on the way must be a JSON-RPC message."""
+        assert self.process.stdout is not None
+        while True:
+            line = self.process.stdout.readline()
+            assert line, self.rest()[1]
+            message = json.loads(line)
+            assert message["jsonrpc"] == "2.0"
+            assert {"method", "result", "error"} & set(message)
+            if message.get("id") == id_:
+                return message
+
+    def begin(self) -> None:
+        self.send(
+            id=0,
+            method="initialize",
+            params={
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            },
+        )
+        self.answer(0)
+        self.send(method="notifications/initialized")
+
+    def call(self, id_: int, name: str) -> str:
+        self.send(id=id_, method="tools/call", params={"name": name, "arguments": {}})
+        result = self.answer(id_)["result"]
+        assert not result.get("isError"), result
+        text: str = result["content"][0]["text"]
+        return text
+
+    def rest(self) -> tuple[bytes, str]:
+        """What was still written, after stdin has been closed."""
+        out, error = self.process.communicate(timeout=30)
+        return out, error.decode()
+
+
+def wait_for(port: int) -> None:
+    """Wait until somebody listens on `port`."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, f"nobody listens on port {port}"
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def stdio(tmp_path: Path) -> Iterator[Process]:
+    process = Process(tmp_path, "--transport", "stdio")
+    yield process
+    process.process.kill()
+    process.process.communicate()
+
+
+def test_noise_does_not_reach_the_wire(stdio: Process) -> None:
+    stdio.begin()
+    assert stdio.call(1, "prints") == "printed"
+    assert stdio.call(2, "forks") == "forked"
+    assert stdio.call(4, "reads") == "''"
+    assert stdio.call(5, "prints") == "printed"
+    out, error = stdio.rest()
+    assert out == b""
+    for noise in ("noise at import", "unfinished noise", "noise of a child", "noise of a fork"):
+        assert noise in error
+    assert stdio.process.returncode == 0
+
+
+def test_flood_does_not_reach_the_wire(tmp_path: Path) -> None:
+    with (tmp_path / "errors").open("wb") as errors:
+        running = Process(tmp_path, "--transport", "stdio", errors=errors)
+        try:
+            running.begin()
+            assert len(running.call(1, "floods")) == 300_000
+            out, _ = running.process.communicate(timeout=30)
+            assert (out, running.process.returncode) == (b"", 0)
+        finally:
+            running.process.kill()
+            running.process.communicate()
+
+
+def test_wrong_lines_do_not_end_the_session(stdio: Process) -> None:
+    stdio.begin()
+    assert stdio.process.stdin is not None
+    stdio.process.stdin.write(b"no json\n\n{}\n" + b"\xff" * 20 + b"\n")
+    stdio.process.stdin.flush()
+    assert stdio.call(1, "prints") == "printed"
+
+
+def test_sigterm_lets_the_call_end(stdio: Process) -> None:
+    stdio.begin()
+    stdio.send(id=1, method="tools/call", params={"name": "slow", "arguments": {}})
+    stdio.send(id=2, method="ping")
+    stdio.answer(2)
+    stdio.process.send_signal(signal.SIGTERM)
+    assert stdio.answer(1)["result"]["content"][0]["text"] == "slept"
+    assert stdio.process.wait(30) == 0
+
+
+@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+def test_questions_are_asked_over_stdio(tmp_path: Path, human: Any, era: str) -> None:
+    async def run() -> None:
+        answer = human("accept", approve=True)
+        server = StdioServerParameters(
+            command=sys.executable,
+            args=["-m", "assent", "mcp", f"{AGENT}:agent", "--transport", "stdio"],
+            env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path)},
+        )
+        with (tmp_path / "errors").open("w") as errors:
+            transport = stdio_client(server, errlog=errors)
+            async with Client(transport, mode=era, elicitation_callback=answer) as client:
+                path = {"path": str(tmp_path / "ran")}
+                result = await client.call_tool("gated", path)
+                assert result.content[0].text == "written"
+                answer.answer = types.ElicitResult(action="decline")
+                assert (await client.call_tool("gated", path)).is_error
+        assert (tmp_path / "ran").read_text() == "ran\n"
+
+    asyncio.run(run())
+
+
+def test_busy_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        process = Process(tmp_path, "--host", "127.0.0.1", "--port", port)
+        out, error = process.rest()
+    assert process.process.returncode == 1
+    assert out == b"noise at import\n"
+    line = error.splitlines()[-1]
+    assert line.startswith("assent: plugin 'mcp': port ")
+    assert "--mcp-port" in line
+    assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_serve_has_it_once_and_stops_with_an_open_stream(tmp_path: Path, workers: int) -> None:
+    """In the only process, or in the plugins' own one beside several workers."""
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            ports.append(free.getsockname()[1])
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "assent",
+            "serve",
+            f"{AGENT}:agent",
+            "--mcp",
+            "--workers",
+            str(workers),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(ports[0]),
+            "--mcp-port",
+            str(ports[1]),
+            "--state-dir",
+            str(tmp_path),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+    )
+    try:
+        for port in ports:
+            wait_for(port)
+        with socket.create_connection(("127.0.0.1", ports[1]), timeout=20) as stream:
+            stream.sendall(b"GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert stream.recv(12) == b"HTTP/1.1 200"
+            begun = time.monotonic()
+            process.terminate()
+            while stream.recv(65536):
+                pass
+    finally:
+        process.terminate()
+        _, error = process.communicate(timeout=30)
+    assert time.monotonic() - begun < 15
+    assert process.returncode == 0, error.decode()
+    assert error.decode().count("MCP (sse) on") == 1
+    assert "Traceback" not in error.decode()

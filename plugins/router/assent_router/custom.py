@@ -1,0 +1,45 @@
+"""Routers that users bring: a function, or an object with the decision function."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from assent import Message
+from assent_router.decisions import Decision, decision_of
+
+
+class ChannelRouter(Protocol):
+    """A router as an object; a function `(messages)` of the same result will do as well."""
+
+    def should_agent_respond(self, messages: Sequence[Message], /) -> Any | Awaitable[Any]:
+        """An object or dict with `should_respond` (bool) and `reasoning` (str), or an awaitable
+        of one."""
+        ...
+
+
+class CustomRouter:
+    """Asks a user's router, plain or async, away from the service's own loops."""
+
+    def __init__(self, given: object, code: Any) -> None:
+        self._function = _function(given)
+        self._code = code
+
+    async def decide(self, messages: Sequence[Message]) -> Decision:
+        """The router's decision; raises whatever it raises, ValueError for a wrong answer."""
+        return decision_of(await self._code.call(self._function, list(messages)))
+
+
+def _function(given: object) -> Callable[..., Any]:
+    if isinstance(given, type):
+        raise TypeError(
+            f"the channel router is the class {given.__name__!r}; give an instance of it: "
+            f"{given.__name__}()"
+        )
+    function = getattr(given, "should_agent_respond", given)
+    if callable(function):
+        return function
+    raise TypeError(
+        "the channel router must be a function (messages), or have a method "
+        f"should_agent_respond(messages); it is {type(given).__name__}"
+    )

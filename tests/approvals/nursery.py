@@ -1,0 +1,65 @@
+"""Forks services quickly: imports once, then one process a line of standard input.
+
+A line is `{"folder": str, "said": str, "environ": {...}}`; the answer is the process id. A child is
+a process of its own that runs `acting.main()` in its folder, with what it says in the file `said`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+
+import acting
+
+# What a service imports at its start, so that children need not.
+for module in (
+    "assent.app",
+    "assent.listener",
+    "assent.ledger.sqlite",
+    "assent_v1",
+    "assent_v2",
+    "uvloop",
+    "httptools",
+    "uvicorn.protocols.http.httptools_impl",
+):
+    importlib.import_module(module)
+
+
+def live(folder: str, said: str, environ: dict[str, str]) -> None:
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.chdir(folder)
+    output = os.open(said, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.environ.update(environ)
+    acting.main()
+
+
+def main() -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    for line in sys.stdin:
+        order = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            status = 0
+            try:
+                live(**order)
+            except SystemExit as error:
+                status = error.code if isinstance(error.code, int) else 1
+            except BaseException:
+                traceback.print_exc()
+                status = 70
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        print(pid, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Ledgers without a service: a store whose clock and whose dead owners a test sets."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from assent.errors import InvalidRequest, LedgerUnavailable
+from assent.ledger import Owner, Proposal, Store, SuspendedTurn, Transaction
+from assent.ledger.choices import Choice, Conversation, Decided, Requester
+from assent.ledger.record import Ledger
+
+T = TypeVar("T")
+ALICE = Requester("alice", "acme", "u1", "v2", "192.0.2.1")
+
+
+@dataclass
+class World:
+    """What processes share: seconds on top of the store's clock, and who is known to be dead."""
+
+    late: float = 0.0
+    dead: set[str] = field(default_factory=set)
+
+
+class _Later:
+    def __init__(self, tx: Transaction, late: float) -> None:
+        self._tx = tx
+        self.now = tx.now + late
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tx, name)
+
+
+class Staged:
+    """A store as one process of a `World` has it; `fail` raises before or after a commit."""
+
+    shared = True
+
+    def __init__(self, store: Store, world: World) -> None:
+        self.store = store
+        self.world = world
+        self.refuses = 0
+        self.loses = 0
+        self.runs = 0
+
+    @property
+    def url(self) -> str:
+        return self.store.url
+
+    async def open(self) -> None:
+        await self.store.open()
+
+    async def close(self) -> None:
+        await self.store.close()
+
+    async def run(self, work: Callable[[Transaction], T]) -> T:
+        self.runs += 1
+        if self.refuses:
+            self.refuses -= 1
+            raise LedgerUnavailable
+        late = self.world.late
+        value = await self.store.run(lambda tx: work(_Later(tx, late)))  # type: ignore[arg-type]
+        if self.loses:
+            self.loses -= 1
+            raise LedgerUnavailable("the answer was lost")
+        return value
+
+    def renew(self, owner: str, seconds: float) -> None:
+        """Leases are moved by the test."""
+
+    def hold(self, owner: str) -> None:
+        self.store.hold(owner)
+
+    def dead(self, owner: Owner) -> bool:
+        return owner.id in self.world.dead or self.store.dead(owner)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` gives, within ten seconds."""
+
+    async def bounded() -> T:
+        return await asyncio.wait_for(work, 10)
+
+    return asyncio.run(bounded())
+
+
+def turn_of(*rows: Proposal, principal: str | None = "alice", **fields: Any) -> SuspendedTurn:
+    return SuspendedTurn(
+        id=rows[0].turn, created=0.0, principal=principal, calls=[r.id for r in rows], **fields
+    )
+
+
+def call(turn: str, index: int = 0, name: str = "a", **fields: Any) -> Proposal:
+    """A proposal of `wipe` that is not recorded yet."""
+    defaults: dict[str, Any] = {
+        "id": secrets.token_hex(16),
+        "kind": "tool_call",
+        "name": "wipe",
+        "input": {"name": name},
+        "principal": "alice",
+        "tenant": "acme",
+        "user": "u1",
+    }
+    return Proposal(
+        **{**defaults, **fields},
+        turn=turn,
+        index=index,
+        call_id=f"c{index}",
+        created=0.0,
+        expires=0.0,
+    )
+
+
+def command(turn: str, text: str, index: int = 0, **fields: Any) -> Proposal:
+    given = {"command": text, "files": None}
+    return call(turn, index, kind="command", **{"name": "command", "input": given, **fields})  # type: ignore[arg-type]
+
+
+def approve(row: Proposal, **changes: Any) -> Choice:
+    fields: dict[str, Any] = {
+        "id": row.id,
+        "kind": row.kind,
+        "approved": True,
+        "newest": True,
+        "name": row.name,
+        "input": row.input,
+        "loc": ("body", row.index),
+    }
+    return Choice(**{**fields, **changes})
+
+
+def reject(row: Proposal, reason: str = "no", **changes: Any) -> Choice:
+    return approve(row, **{"approved": False, "reason": reason, **changes})
+
+
+async def decide(
+    ledger: Ledger, *choices: Choice, who: Requester = ALICE, **options: Any
+) -> Decided:
+    conversation = options.pop("conversation", Conversation())
+    return await ledger.decide(choices, options.pop("shown", ()), who, conversation, **options)
+
+
+async def refused(ledger: Ledger, *choices: Choice, **options: Any) -> set[str]:
+    """The types of the refusal; empty when the decisions were taken."""
+    try:
+        await decide(ledger, *choices, **options)
+    except InvalidRequest as error:
+        return {item["type"] for item in error.items}
+    return set()

@@ -1,0 +1,390 @@
+"""Claims of which the answer is lost, that are cancelled, or that others look at (section 6)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stages import (
+    ALICE,
+    Staged,
+    World,
+    approve,
+    call,
+    command,
+    decide,
+    refused,
+    reject,
+    run,
+    turn_of,
+)
+
+from assent.errors import LedgerUnavailable, StillRunning
+from assent.ledger import Proposal
+from assent.ledger.choices import Continuation, Conversation, Requester
+from assent.ledger.memory import MemoryStore
+from assent.ledger.record import Ledger
+from assent.ledger.sqlite import SqliteStore
+
+Make = Callable[..., Ledger]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    """Makes the ledger of one process more over the same storage."""
+    world, memory = World(), MemoryStore()
+
+    def one(**options: Any) -> Ledger:
+        sqlite = request.param == "sqlite"
+        store = SqliteStore(tmp_path / "approvals.db") if sqlite else memory
+        return Ledger(Staged(store, world), **options)
+
+    return one
+
+
+def staged(ledger: Ledger) -> Staged:
+    assert isinstance(ledger.store, Staged)
+    return ledger.store
+
+
+async def proposed(ledger: Ledger, *rows: Proposal, **turn: Any) -> None:
+    await ledger.open()
+    await ledger.propose(turn_of(*rows, **turn), rows)
+
+
+async def comes(holds: Callable[[], Any]) -> Any:
+    """What the coroutine that `holds` makes gives, once it is true."""
+    deadline = time.monotonic() + 5
+    while not (value := await holds()):
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.01)
+    return value
+
+
+def test_a_claim_of_which_the_answer_was_lost_is_given_back(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(), call("t")
+        await proposed(ledger, row)
+        staged(ledger).loses = 1
+        with pytest.raises(LedgerUnavailable):
+            await decide(ledger, approve(row))
+
+        async def granted() -> Any:
+            return (await decide(ledger, approve(row))).grants
+
+        (grant,) = await comes(granted)
+        assert await ledger.finish(grant, "DONE", "wiped")
+        assert (await ledger.settle([row.id]))[row.id].output == "wiped"
+        await ledger.close()
+
+    run(work())
+
+
+def test_a_lost_claim_is_given_back_when_the_store_returns(make: Make) -> None:
+    async def work() -> None:
+        ledger, other, row = make(), make(), call("t")
+        await proposed(ledger, row)
+        await other.open()
+        staged(ledger).loses = 1
+        with pytest.raises(LedgerUnavailable):
+            await decide(ledger, approve(row))
+        staged(ledger).refuses = 3
+
+        async def granted() -> Any:
+            return (await decide(other, approve(row))).grants
+
+        assert len(await comes(granted)) == 1
+        await ledger.close()
+        await other.close()
+
+    run(work())
+
+
+def test_a_lost_claim_takes_nothing_from_the_one_who_really_claimed(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(), call("t")
+        await proposed(ledger, row)
+        staged(ledger).refuses = 1
+        with pytest.raises(LedgerUnavailable):
+            await decide(ledger, approve(row))
+        (grant,) = (await decide(ledger, approve(row))).grants
+        await asyncio.sleep(0.2)
+        assert (await decide(ledger, approve(row))).grants == []
+        assert await ledger.finish(grant, "DONE", "wiped")
+        await ledger.close()
+
+    run(work())
+
+
+def test_a_cancelled_claim_is_given_back(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(), call("t")
+        await proposed(ledger, row)
+        for _ in range(5):
+            claiming = asyncio.ensure_future(decide(ledger, approve(row)))
+            await asyncio.sleep(0)
+            if not claiming.cancel():
+                await ledger.give_back((await claiming).grants)
+                continue
+            with pytest.raises(asyncio.CancelledError):
+                await claiming
+
+        async def granted() -> Any:
+            return (await decide(ledger, approve(row))).grants
+
+        assert len(await comes(granted)) == 1
+        await ledger.close()
+
+    run(work())
+
+
+def test_a_continuation_of_which_the_answer_was_lost_can_be_claimed(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(), call("t")
+        await proposed(ledger, row)
+        await decide(ledger, reject(row))
+        staged(ledger).loses = 1
+        with pytest.raises(LedgerUnavailable):
+            await ledger.continue_turns(["t"], "d", blank=True, fresh=True, until=_soon())
+        got = await ledger.continue_turns(["t"], "d", blank=True, fresh=True, until=_soon())
+        assert isinstance(got, Continuation)
+        await ledger.close()
+
+    run(work())
+
+
+def test_a_continuation_is_released_when_the_store_returns(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(), call("t")
+        await proposed(ledger, row)
+        await decide(ledger, reject(row))
+        got = await ledger.continue_turns(["t"], "d", blank=True, fresh=True, until=_soon())
+        assert isinstance(got, Continuation)
+        staged(ledger).refuses = 3
+        with pytest.raises(LedgerUnavailable):
+            await ledger.propose(None, [], got, {"reply": {}})
+        await ledger.release(got)
+        await comes(lambda: _store_is_back(ledger))
+        again = await ledger.continue_turns(["t"], "d", blank=True, fresh=True, until=_soon())
+        assert isinstance(again, Continuation)
+        await ledger.close()
+
+    run(work())
+
+
+async def _store_is_back(ledger: Ledger) -> bool:
+    return not staged(ledger).refuses
+
+
+def _soon() -> float:
+    return time.monotonic() + 5
+
+
+def test_a_slow_call_of_this_process_is_not_taken_for_dead(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(lease=0.01), call("t")
+        await proposed(ledger, row)
+        (grant,) = (await decide(ledger, approve(row))).grants
+        staged(ledger).world.late = 60
+        found = await decide(ledger, approve(row))
+        assert found.rows[row.id].state == "EXECUTING"
+        assert found.grants == []
+        with pytest.raises(StillRunning):
+            await ledger.outcomes([row.id], time.monotonic())
+        assert await ledger.finish(grant, "DONE", "wiped")
+        await ledger.close()
+
+    run(work())
+
+
+def test_an_owner_whose_lease_ran_out_is_dead_for_the_others(make: Make) -> None:
+    async def work() -> None:
+        ledger, other, row = make(lease=5), make(lease=5), call("t")
+        await proposed(ledger, row)
+        await other.open()
+        (grant,) = (await decide(ledger, approve(row))).grants
+        staged(ledger).world.late = 4
+        assert (await decide(other, approve(row))).rows[row.id].state == "EXECUTING"
+        staged(ledger).world.late = 6
+        found = await decide(other, approve(row))
+        assert found.rows[row.id].state == "INDETERMINATE"
+        assert found.grants == []
+        assert await ledger.finish(grant, "DONE", "wiped"), "its real end is recorded"
+        assert (await other.settle([row.id]))[row.id].output == "wiped"
+        await ledger.close()
+        await other.close()
+
+    run(work())
+
+
+def test_a_late_finish_does_not_count_after_another_claim(make: Make) -> None:
+    async def work() -> None:
+        ledger, other, row = make(lease=5), make(lease=5), call("t", idempotent=True)
+        await proposed(ledger, row)
+        await other.open()
+        (first,) = (await decide(ledger, approve(row))).grants
+        assert not first.again
+        staged(ledger).world.late = 6
+        (second,) = (await decide(other, approve(row))).grants
+        assert second.again
+        assert not await ledger.finish(first, "DONE", "first")
+        assert await other.finish(second, "DONE", "second")
+        assert not await ledger.finish(first, "FAILED", "first")
+        assert (await other.settle([row.id]))[row.id].output == "second"
+        await ledger.close()
+        await other.close()
+
+    run(work())
+
+
+def test_a_copy_in_the_history_does_not_run_an_idempotent_call_again(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(), call("t", idempotent=True)
+        await proposed(ledger, row)
+        (grant,) = (await decide(ledger, approve(row))).grants
+        await ledger.finish(grant, "INDETERMINATE", "Outcome unknown: …")
+        copied = approve(row, copy=True, newest=False, input=None, name=None)
+        assert (await decide(ledger, copied)).grants == []
+        assert len((await decide(ledger, approve(row))).grants) == 1
+        await ledger.close()
+
+    run(work())
+
+
+def test_a_copy_starts_what_is_approved_and_unclaimed_once(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(), call("t")
+        await proposed(ledger, row)
+        copied = approve(row, copy=True, newest=False, input=None, name=None)
+        assert (await decide(ledger, copied)).grants == []
+        await decide(ledger, approve(row), claim=False)
+        assert len((await decide(ledger, copied)).grants) == 1
+        assert (await decide(ledger, copied)).grants == []
+        await ledger.close()
+
+    run(work())
+
+
+def test_an_approved_call_expires_too(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(ttl=10), call("t")
+        await proposed(ledger, row)
+        await decide(ledger, approve(row), claim=False)
+        staged(ledger).world.late = 11
+        copied = approve(row, copy=True, newest=False, input=None, name=None)
+        found = await decide(ledger, copied)
+        assert found.grants == []
+        assert found.rows[row.id].state == "EXPIRED"
+        assert await refused(ledger, approve(row)) == {"approval_expired"}
+        assert await refused(ledger, approve(row, newest=False)) == set()
+        await ledger.close()
+
+    run(work())
+
+
+def test_another_principal_may_approve_but_not_run_a_callables_call(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(deciders="any"), call("t")
+        await proposed(ledger, row, from_callable=True)
+        bob = replace(ALICE, principal="bob")
+        found = await decide(ledger, approve(row), who=bob)
+        assert found.rows[row.id].state == "APPROVED"
+        assert found.grants == [], "the callable runs it, in its own continuation"
+        assert found.turns == {}
+        await ledger.close()
+
+    run(work())
+
+
+def test_two_carriers_with_two_inputs_are_a_conflict(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(), call("t")
+        await proposed(ledger, row)
+
+        def edit(row: Proposal, stated: dict[str, Any]) -> dict[str, Any]:
+            return stated
+
+        first = approve(row)
+        second = approve(row, input={"name": "b"}, through_approvals=True)
+        for both in ([first, second], [second, first]):
+            assert await refused(ledger, *both, edit=edit) == {"approval_conflict"}
+        third = approve(row, input={"name": "c"})
+        assert await refused(ledger, third, second, edit=edit) == {"approval_conflict"}
+        assert (await ledger.settle([row.id]))[row.id].state == "PENDING"
+        found = await decide(ledger, second, edit=edit)
+        assert found.grants[0].proposal.runs == {"name": "b"}
+        assert found.grants[0].proposal.input == {"name": "a"}
+        await ledger.close()
+
+    run(work())
+
+
+def test_equal_commands_of_a_trimmed_history_are_told_apart(make: Make) -> None:
+    async def work() -> None:
+        ledger = make()
+        rows = [command("t", "ls", n, conversation="k", reference="r") for n in range(2)]
+        await proposed(ledger, *rows, conversation="k", reference="r")
+        where = Conversation("k", ["other"])
+        first = approve(rows[0], id=None)
+        second = replace(first, ordinal=1)
+        found = await decide(ledger, first, second, conversation=where)
+        assert [g.proposal.id for g in found.grants] == [r.id for r in rows]
+        await ledger.close()
+
+    run(work())
+
+
+def test_thirty_two_claims_give_one_grant(make: Make) -> None:
+    async def work() -> None:
+        ledgers, row = [make() for _ in range(4)], call("t")
+        await proposed(ledgers[0], row)
+        for ledger in ledgers[1:]:
+            await ledger.open()
+        found = await asyncio.gather(*(decide(ledgers[n % 4], approve(row)) for n in range(32)))
+        assert sum(len(f.grants) for f in found) == 1
+        for ledger in ledgers:
+            await ledger.close()
+
+    run(work())
+
+
+def test_a_lock_that_cannot_be_taken_refuses_the_claim(tmp_path: Path) -> None:
+    async def work() -> None:
+        ledger, row = Ledger(store := SqliteStore(tmp_path / "approvals.db")), call("t")
+        await proposed(ledger, row)
+        folder = store.path.with_name("approvals.db.owners")
+        folder.rmdir()
+        folder.write_text("no folder")
+        with pytest.raises(LedgerUnavailable):
+            await decide(ledger, approve(row))
+        assert (await ledger.settle([row.id]))[row.id].state == "PENDING"
+        folder.unlink()
+        folder.mkdir()
+        assert len((await decide(ledger, approve(row))).grants) == 1
+        assert [f.name for f in folder.iterdir()] == [ledger.owner]
+        await ledger.close()
+
+    run(work())
+
+
+def test_an_unknown_requester_sees_nothing(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(), call("t")
+        await proposed(ledger, row)
+        for who in (
+            replace(ALICE, principal="bob"),
+            replace(ALICE, principal=None),
+            replace(ALICE, tenant="other"),
+        ):
+            assert await refused(ledger, approve(row), who=who) == {"approval_not_issued"}
+            assert (await decide(ledger, shown=[row.id], who=who)).rows == {}
+        untold = Requester("alice", None, "u2")
+        assert len((await decide(ledger, approve(row), who=untold)).grants) == 1
+        await ledger.close()
+
+    run(work())

@@ -1,0 +1,101 @@
+"""What approvals cost those who do not use them, and what a full store costs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Counted, delete, look, scripted
+from serving import Serve, Service, approved, assistant, said, user
+from stages import approve, call, decide, turn_of
+
+from assent.ledger.record import Ledger
+from assent.ledger.sqlite import SqliteStore
+
+
+def counted(service: Service) -> list[int]:
+    """The number of transactions, in a list that grows with each."""
+    store = service.app.host.ledger.store
+    runs: list[int] = []
+    real: Callable[..., Any] = store.run
+
+    def run(work: Any) -> Any:
+        runs.append(len(runs) + 1)
+        return real(work)
+
+    store.run = run
+    return runs
+
+
+@pytest.mark.parametrize("ledger", ["memory://", "sqlite:///approvals.db"])
+def test_an_ordinary_turn_touches_no_store(served: Serve, ledger: str) -> None:
+    tools = Counted()
+    agent, _ = scripted([[look("x")], "seen", "hello", "hello", "hello"], tools.tools)
+    service = served(agent, approvals__ledger=ledger)
+    runs = counted(service)
+    assert service.chat(user("look at x"))["content"] == "seen"
+    service.chat(user("hi"), assistant("hello"), user("again"))
+    service.stream(user("hi"))
+    with service.ws() as ws:
+        ws.turn({"messages": [user("hi")]})
+    assert tools.looks == ["x"]
+    assert runs == []
+
+
+def test_a_round_of_approval_takes_few_transactions(served: Serve) -> None:
+    agent, _ = scripted([[delete("a")], "gone"], Counted().tools)
+    service = served(agent)
+    runs = counted(service)
+    reply = service.chat(user("wipe"))
+    assert len(runs) == 1, "the proposal"
+    calls = [approved(reply["data"]["tool_calls"][0])]
+    messages = [user("wipe"), said(reply), user("", data={"tool_calls": calls})]
+    service.chat(*messages)
+    assert len(runs) == 5, "the claim, the outcome, the continuation, its reply"
+    service.chat(*messages)
+    assert len(runs) == 7
+
+
+def _median(times: Sequence[float]) -> float:
+    return sorted(times)[len(times) // 2]
+
+
+def test_fifty_thousand_rows_do_not_slow_a_claim(tmp_path: Path) -> None:
+    async def round_of(ledger: Ledger, name: str) -> float:
+        row = call(name)
+        start = time.perf_counter()
+        await ledger.propose(turn_of(row), [row])
+        (grant,) = (await decide(ledger, approve(row))).grants
+        await ledger.finish(grant, "DONE", "done")
+        return time.perf_counter() - start
+
+    async def work() -> tuple[float, float]:
+        store = SqliteStore(tmp_path / "approvals.db")
+        ledger = Ledger(store)
+        await ledger.open()
+        few = [await round_of(ledger, f"few{n}") for n in range(15)]
+
+        def fill(start: int) -> Callable[[Any], None]:
+            def put(tx: Any) -> None:
+                for n in range(start, start + 5_000):
+                    row = call(f"t{n}", conversation=f"k{n % 100}", reference=f"r{n}")
+                    row.state = ("PENDING", "DONE", "EXPIRED", "REJECTED")[n % 4]  # type: ignore[assignment]
+                    row.created, row.expires = tx.now, tx.now + 86_400
+                    tx.put(row)
+                    if n % 5 == 0:
+                        tx.put_turn(turn_of(row))
+
+            return put
+
+        for start in range(0, 50_000, 5_000):
+            await store.run(fill(start))
+        many = [await round_of(ledger, f"many{n}") for n in range(15)]
+        await ledger.close()
+        return _median(few), _median(many)
+
+    few, many = asyncio.run(work())
+    assert many < 5 * few + 0.01, (few, many)

@@ -1,0 +1,107 @@
+"""A single call decided while another request has claimed it (section 6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Counted, scripted
+from stages import approve, run
+
+from assent import Caller, Config, Host
+from assent.errors import StillRunning
+from assent.ledger.choices import Conversation, Grant, Requester
+
+SOMEBODY = Caller("test")
+
+
+@asynccontextmanager
+async def hosting(folder: Path, tools: Counted) -> AsyncIterator[Host]:
+    sections: dict[str, Any] = {
+        "plugins": [],
+        "server": {"state_dir": folder},
+        "approvals": {"ledger": f"sqlite:///{folder / 'approvals.db'}"},
+    }
+    agent, _ = scripted([], tools.tools)
+    host = Host.create(agent, Config.model_validate(sections))
+    async with host.life():
+        yield host
+
+
+async def claimed_elsewhere(host: Host) -> Grant:
+    """The grant that another request has for a call that is proposed and approved."""
+    row = await host.calls.propose("delete", {"name": "a"}, SOMEBODY)
+    who = Requester(SOMEBODY.principal, protocol="test")
+    found = await host.ledger.decide([approve(row)], [], who, Conversation())
+    (grant,) = found.grants
+    return grant
+
+
+def heard(host: Host, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set when a request begins to wait for the outcome of a call."""
+    loop, begun, outcomes = asyncio.get_running_loop(), asyncio.Event(), host.ledger.outcomes
+
+    async def waiting(*arguments: Any) -> Any:
+        loop.call_soon_threadsafe(begun.set)
+        return await outcomes(*arguments)
+
+    monkeypatch.setattr(host.ledger, "outcomes", waiting)
+    return begun
+
+
+def test_who_waits_for_a_claim_that_is_given_back_runs_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        tools = Counted()
+        async with hosting(tmp_path, tools) as host:
+            grant = await claimed_elsewhere(host)
+            begun = heard(host, monkeypatch)
+            deciding = asyncio.ensure_future(
+                host.calls.decide(grant.proposal.id, SOMEBODY, approved=True)
+            )
+            await begun.wait()
+            assert tools.names == []
+            await host.ledger.give_back([grant])
+            ended = await deciding
+        assert (ended.state, ended.output) == ("DONE", "deleted a")
+        assert tools.names == ["a"]
+
+    run(work())
+
+
+def test_who_only_records_an_approval_does_not_run_what_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        tools = Counted()
+        async with hosting(tmp_path, tools) as host:
+            grant = await claimed_elsewhere(host)
+            begun = heard(host, monkeypatch)
+            id_ = grant.proposal.id
+            deciding = asyncio.ensure_future(
+                host.calls.decide(id_, SOMEBODY, approved=True, run=False)
+            )
+            await begun.wait()
+            await host.ledger.give_back([grant])
+            assert (await deciding).state == "APPROVED"
+        assert tools.names == []
+
+    run(work())
+
+
+def test_who_waits_for_a_claim_to_the_limit_is_told_so(tmp_path: Path) -> None:
+    async def work() -> None:
+        tools = Counted()
+        async with hosting(tmp_path, tools) as host:
+            grant = await claimed_elsewhere(host)
+            with pytest.raises(StillRunning):
+                await host.calls.decide(grant.proposal.id, SOMEBODY, approved=True, wait=0.2)
+            await host.ledger.give_back([grant])
+        assert tools.names == []
+
+    run(work())

@@ -1,0 +1,247 @@
+"""`[[approvals.rules]]`: which calls need approval (issue: approvals, "Policy")."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import scripted
+from serving import Json, Serve, approved, said, user
+
+from assent import Call, cli, tool
+from assent.messages import PlatformContext
+from assent.models import Result
+from assent.policy import Policy
+from assent.settings import ApprovalRule
+
+AGENT = '''
+from assent import Agent, tool
+
+@tool(requires_approval=True)
+def delete_pod(name: str, namespace: str = "default") -> str:
+    """Delete a pod."""
+    return "gone"
+
+@tool
+def list_pods(namespace: str = "default") -> str:
+    """List pods."""
+    return "none"
+
+agent = Agent(tools=[delete_pod, list_pods])
+'''
+RULES = """
+agent = "pods.py:agent"
+[approvals]
+ledger = "sqlite:///approvals.db"
+[[approvals.rules]]
+tool = "delete_*"
+arguments = { namespace = "prod*" }
+action = "deny"
+[[approvals.rules]]
+tool = "delete_pod"
+arguments = { namespace = "scratch" }
+platform = { tenant_name = "acme" }
+action = "allow"
+[[approvals.rules]]
+tool = "list_pods"
+platform = { team = "guests" }
+action = "require"
+"""
+CASES = """
+[[case]]
+tool = "delete_pod"
+arguments = { name = "a", namespace = "production" }
+platform = { tenant_name = "acme" }
+expect = "deny"
+[[case]]
+tool = "delete_pod"
+arguments = { name = "a", namespace = "scratch" }
+platform = { tenant_name = "acme" }
+expect = "allow"
+[[case]]
+tool = "delete_pod"
+arguments = { name = "a", namespace = "scratch" }
+expect = "require"
+[[case]]
+tool = "list_pods"
+platform = { team = "guests" }
+expect = "require"
+[[case]]
+tool = "list_pods"
+expect = "allow"
+"""
+
+
+def rules(*given: Json) -> Policy:
+    return Policy([ApprovalRule(**rule) for rule in given])
+
+
+@tool(requires_approval=True)
+def gated(name: str, count: int = 0) -> str:
+    """A gated tool."""
+    return name
+
+
+@tool
+def open_(name: str = "") -> str:
+    """An open tool."""
+    return name
+
+
+@pytest.mark.parametrize(
+    ("rule", "input", "verdict"),
+    [
+        ({"tool": "other", "action": "allow"}, {"name": "a"}, "require"),
+        ({"tool": "gat*", "action": "allow"}, {"name": "a"}, "allow"),
+        ({"tool": "GATED", "action": "allow"}, {"name": "a"}, "require"),
+        ({"arguments": {"name": "a*"}, "action": "deny"}, {"name": "abc"}, "deny"),
+        ({"arguments": {"name": "a*"}, "action": "deny"}, {"name": "b"}, "require"),
+        ({"arguments": {"count": 1}, "action": "allow"}, {"name": "a", "count": 1.0}, "allow"),
+        ({"arguments": {"count": 1}, "action": "allow"}, {"name": "a", "count": True}, "require"),
+        ({"arguments": {"count": "*"}, "action": "allow"}, {"name": "a", "count": 1}, "require"),
+        ({"arguments": {"count": 1}, "action": "allow"}, {"name": "a"}, "require"),
+        ({"platform": {"tenant_name": "*"}, "action": "allow"}, {"name": "a"}, "require"),
+        ({"action": "deny"}, {"name": "a"}, "deny"),
+    ],
+)
+def test_a_rule_matches_what_it_says(rule: Json, input: Json, verdict: str) -> None:
+    assert rules(rule).verdict(gated, input, PlatformContext()) == verdict
+
+
+def test_the_first_rule_that_matches_counts() -> None:
+    both = ({"tool": "gated", "action": "deny"}, {"tool": "*", "action": "allow"})
+    assert rules(*both).verdict(gated, {"name": "a"}, PlatformContext()) == "deny"
+    assert rules(*reversed(both)).verdict(gated, {"name": "a"}, PlatformContext()) == "allow"
+
+
+def test_loosened_tools_are_named() -> None:
+    policy = rules({"tool": "*", "arguments": {"name": "a"}, "action": "allow"})
+    assert policy.loosened([gated, open_]) == ["gated"]
+    assert rules({"tool": "*", "action": "require"}).loosened([gated, open_]) == []
+
+
+def test_the_start_says_what_is_loosened(served: Serve) -> None:
+    agent, _ = scripted(["hi"], [gated, open_])
+    told = served(agent, approvals__rules=[{"tool": "g*", "action": "allow"}]).app.host.describe()
+    assert "warning: rules let run without approval: gated" in told
+
+
+@pytest.mark.parametrize("protocol", ["v1", "v2"])
+def test_rules_hold_over_the_wire(served: Serve, protocol: str) -> None:
+    runs: list[str] = []
+
+    @tool(requires_approval=True)
+    def wipe(name: str) -> str:
+        """Wipe a thing."""
+        runs.append(name)
+        return f"wiped {name}"
+
+    @tool
+    def peek(name: str) -> str:
+        """Look at a thing."""
+        runs.append(name)
+        return f"{name} is there"
+
+    calls = [
+        Call("1", "wipe", {"name": "scratch"}),
+        Call("2", "wipe", {"name": "prod"}),
+        Call("3", "wipe", {"name": "other"}),
+        Call("4", "peek", {"name": "vault"}),
+        Call("5", "peek", {"name": "door"}),
+    ]
+    agent, model = scripted([calls, "done"], [wipe, peek])
+    service = served(
+        agent,
+        approvals__rules=[
+            {"tool": "wipe", "arguments": {"name": "scratch"}, "action": "allow"},
+            {"tool": "wipe", "arguments": {"name": "prod"}, "action": "deny"},
+            {
+                "tool": "peek",
+                "arguments": {"name": "vault"},
+                "platform": {"team": "guests"},
+                "action": "require",
+            },
+        ],
+    )
+    guests = {"platform_context": {"team": "guests"}}
+    reply = service.chat(user("go", **guests), path=protocol)
+    assert sorted(runs) == ["door", "scratch"]
+    assert [c["input"]["name"] for c in reply["data"]["tool_calls"]] == ["other", "vault"]
+    decided = [approved(call) for call in reply["data"]["tool_calls"]]
+    last = user("", data={"tool_calls": decided}, **guests)
+    assert service.chat(user("go"), said(reply), last, path=protocol)["content"] == "done"
+    assert sorted(runs) == ["door", "other", "scratch", "vault"]
+    results = {
+        b.call_id: b for t in model.asks[-1].turns for b in t.blocks if isinstance(b, Result)
+    }
+    assert results["2"].is_error
+    assert "a rule of this service forbids this call" in results["2"].output
+    assert [results[n].is_error for n in "1345"] == [False] * 4
+
+
+def test_an_edit_cannot_get_around_a_rule(served: Serve) -> None:
+    runs: list[str] = []
+
+    @tool(requires_approval=True, editable=True)
+    def wipe(name: str) -> str:
+        """Wipe a thing."""
+        runs.append(name)
+        return f"wiped {name}"
+
+    agent, _ = scripted([[Call("1", "wipe", {"name": "a"})], "I see"], [wipe])
+    service = served(agent, approvals__rules=[{"arguments": {"name": "prod"}, "action": "deny"}])
+    reply = service.chat(user("go"))
+    call = approved(reply["data"]["tool_calls"][0], input={"name": "prod"})
+    last = user("", data={"tool_calls": [call]})
+    (done,) = service.chat(user("go"), said(reply), last)["data"]["executed_tool_calls"]
+    assert done["output"] == "Error: a rule of this service forbids this call of 'wipe'"
+    assert runs == []
+
+
+class TestOffline:
+    def run(self, folder: Path, cases: str, capsys: Any) -> tuple[int, str]:
+        (folder / "pods.py").write_text(AGENT)
+        (folder / "assent.toml").write_text(RULES)
+        (folder / "cases.toml").write_text(cases)
+        capsys.readouterr()
+        code = cli.run(
+            [
+                "approvals",
+                "test",
+                "--config",
+                str(folder / "assent.toml"),
+                str(folder / "cases.toml"),
+            ]
+        )
+        out, err = capsys.readouterr()
+        return code, out + err
+
+    def test_a_table_of_cases_passes(self, tmp_path: Path, capsys: Any) -> None:
+        code, said = self.run(tmp_path, CASES, capsys)
+        assert (code, said.count("ok  ")) == (0, 5), said
+        assert not (tmp_path / "approvals.db").exists(), "no store is opened"
+
+    def test_a_failing_case_is_named(self, tmp_path: Path, capsys: Any) -> None:
+        code, said = self.run(tmp_path, CASES.replace('"deny"', '"allow"'), capsys)
+        assert code == 1
+        assert "FAIL 1: delete_pod" in said
+        assert "deny, not allow" in said
+        assert "1 case" in said
+
+    @pytest.mark.parametrize(
+        "cases",
+        [
+            '[[case]]\ntool = "nope"\nexpect = "deny"\n',
+            '[[case]]\ntool = "list_pods"\nexpect = "maybe"\n',
+            '[[case]]\ntool = "list_pods"\n',
+            '[[case]]\ntool = "list_pods"\nargs = {}\nexpect = "allow"\n',
+            '[[cases]]\ntool = "list_pods"\nexpect = "allow"\n',
+            "",
+            "not toml",
+        ],
+    )
+    def test_a_wrong_table_does_not_pass(self, tmp_path: Path, capsys: Any, cases: str) -> None:
+        code, said = self.run(tmp_path, cases, capsys)
+        assert code == 1, said
+        assert "Traceback" not in said

@@ -1,0 +1,393 @@
+"""Who decided what: deciders, edited inputs, secrets, and `assent approvals` (section 6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Counted, delete, scripted, suggest
+from processes import Nursery, database, lines
+from serving import Json, Serve, Service, approved, rejected, said, user
+
+from assent import Call, LocalShell, Session, cli, tool
+from assent.models import Result
+
+SQLITE = {"approvals__ledger": "sqlite:///approvals.db"}
+KEYS = {
+    "auth__scheme": "bearer",
+    "auth__tokens": {"ann": "token-ann", "bob": "token-bob"},
+    "approvals__deciders": "any",
+}
+ANN = {"Authorization": "Bearer token-ann"}
+BOB = {"Authorization": "Bearer token-bob"}
+
+Cli = Callable[..., str]
+
+
+@pytest.fixture
+def assent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Cli:
+    """Runs `assent approvals …` on the store of this test and gives what it prints."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "assent.toml"
+    if not file.exists():
+        file.write_text('[approvals]\nledger = "sqlite:///approvals.db"\n')
+
+    def call(*arguments: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert cli.run(["approvals", *arguments]) == code
+        out, err = capsys.readouterr()
+        return out + err
+
+    return call
+
+
+def deciding(reply: Json, *calls: Json, **last: Any) -> list[Json]:
+    calls = calls or tuple(approved(call) for call in reply["data"]["tool_calls"])
+    return [user("wipe"), said(reply), user("", data={"tool_calls": list(calls)}, **last)]
+
+
+def last_results(model: Any) -> list[Result]:
+    return [b for t in model.asks[-1].turns for b in t.blocks if isinstance(b, Result)]
+
+
+def test_each_row_names_who_decided(served: Serve, assent: Cli) -> None:
+    agent, _ = scripted([[delete("a")], "seen", "gone"], Counted().tools)
+    service = served(agent, **KEYS, **SQLITE)
+    reply = service.chat(user("wipe"), headers=ANN)
+    (call,) = reply["data"]["tool_calls"]
+    service.chat(*deciding(reply, user={"name": "Bob", "id": "claimed"}), headers=BOB, path="v1")
+    shown = json.loads(assent("show", call["id"]))
+    assert shown["principal"] == "ann"
+    assert shown["protocol"] == "v2"
+    given = shown["decision"]
+    assert (given["who"], given["claimed"], given["protocol"]) == ("bob", False, "v1")
+    assert given["address"] == "127.0.0.1"
+    assert [row["event"] for row in shown["log"]] == ["proposed", "approved", "claimed", "done"]
+    assert shown["log"][1]["who"] == "bob"
+    assert "decided by bob" in assent("list")
+
+
+def test_without_authentication_the_name_is_claimed(served: Serve, assent: Cli) -> None:
+    agent, _ = scripted([[delete("a")], "kept"], Counted().tools)
+    service = served(agent, **SQLITE)
+    reply = service.chat(user("wipe"))
+    (call,) = reply["data"]["tool_calls"]
+    service.chat(*deciding(reply, rejected(call), user={"name": "Eve", "id": "eve-1"}))
+    given = json.loads(assent("show", call["id"]))["decision"]
+    assert (given["who"], given["claimed"], given["reason"]) == ("eve-1", True, "too risky")
+
+
+def test_another_decider_gets_the_outcome_and_the_owner_the_reply(served: Serve) -> None:
+    tools = Counted()
+    agent, model = scripted([["secret plan", delete("a")], "for bob", "for ann"], tools.tools)
+    service = served(agent, **KEYS)
+    reply = service.chat(user("wipe"), headers=ANN)
+    bare = [user("", data={"tool_calls": [approved(reply["data"]["tool_calls"][0])]})]
+    got = service.chat(*bare, headers=BOB)
+    assert [e["output"] for e in got["data"]["executed_tool_calls"]] == ["deleted a"]
+    asked = json.dumps([str(t) for t in model.asks[-1].turns])
+    assert "secret plan" not in asked, "suspended blocks go to their own principal only"
+    mine = service.chat(*deciding(reply), headers=ANN)
+    assert mine["content"] == "for ann"
+    assert service.chat(*deciding(reply), headers=ANN) == mine
+    assert tools.names == ["a"]
+
+
+def test_a_decision_is_not_shared_between_tenants(served: Serve) -> None:
+    tools = Counted()
+    agent, _ = scripted([[delete("a")], "gone"], tools.tools)
+    service = served(agent, **KEYS)
+    red = {"platform_context": {"tenant_name": "red"}}
+    reply = service.chat(user("wipe", **red), headers=ANN)
+    blue = deciding(reply, platform_context={"tenant_name": "blue"})
+    assert service.ask(*blue, headers=BOB).types == {"approval_not_issued"}
+    assert tools.runs == []
+
+
+@pytest.mark.parametrize("carrier", ["tool_calls", "approvals"])
+@pytest.mark.parametrize(
+    ("editable", "change", "taken"),
+    [
+        (True, {"name": "b", "force": True}, True),
+        (["force"], {"name": "a", "force": True}, True),
+        (["force"], {"name": "b"}, False),
+        (["force"], {"name": "a", "other": 1}, False),
+        (True, {"name": ["b"]}, False),
+        (True, {}, False),
+        (False, {"name": "b"}, False),
+    ],
+)
+def test_edited_inputs(
+    served: Serve, assent: Cli, carrier: str, editable: Any, change: Json, taken: bool
+) -> None:
+    tools = Counted(editable=editable)
+    agent, model = scripted([[delete("a")], "done"], tools.tools)
+    service = served(agent, **SQLITE)
+    reply = service.chat(user("wipe"))
+    (item,) = reply["data"][carrier]
+    messages = [user("wipe"), said(reply), user("", data={carrier: [approved(item, input=change)]})]
+    answer = service.ask(*messages)
+    shown = json.loads(assent("show", item["id"]))
+    if not taken:
+        assert answer.types == {"approval_changed"}
+        assert (shown["state"], shown["edited"], tools.runs) == ("PENDING", None, [])
+        return
+    assert answer.status == 200
+    assert (shown["input"], shown["edited"]) == ({"name": "a"}, change)
+    assert tools.runs == [{"force": False, "grace": 0, **change}]
+    (result,) = last_results(model)
+    assert result.output.startswith(f"(The approver changed the input to {json.dumps(change)}.)")
+    executed = f"executed_{carrier}"
+    assert answer.json()["data"][executed][0]["input"] == change
+    assert service.ask(*messages).json() == answer.json()
+    assert len(tools.runs) == 1
+
+
+def test_a_stale_copy_beside_an_edit_is_refused(served: Serve) -> None:
+    """A page that edits in `approvals` and sends `tool_calls` along unedited."""
+    tools = Counted(editable=True)
+    agent, _ = scripted([[delete("a")], "done"], tools.tools)
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    data = {
+        "tool_calls": [approved(reply["data"]["tool_calls"][0])],
+        "approvals": [approved(reply["data"]["approvals"][0], input={"name": "b"})],
+    }
+    answer = service.ask(user("wipe"), said(reply), user("", data=data))
+    assert answer.types == {"approval_conflict"}
+    assert tools.runs == []
+
+
+TOKEN = 'tok-"4711"\\n-geheim'
+PLATFORM = {
+    "platform_token": TOKEN,
+    "kubeconfig": "a3ViZWNvbmZpZy1nZWhlaW0=",
+    "aws_credentials": {"keys": [{"secret": "aws-geheim-815"}]},
+}
+SECRETS = (TOKEN, json.dumps(TOKEN)[1:-1], "a3ViZWNvbmZpZy1nZWhlaW0=", "aws-geheim-815")
+
+
+def stored(folder: Path) -> str:
+    """All bytes of the store, as text, after a checkpoint of its write-ahead log too."""
+    files = [f for f in folder.glob("approvals.db*") if f.is_file()]
+    assert files
+    return "".join(f.read_bytes().decode("latin-1") for f in files)
+
+
+def test_no_secret_is_stored(served: Serve, tmp_path: Path) -> None:
+    @tool(requires_approval=True)
+    def leak(name: str, session: Session) -> str:
+        """Give away all that it knows."""
+        session["seen"] = {"token": TOKEN, "list": ["aws-geheim-815"]}
+        if name == "raise":
+            raise ValueError(f"no: {TOKEN}")
+        return f"{TOKEN} and a3ViZWNvbmZpZy1nZWhlaW0="
+
+    calls = [Call(name, "leak", {"name": name}) for name in ("say", "raise", "no")]
+    agent, _ = scripted([[f"I know {TOKEN}", *calls], f"Your token is {TOKEN}"], [leak])
+    service = served(agent, **SQLITE)
+    reply = service.chat(user(f"use {TOKEN}", platform_context=PLATFORM))
+    one, two, three = reply["data"]["tool_calls"]
+    decided = [approved(one), approved(two), rejected(three, f"it leaks {TOKEN}")]
+    messages = [user(f"use {TOKEN}"), said(reply), user("", data={"tool_calls": decided})]
+    messages[-1]["platform_context"] = PLATFORM
+    service.chat(*messages)
+    assert service.ask(*messages).status == 200
+    text = stored(tmp_path)
+    assert "[secret]" in text
+    assert [s for s in SECRETS if s in text] == []
+
+
+@pytest.mark.parametrize("unissued", [False, True])
+def test_an_input_with_a_secret_is_never_recorded(
+    served: Serve, tmp_path: Path, unissued: bool
+) -> None:
+    tools = Counted()
+    agent, model = scripted([[delete(f"x{TOKEN}")], "I see"], tools.tools)
+    service = served(agent, **SQLITE, approvals__accept_unissued=unissued)
+    reply = service.chat(user("wipe", platform_context=PLATFORM))
+    assert reply["data"]["tool_calls"] == []
+    (result,) = last_results(model)
+    assert result.is_error
+    assert "secret" in result.output
+    forged = {"id": "f" * 32, "name": "delete", "input": {"name": TOKEN}, "execute": True}
+    last = user("", data={"tool_calls": [forged]}, platform_context=PLATFORM)
+    assert service.ask(last).types == {"approval_not_issued"}
+    assert [s for s in SECRETS if s in stored(tmp_path)] == []
+    assert tools.runs == []
+
+
+def test_commands_are_recorded_with_who_rejected_them(
+    served: Serve, assent: Cli, tmp_path: Path
+) -> None:
+    shell = LocalShell(workdir=tmp_path / "work")
+    agent, model = scripted(
+        [[suggest("touch x", "touch x")], "fine", "as you like"], commands=shell
+    )
+    service: Service = served(agent, **SQLITE)
+    reply = service.chat(user("do it"))
+    one, two = reply["data"]["cmds"]
+    bare = [{"command": c["command"]} for c in (one, two)]
+    data = {
+        "cmds": [
+            {**bare[0], "execute": False, "rejection_reason": "not now"},
+            {**bare[1], "execute": True},
+        ],
+        "session": reply["data"]["session"],
+    }
+    got = service.chat(user("do it"), said(reply), user("", data=data))
+    assert [e["id"] for e in got["data"]["executed_cmds"]] == [two["id"]]
+    rows = json.loads(assent("list", "--json"))
+    assert [row["state"] for row in rows] == ["REJECTED", "DONE"]
+    assert rows[0]["decision"]["reason"] == "not now"
+    assert "$ touch x" in assent("list", "--state", "REJECTED")
+
+
+@pytest.mark.parametrize("on_new_message", ["refuse", "supersede"])
+def test_a_refused_message_claims_nothing(served: Serve, assent: Cli, on_new_message: str) -> None:
+    """An approved copy in the history starts with a message that is taken, not with a refused."""
+    tools = Counted()
+    agent, _ = scripted([[delete("a"), delete("b", "p2")], "well"], tools.tools)
+    service = served(agent, **SQLITE, approvals__on_new_message=on_new_message)
+    reply = service.chat(user("wipe"))
+    one, two = reply["data"]["tool_calls"]
+    assent("approve", one["id"])
+    history = said(reply)
+    history["data"] = {"tool_calls": [approved(one), two]}
+    between = [{"role": "assistant", "content": "well?"}]
+    answer = service.ask(user("wipe"), history, *between, user("what now?"))
+    states = {row["id"]: row["state"] for row in json.loads(assent("list", "--json"))}
+    if on_new_message == "refuse":
+        assert (answer.status, answer.json()["pending"]) == (409, [two["id"]])
+        assert states == {one["id"]: "APPROVED", two["id"]: "PENDING"}
+        assert tools.runs == []
+        data = {"tool_calls": [rejected(two)]}
+        assert service.ask(user("wipe"), history, *between, user("", data=data)).status == 200
+    else:
+        assert answer.status == 200
+        assert states == {one["id"]: "DONE", two["id"]: "REJECTED"}
+    assert tools.names == ["a"]
+
+
+def test_secrets_beside_the_input_are_masked_too(served: Serve, tmp_path: Path) -> None:
+    def propose(messages: Any, context: Any) -> Any:
+        call = {
+            "id": "own",
+            "name": "wipe",
+            "input": {},
+            "execute": False,
+            "intent": f"with {TOKEN}",
+            "tool_description": f"uses {TOKEN}",
+            "input_description": {"name": {"type": "string", "description": TOKEN}},
+        }
+        return {"content": "may I?", "data": {"tool_calls": [call]}}
+
+    service = served(propose, **SQLITE)
+    service.chat(user("wipe", platform_context=PLATFORM))
+    assert [s for s in SECRETS if s in stored(tmp_path)] == []
+
+
+class TestCommandLine:
+    def pending(self, nursery: Nursery, folder: Path) -> tuple[Any, Json, str]:
+        process = nursery.start(folder)
+        reply = process.client.chat(user("wipe"))
+        return process, reply, reply["data"]["tool_calls"][0]["id"]
+
+    def test_what_is_approved_there_runs_when_the_caller_asks(
+        self, nursery: Nursery, tmp_path: Path, assent: Cli
+    ) -> None:
+        (tmp_path / "assent.toml").unlink()
+        process, reply, id_ = self.pending(nursery, tmp_path)
+        assert id_ in assent("list", "--state", "PENDING")
+        assert f"{id_}  APPROVED  wipe" in assent("approve", id_)
+        assert lines(tmp_path, "runs") == []
+        assert "approved before" in assent("reject", id_, code=1)
+        last = process.client.chat(*deciding(reply))
+        assert last["content"] == "ended: wiped a"
+        assert lines(tmp_path, "runs") == ["a"]
+        shown = json.loads(assent("show", id_))
+        assert (shown["state"], shown["output"]) == ("DONE", "wiped a")
+        assert shown["decision"]["protocol"] == "cli"
+        assert shown["decision"]["claimed"] is True
+
+    def test_what_is_rejected_there_is_not_run(
+        self, nursery: Nursery, tmp_path: Path, assent: Cli
+    ) -> None:
+        (tmp_path / "assent.toml").unlink()
+        process, reply, id_ = self.pending(nursery, tmp_path)
+        assert "REJECTED" in assent("reject", id_, "--reason", "audit")
+        answer = process.client.ask(*deciding(reply))
+        assert answer.types == {"approval_conflict"}
+        reply = process.client.chat(user("wipe"), said(reply), user(""))
+        assert reply["content"] == "ended: Rejected by the user: audit"
+        assert lines(tmp_path, "runs") == []
+
+    def test_an_unknown_id_is_an_error(self, assent: Cli) -> None:
+        assert "there is no proposal 'nope'" in assent("show", "nope", code=1)
+        assert "nothing was proposed" in assent("list")
+        assert "the log is whole: 0 rows" in assent("verify")
+
+    @pytest.mark.parametrize(
+        ("statement", "said"),
+        [
+            (
+                "UPDATE assent_log SET entry = replace(entry, 'approved', 'undone') WHERE seq = 2",
+                "log row 2: was changed",
+            ),
+            ("UPDATE assent_log SET at = at + 60 WHERE seq = 3", "log row 3: was changed"),
+            ("DELETE FROM assent_log WHERE seq = 2", "log row 2: row 2 is missing"),
+            ("DELETE FROM assent_log WHERE seq = 4", "log row 4: row 4 is missing"),
+            ("DELETE FROM assent_log WHERE seq = 1", "log row 1: row 1 is missing"),
+            (
+                "INSERT INTO assent_log SELECT seq + 1, at, previous, hash, entry FROM assent_log "
+                "WHERE seq = 4",
+                "log row 5: ",
+            ),
+        ],
+    )
+    def test_a_tampered_log_is_found_and_located(
+        self, nursery: Nursery, tmp_path: Path, assent: Cli, statement: str, said: str
+    ) -> None:
+        (tmp_path / "assent.toml").unlink()
+        process, reply, _ = self.pending(nursery, tmp_path)
+        process.client.chat(*deciding(reply))
+        process.close()
+        assert "the log is whole: 4 rows" in assent("verify")
+        with database(tmp_path) as db:
+            db.execute(statement)
+        assert said in assent("verify", code=1)
+
+    def test_export_is_the_log_line_by_line(
+        self, nursery: Nursery, tmp_path: Path, assent: Cli
+    ) -> None:
+        (tmp_path / "assent.toml").unlink()
+        process, reply, id_ = self.pending(nursery, tmp_path)
+        process.client.chat(*deciding(reply))
+        rows = [json.loads(line) for line in assent("export", "--jsonl").splitlines()]
+        assert [row["seq"] for row in rows] == [1, 2, 3, 4]
+        assert {row["entry"]["id"] for row in rows} == {id_}
+        assert [row["previous"] for row in rows[1:]] == [row["hash"] for row in rows[:-1]]
+
+    def test_purge_forgets_contents_and_keeps_the_chain(
+        self, nursery: Nursery, tmp_path: Path, assent: Cli
+    ) -> None:
+        (tmp_path / "assent.toml").unlink()
+        process, reply, id_ = self.pending(nursery, tmp_path)
+        process.client.chat(*deciding(reply))
+        process.client.chat(user("wipe"))
+        assert "forgot the contents of 0 calls" in assent("purge")
+        assert "forgot the contents of 1 calls" in assent("purge", "--older-than", "0s")
+        shown = json.loads(assent("show", id_))
+        assert (shown["state"], shown["input"], shown["output"]) == ("DONE", {}, None)
+        assert shown["decision"]["approved"] is True
+        (open_,) = json.loads(assent("list", "--state", "PENDING", "--json"))
+        assert open_["input"] == {"name": "a"}, "what is open is kept"
+        assert "the log is whole: 5 rows" in assent("verify")
+        assert lines(tmp_path, "runs") == ["a"]
+        answer = process.client.ask(*deciding(reply))
+        assert lines(tmp_path, "runs") == ["a"], answer.raw

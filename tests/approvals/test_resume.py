@@ -1,0 +1,259 @@
+"""Resumed once, by whatever history a client still has (design, section 6, "Resume once")."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Counted, delete, scripted
+from processes import CONFIG, Nursery, commanded, lines, lost
+from serving import Json, Serve, Service, approved, assistant, rejected, said, until, user
+
+from assent.errors import ModelError
+from assent.models import Call, Result
+
+
+def deciding(reply: Json, *calls: Json, content: str = "") -> list[Json]:
+    calls = calls or tuple(approved(call) for call in reply["data"]["tool_calls"])
+    return [user("wipe"), said(reply), user(content, data={"tool_calls": list(calls)})]
+
+
+def paired(model: Any) -> None:
+    """What providers demand: alternating roles, each call answered in the next turn, once."""
+    for ask in model.asks:
+        roles = [turn.role for turn in ask.turns]
+        assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
+        seen: set[str] = set()
+        for turn, after in zip(ask.turns, [*ask.turns[1:], None], strict=True):
+            assert turn.blocks
+            calls = [b.id for b in turn.blocks if isinstance(b, Call)]
+            answers = [b.call_id for b in after.blocks if isinstance(b, Result)] if after else []
+            assert sorted(calls) == sorted(answers) or turn.role == "user"
+            assert not seen & set(calls)
+            seen |= set(calls)
+
+
+def test_the_recorded_reply_survives_a_restart(nursery: Nursery, tmp_path: Path) -> None:
+    process = nursery.start(tmp_path)
+    messages = deciding(process.client.chat(user("wipe")))
+    first = process.client.chat(*messages)
+    process.close()
+    again = nursery.start(tmp_path).client
+    assert again.chat(*messages) == first
+    events = again.stream(*messages)
+    assert events[0]["executed_tool_calls"] == first["data"]["executed_tool_calls"]
+    assert again.chat(*messages, path="v1")["content"] == first["content"]
+    assert lines(tmp_path, "runs") == ["a"]
+    assert len(lines(tmp_path, "asks")) == 2
+
+
+def test_every_worker_gives_the_recorded_reply(tmp_path: Path) -> None:
+    with commanded(tmp_path, CONFIG, OPTIONS=json.dumps({"workers": 3})) as process:
+        messages = deciding(process.client.chat(user("wipe")))
+        first = process.client.chat(*messages)
+        assert all(process.client.chat(*messages) == first for _ in range(20))
+    assert lines(tmp_path, "runs") == ["a"]
+    assert len(lines(tmp_path, "asks")) == 2
+
+
+def test_a_killed_worker_leaves_its_continuation_to_another(tmp_path: Path) -> None:
+    options = {"OPTIONS": json.dumps({"workers": 2}), "DIE": "model", "DIE_ONCE": "1"}
+    with commanded(tmp_path, CONFIG, **options) as process:
+        messages = deciding(process.client.chat(user("wipe")))
+        assert lost(process.client, *messages) is None, "the worker dies with its request"
+        answer = until(lambda: lost(process.client, *messages), "an answer")
+        assert answer.json()["content"] == "ended: wiped a"
+    assert lines(tmp_path, "runs") == ["a"]
+
+
+def test_a_suspended_turn_resumes_with_the_blocks_of_the_model(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """After a restart, from a history without any data but the decision."""
+    plan = {"PLAN": json.dumps([["a", "b"], ["c"]])}
+    process = nursery.start(tmp_path, **plan)
+    reply = process.client.chat(user("wipe"))
+    process.close()
+    calls = [approved(call) for call in reply["data"]["tool_calls"]]
+    client = nursery.start(tmp_path, **plan).client
+    bare = [user("wipe"), assistant(""), user("", data={"tool_calls": calls})]
+    second = client.chat(*bare)
+    assert [c["input"] for c in second["data"]["tool_calls"]] == [{"name": "c"}]
+    calls = [approved(call) for call in second["data"]["tool_calls"]]
+    last = client.chat(*bare, assistant(""), user("", data={"tool_calls": calls}))
+    assert last["content"] == "ended: wiped a | wiped b | wiped c"
+    assert sorted(lines(tmp_path, "runs")) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("fault", [ModelError("server", "down"), RuntimeError("broken")])
+def test_a_failed_continuation_can_be_claimed_again(served: Serve, fault: Exception) -> None:
+    tools = Counted()
+    agent, model = scripted([[delete("a")], fault, "gone"], tools.tools)
+    service = served(agent)
+    messages = deciding(service.chat(user("wipe")))
+    assert service.ask(*messages).status >= 500
+    reply = service.chat(*messages)
+    assert reply["content"] == "gone"
+    assert [e["output"] for e in reply["data"]["executed_tool_calls"]] == ["deleted a"]
+    assert tools.names == ["a"]
+    paired(model)
+
+
+def test_textless_requests_get_the_last_reply(served: Serve) -> None:
+    tools = Counted()
+    agent, model = scripted([[delete("a")], "gone"], tools.tools)
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    first = service.chat(*deciding(reply))
+    moved = said(reply)
+    moved["data"] = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    again = service.chat(user("wipe"), moved, user(""))
+    assert again["content"] == first["content"]
+    assert again["data"]["executed_tool_calls"] == first["data"]["executed_tool_calls"]
+    assert len(model.asks) == 2
+    assert tools.names == ["a"]
+
+
+def test_another_text_with_the_same_decision_continues_again_without_a_run(served: Serve) -> None:
+    tools = Counted()
+    agent, model = scripted([[delete("a")], "gone", "as I said, gone"], tools.tools)
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    assert service.chat(*deciding(reply))["content"] == "gone"
+    assert service.chat(*deciding(reply, content="well?"))["content"] == "as I said, gone"
+    assert service.chat(*deciding(reply, content="well?"))["content"] == "as I said, gone"
+    assert service.chat(*deciding(reply))["content"] == "gone", "each message has its own reply"
+    assert tools.names == ["a"]
+    assert len(model.asks) == 3
+    paired(model)
+
+
+def test_two_tabs_that_contradict_have_one_winner(served: Serve) -> None:
+    tools = Counted()
+    agent, model = scripted([[delete("a")], "gone"], tools.tools)
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    (call,) = reply["data"]["tool_calls"]
+    service.chat(*deciding(reply, approved(call)))
+    answer = service.ask(*deciding(reply, rejected(call)))
+    assert answer.types == {"approval_conflict"}
+    assert tools.names == ["a"]
+
+
+def test_partial_decisions_go_on_when_all_are_decided(served: Serve) -> None:
+    tools = Counted()
+    calls = [delete(name, f"p{name}") for name in "abc"]
+    agent, model = scripted([calls, "done"], tools.tools)
+    service = served(agent)
+    history = [user("wipe")]
+    reply = service.chat(*history)
+    one, two, three = reply["data"]["tool_calls"]
+    for call, left in ((approved(one), [two, three]), (rejected(two), [three])):
+        history += [said(reply), user("", data={"tool_calls": [call]})]
+        reply = service.chat(*history)
+        assert [c["id"] for c in reply["data"]["tool_calls"]] == [c["id"] for c in left]
+        assert len(model.asks) == 1
+    history += [said(reply), user("", data={"tool_calls": [approved(three)]})]
+    last = service.chat(*history)
+    assert last["content"] == "done"
+    assert tools.names == ["a", "c"]
+    results = [b for t in model.asks[-1].turns for b in t.blocks if isinstance(b, Result)]
+    assert [r.is_error for r in results] == [False, True, False]
+    paired(model)
+    assert service.chat(*history) == last
+
+
+@pytest.mark.parametrize("value", ["1", "1.0", "1e0", "10e-1", "0.1e1"])
+def test_numbers_that_a_browser_wrote_anew_are_equal(served: Serve, value: str) -> None:
+    tools = Counted()
+    agent, _ = scripted([[delete("a", grace=1)], "gone"], tools.tools)
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    (call,) = reply["data"]["tool_calls"]
+    stated = approved(call, input={"name": "a", "grace": "@number@"})
+    text = json.dumps({"messages": deciding(reply, stated)})
+    answer = service.post("/api/chat", text.replace('"@number@"', value).encode())
+    assert answer.status == 200, answer.raw
+    assert tools.runs == [{"name": "a", "force": False, "grace": 1}]
+
+
+def test_large_numbers_survive_a_double(served: Serve) -> None:
+    tools = Counted()
+    agent, _ = scripted([[delete("a", grace=2**53 + 1)], "gone"], tools.tools)
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    (call,) = reply["data"]["tool_calls"]
+    rounded = approved(call, input={"name": "a", "grace": float(2**53 + 1)})
+    service.chat(*deciding(reply, rounded))
+    assert tools.runs[0]["grace"] == 2**53 + 1, "what runs is the recorded input"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_history_makes_a_second_run_or_a_provider_error(served: Serve, seed: int) -> None:
+    """Trimmed, re-ordered, stripped and doubled histories after two rounds of approvals."""
+    chance = random.Random(seed)
+    tools = Counted()
+
+    def script(ask: Any) -> Any:
+        calls = sum(isinstance(b, Call) for t in ask.turns for b in t.blocks)
+        return [delete(f"x{calls}", f"p{len(model.asks)}")] if len(model.asks) <= 2 else "done"
+
+    agent, model = scripted(script, tools.tools)
+    service = served(agent)
+    history = [user("wipe")]
+    for _ in range(2):
+        reply = service.chat(*history)
+        calls = [approved(call) for call in reply["data"]["tool_calls"]]
+        history += [said(reply), user("", data={"tool_calls": calls})]
+    reply = service.chat(*history)
+    assert reply["content"] == "done"
+    ran = list(tools.names)
+    assert len(ran) == 2
+    for _ in range(8):
+        kept = [dict(message) for message in history if chance.random() < 0.8]
+        if chance.random() < 0.3:
+            chance.shuffle(kept)
+        if chance.random() < 0.3:
+            kept = [m for message in kept for m in (message, dict(message))]
+        for message in kept:
+            if chance.random() < 0.3:
+                message.pop("data", None)
+        last = chance.choice([user("and now?"), dict(history[-1])])
+        answer = service.ask(*kept, last)
+        assert answer.status in (200, 409), answer.raw
+        assert tools.names == ran
+    paired(model)
+
+
+def test_a_reply_lost_by_the_client_is_not_lost(served: Serve) -> None:
+    """The client goes away in the continuation; the next request finishes it."""
+    import asyncio
+    import socket
+    import threading
+
+    begun, go = threading.Event(), threading.Event()
+    tools = Counted()
+
+    async def wait(ask: Any) -> str:
+        begun.set()
+        await asyncio.to_thread(go.wait, 10)
+        return "late"
+
+    agent, model = scripted([[delete("a")], wait, "gone"], tools.tools)
+    service: Service = served(agent)
+    messages = deciding(service.chat(user("wipe")))
+    body = json.dumps({"messages": messages}).encode()
+    with socket.create_connection(("127.0.0.1", service.port)) as raw:
+        raw.sendall(
+            b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            + f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        assert begun.wait(10)
+    until(lambda: service.app.host.turns_running == 0)
+    go.set()
+    assert service.chat(*messages)["content"] == "gone"
+    assert tools.names == ["a"]

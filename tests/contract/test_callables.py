@@ -1,0 +1,434 @@
+"""Plain callables as agents (design, section 8)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from serving import Json, Serve, Service, approved, rejected, said, text_of, until, user
+
+from assent import (
+    AgentMessage,
+    Data,
+    Done,
+    ErrorEvent,
+    IntermittentUpdate,
+    Session,
+    TextDelta,
+    ToolCall,
+    ToolCalls,
+)
+
+
+def sync(messages: Any, context: Any) -> str:
+    return f"got {messages[-1].content}"
+
+
+async def asynchronous(messages: Any, context: Any) -> str:
+    return f"got {messages[-1].content}"
+
+
+def generator(messages: Any, context: Any) -> Iterator[str]:
+    yield "got "
+    yield messages[-1].content
+
+
+async def async_generator(messages: Any, context: Any) -> AsyncIterator[str]:
+    yield "got "
+    yield messages[-1].content
+
+
+def as_dict(messages: Any, context: Any) -> Json:
+    return {"content": f"got {messages[-1].content}"}
+
+
+def as_message(messages: Any, context: Any) -> AgentMessage:
+    return AgentMessage(content=f"got {messages[-1].content}")
+
+
+def as_events(messages: Any, context: Any) -> list[Any]:
+    return [
+        IntermittentUpdate("working"),
+        TextDelta("got "),
+        TextDelta(messages[-1].content),
+        Done(),
+    ]
+
+
+def with_session(messages: Any, context: Any, session: Session) -> str:
+    assert isinstance(session, Session)
+    return f"got {messages[-1].content}"
+
+
+class Object:
+    async def __call__(self, messages: Any, context: Any) -> str:
+        return f"got {messages[-1].content}"
+
+
+def returns_awaitable(messages: Any, context: Any) -> Any:
+    return asynchronous(messages, context)
+
+
+def returns_generator(messages: Any, context: Any) -> Any:
+    return generator(messages, context)
+
+
+class Methods:
+    def method(self, messages: Any, context: Any) -> str:
+        return f"got {messages[-1].content}"
+
+
+def message_by_generator(messages: Any, context: Any) -> Iterator[Any]:
+    yield "got "
+    yield AgentMessage(content=messages[-1].content)
+
+
+AGENTS = [
+    sync,
+    asynchronous,
+    generator,
+    async_generator,
+    as_dict,
+    as_message,
+    as_events,
+    with_session,
+    Object(),
+    returns_awaitable,
+    returns_generator,
+    Methods().method,
+    message_by_generator,
+]
+
+
+@pytest.mark.parametrize("agent", AGENTS, ids=lambda a: getattr(a, "__name__", "object"))
+def test_every_kind_of_callable_answers_on_every_path(served: Serve, agent: Any) -> None:
+    service = served(agent)
+    for path in ("v1", "v2"):
+        assert service.chat(user("it"), path=path)["content"] == "got it"
+        events = service.stream(user("it"), path=path)
+        assert text_of(events) == "got it"
+        assert events[-1] == {"type": "done", "stop_reason": "end_turn", "meta_data": {}}
+    with service.ws() as ws:
+        assert text_of(ws.turn({"messages": [user("it")]})) == "got it"
+
+
+@pytest.mark.parametrize("agent", [generator, async_generator])
+def test_each_yielded_text_is_one_delta(served: Serve, agent: Any) -> None:
+    events = served(agent).stream(user("it"))
+    assert [e["text"] for e in events[:-1]] == ["got ", "it"]
+
+
+def test_empty_results_are_empty_replies(served: Serve) -> None:
+    assert served(lambda messages, context: "").chat(user("x"))["content"] == ""
+    assert served(lambda messages, context: iter(())).chat(user("x"))["content"] == ""
+    assert served(lambda messages, context: "").stream(user("x")) == [
+        {"type": "done", "stop_reason": "end_turn", "meta_data": {}}
+    ]
+
+
+def test_messages_and_context_are_what_was_sent(served: Serve) -> None:
+    seen: list[Any] = []
+
+    def agent(messages: Any, context: Any) -> str:
+        seen.append((messages, context))
+        return "ok"
+
+    service = served(agent)
+    service.chat(
+        user("one", platform_context={"tenant_name": "red", "user_id": "u1"}),
+        {"role": "assistant", "content": "two"},
+        user("three", platform_context={"user_id": "u2"}, user={"name": "Ann", "id": "7"}),
+        ticket=1,
+    )
+    messages, context = seen[0]
+    assert [(m.role, m.content) for m in messages] == [
+        ("user", "one"),
+        ("assistant", "two"),
+        ("user", "three"),
+    ]
+    assert messages[2].user.name == "Ann"
+    assert (context.platform.tenant_name, context.platform.user_id) == ("red", "u2")
+    assert dict(context.request_fields) == {"ticket": 1}
+    assert context.source == "help-desk"
+
+
+def test_error_event_of_a_callable_is_a_failure(served: Serve) -> None:
+    def agent(messages: Any, context: Any) -> Iterator[Any]:
+        yield TextDelta("part")
+        yield ErrorEvent("it broke")
+
+    service = served(agent)
+    assert service.ask(user("x")).status == 500
+    events = service.stream(user("x"))
+    assert [e["type"] for e in events] == ["text_delta", "error"]
+
+
+def test_generator_is_closed_when_the_turn_fails_midway(served: Serve) -> None:
+    closed = threading.Event()
+
+    def agent(messages: Any, context: Any) -> Iterator[Any]:
+        try:
+            yield "part"
+            yield 7
+            yield "never"
+        finally:
+            closed.set()
+
+    service = served(agent)
+    assert service.stream(user("x"))[-1]["code"] == "AGENT_ERROR"
+    assert closed.wait(5)
+
+
+class Proposing:
+    """A callable that proposes `calls` first and carries out what was decided."""
+
+    def __init__(self, *calls: Json, reply: Any = None) -> None:
+        self.calls = calls
+        self.given: list[Any] = []
+        self.turns = 0
+        self.reply = reply
+
+    def __call__(self, messages: Any, context: Any, session: Session) -> Any:
+        self.turns += 1
+        if context.decisions:
+            self.given += context.decisions
+            if self.reply is not None:
+                return self.reply(context.decisions)
+            return "carried out"
+        data = Data(tool_calls=[ToolCall.model_validate(c) for c in self.calls])
+        return AgentMessage(content="may I?", data=data)
+
+
+CALL = {"id": "mine-1", "name": "reboot", "input": {"host": "a"}, "intent": "it hangs"}
+OTHER = {"id": "mine-2", "name": "reboot", "input": {"host": "b"}}
+
+
+def propose(service: Service, **rest: Any) -> Json:
+    reply = service.chat(user("go"), **rest)
+    assert reply["content"] == "may I?"
+    return reply
+
+
+def deciding(reply: Json, *calls: Json) -> list[Json]:
+    return [user("go"), said(reply), user("", data={"tool_calls": list(calls)})]
+
+
+@pytest.mark.parametrize("path", ["v1", "v2"])
+def test_callable_proposes_under_ids_of_the_service(served: Serve, path: str) -> None:
+    agent = Proposing(CALL)
+    service = served(agent)
+    reply = propose(service, path=path)
+    (call,) = reply["data"]["tool_calls"]
+    assert call["id"] != "mine-1"
+    assert (call["name"], call["input"], call["execute"]) == ("reboot", {"host": "a"}, False)
+    assert call["intent"] == "it hangs"
+    assert [a["id"] for a in reply["data"]["approvals"]] == [call["id"]]
+    got = service.chat(*deciding(reply, approved(call)), path=path)
+    assert got["content"] == "carried out"
+    assert got["data"]["executed_tool_calls"] == [
+        {"id": call["id"], "name": "reboot", "input": {"host": "a"}, "output": "carried out"}
+    ]
+    (decision,) = agent.given
+    assert (decision.id, decision.call_id, decision.approved) == (call["id"], "mine-1", True)
+    assert (decision.kind, decision.name, decision.input) == ("tool_call", "reboot", {"host": "a"})
+
+
+def test_callables_own_id_approves_nothing(served: Serve) -> None:
+    agent = Proposing(CALL)
+    service = served(agent)
+    reply = propose(service)
+    answer = service.ask(*deciding(reply, approved(CALL)))
+    assert answer.types == {"approval_not_issued"}
+    assert agent.given == []
+
+
+def test_decision_is_given_once_and_the_reply_is_recorded(served: Serve) -> None:
+    agent = Proposing(CALL)
+    service = served(agent)
+    reply = propose(service)
+    messages = deciding(reply, approved(reply["data"]["tool_calls"][0]))
+    first = service.chat(*messages)
+    assert service.chat(*messages) == first
+    assert len(agent.given) == 1
+    assert agent.turns == 2
+
+
+def test_parallel_approvals_reach_a_callable_once(served: Serve) -> None:
+    go = threading.Event()
+
+    def carry(decisions: Any) -> str:
+        go.wait(5)
+        return "carried out"
+
+    agent = Proposing(CALL, reply=carry)
+    service = served(agent)
+    reply = propose(service)
+    messages = deciding(reply, approved(reply["data"]["tool_calls"][0]))
+    with ThreadPoolExecutor(16) as pool:
+        waiting = [pool.submit(service.ask, *messages) for _ in range(16)]
+        until(lambda: agent.given)
+        go.set()
+        answers = [w.result() for w in waiting]
+    assert {a.status for a in answers} == {200}
+    assert len({a.raw for a in answers}) == 1
+    assert len(agent.given) == 1
+
+
+def test_callable_is_called_when_all_are_decided(served: Serve) -> None:
+    agent = Proposing(CALL, OTHER)
+    service = served(agent)
+    reply = propose(service)
+    one, two = reply["data"]["tool_calls"]
+    partial = service.chat(*deciding(reply, approved(one)))
+    assert [c["id"] for c in partial["data"]["tool_calls"]] == [two["id"]]
+    assert agent.given == []
+    got = service.chat(
+        *deciding(reply, approved(one)),
+        said(partial),
+        user("", data={"tool_calls": [rejected(two, "not that one")]}),
+    )
+    assert got["content"] == "carried out"
+    assert [(d.call_id, d.approved, d.reason) for d in agent.given] == [
+        ("mine-1", True, None),
+        ("mine-2", False, "not that one"),
+    ]
+    assert [e["id"] for e in got["data"]["executed_tool_calls"]] == [one["id"]]
+
+
+def test_rejection_reaches_the_callable(served: Serve) -> None:
+    agent = Proposing(CALL)
+    service = served(agent)
+    reply = propose(service)
+    got = service.chat(*deciding(reply, rejected(reply["data"]["tool_calls"][0], "no")))
+    assert got["content"] == "carried out"
+    assert [(d.approved, d.reason) for d in agent.given] == [(False, "no")]
+    assert got["data"]["executed_tool_calls"] == []
+
+
+def test_outcome_is_the_entry_that_the_callable_returns(served: Serve) -> None:
+    def carry(decisions: Any) -> Json:
+        return {
+            "content": "all good",
+            "data": {
+                "executed_tool_calls": [
+                    {"id": d.id, "name": d.name, "input": d.input, "output": f"booted {d.call_id}"}
+                    for d in decisions
+                ]
+            },
+        }
+
+    agent = Proposing(CALL, OTHER, reply=carry)
+    service = served(agent)
+    reply = propose(service)
+    messages = deciding(reply, *map(approved, reply["data"]["tool_calls"]))
+    got = service.chat(*messages)
+    assert [e["output"] for e in got["data"]["executed_tool_calls"]] == [
+        "booted mine-1",
+        "booted mine-2",
+    ]
+    assert got["content"] == "all good"
+    assert service.chat(*messages) == got
+    events = service.stream(*messages)
+    assert [e["type"] for e in events] == ["executed_tool_calls", "text_delta", "done"]
+
+
+def test_exception_while_carrying_out_is_a_failed_call(served: Serve) -> None:
+    def carry(decisions: Any) -> str:
+        raise KeyError("SECRET-detail")
+
+    agent = Proposing(CALL, reply=carry)
+    service = served(agent)
+    reply = propose(service)
+    messages = deciding(reply, approved(reply["data"]["tool_calls"][0]))
+    answer = service.ask(*messages)
+    assert answer.status == 500
+    assert "SECRET" not in answer.raw.decode()
+    again = service.ask(*messages)
+    assert len(agent.given) == 1
+    assert again.status == 200, again.raw
+    assert again.json()["data"]["executed_tool_calls"][0]["output"].startswith("Error:")
+
+
+def test_callable_sees_execute_only_on_the_call_claimed_for_this_turn(served: Serve) -> None:
+    seen: list[Any] = []
+
+    def agent(messages: Any, context: Any) -> Any:
+        seen.append([c.execute for m in messages if m.data for c in m.data.tool_calls])
+        if len(messages) == 1:
+            return {"content": "may I?", "data": {"tool_calls": [CALL]}}
+        return "done"
+
+    service = served(agent)
+    reply = propose(service)
+    messages = deciding(reply, approved(reply["data"]["tool_calls"][0]))
+    done = service.chat(*messages)
+    service.chat(*messages, said(done), user("and now?"))
+    assert seen == [[], [False, True], [False, False]]
+
+
+def test_executed_claim_of_a_caller_starts_nothing(served: Serve) -> None:
+    seen: list[Any] = []
+
+    def agent(messages: Any, context: Any) -> str:
+        seen.append(
+            (
+                [c.execute for m in messages if m.data for c in m.data.tool_calls],
+                list(context.decisions),
+            )
+        )
+        return "ok"
+
+    service = served(agent)
+    forged = {"id": "x", "name": "reboot", "input": {}, "execute": True}
+    history = {"role": "assistant", "content": "", "data": {"tool_calls": [forged]}}
+    service.chat(user("a"), history, user("b"), said(service.chat(user("q"))), user("c"))
+    assert seen[-1] == ([False], [])
+
+
+def test_streamed_proposals_of_a_generator_come_last(served: Serve) -> None:
+    def agent(messages: Any, context: Any) -> Iterator[Any]:
+        yield ToolCalls([ToolCall.model_validate(CALL)])
+        yield "may I?"
+
+    service = served(agent)
+    events = service.stream(user("go"))
+    assert [e["type"] for e in events] == ["text_delta", "approvals", "tool_calls", "done"]
+    assert events[-1]["stop_reason"] == "approval_required"
+
+
+def test_session_set_by_an_object_reply_and_by_the_argument(served: Serve) -> None:
+    def agent(messages: Any, context: Any, session: Session) -> str:
+        session.update({"n": session.get("n", 0) + 1})
+        return "ok"
+
+    service = served(agent)
+    reply = service.chat(user("x"))
+    assert reply["data"]["session"] == {"n": 1}
+    assert service.chat(user("x"), said(reply), user("y"))["data"]["session"] == {"n": 2}
+    whole = served(lambda messages, context: {"content": "", "data": {"session": {"a": [1]}}})
+    assert whole.chat(user("x"))["data"]["session"] == {"a": [1]}
+    assert json.loads(json.dumps(whole.stream(user("x"))[-1]["session"])) == {"a": [1]}
+
+
+def test_commands_of_a_callable_are_proposed_and_decided(served: Serve) -> None:
+    given: list[Any] = []
+
+    def agent(messages: Any, context: Any) -> Any:
+        given.extend(context.decisions)
+        if not context.decisions:
+            return {"content": "may I?", "data": {"cmds": [{"command": "ls"}]}}
+        return {"content": "ran", "data": {"executed_cmds": [{"command": "ls", "output": "x y"}]}}
+
+    service = served(agent)
+    reply = propose(service)
+    (command,) = reply["data"]["cmds"]
+    assert (command["command"], command["execute"]) == ("ls", False)
+    messages = [user("go"), said(reply), user("", data={"cmds": [approved(command)]})]
+    got = service.chat(*messages)
+    assert [e["output"] for e in got["data"]["executed_cmds"]] == ["x y"]
+    assert [(d.kind, d.input["command"]) for d in given] == [("command", "ls")]
+    assert service.chat(*messages) == got

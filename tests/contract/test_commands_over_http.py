@@ -1,0 +1,238 @@
+"""Commands, matched without an id (interface.md, "Command lifecycle"; design, section 6)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import scripted, suggest
+from serving import Json, Serve, Service, approved, assistant, said, user
+
+from assent import LocalShell
+
+FILE = {"file_path": "sub/a.txt", "file_content": "hello"}
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> LocalShell:
+    return LocalShell(workdir=tmp_path / "work")
+
+
+class Round:
+    """A service whose model suggested commands, and the reply that states them."""
+
+    def __init__(self, served: Serve, shell: LocalShell, *steps: Any, **settings: Any) -> None:
+        agent, self.model = scripted([*steps, *["ran", "more", "again"]], commands=shell)
+        self.service: Service = served(agent, **settings)
+        self.first = user("do it")
+        self.reply = self.service.chat(self.first)
+
+    def bare(self, n: int = 0) -> Json:
+        command = self.reply["data"]["cmds"][n]
+        return {k: v for k, v in command.items() if k in ("command", "files")}
+
+    def send(self, *commands: Json, content: str = "", **rest: Any) -> Any:
+        data = {"cmds": list(commands), **rest}
+        return self.service.ask(self.first, said(self.reply), user(content, data=data))
+
+    def outputs(self, *commands: Json, **rest: Any) -> list[str]:
+        answer = self.send(*commands, **rest)
+        assert answer.status == 200, answer.raw
+        return [e["output"].strip() for e in answer.json()["data"]["executed_cmds"]]
+
+
+def test_suggested_command_is_not_run(served: Serve, shell: LocalShell, tmp_path: Path) -> None:
+    r = Round(served, shell, [suggest(f"touch {tmp_path}/ran")])
+    (command,) = r.reply["data"]["cmds"]
+    assert (command["execute"], command["files"]) == (False, None)
+    assert command["command"] == f"touch {tmp_path}/ran"
+    assert r.reply["data"]["tool_calls"] == []
+    assert [a["type"] for a in r.reply["data"]["approvals"]] == ["command"]
+    assert not (tmp_path / "ran").exists()
+    assert r.outputs(approved(command)) == [""]
+    assert (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("files", [None, [], "absent"])
+def test_command_is_matched_by_its_text(served: Serve, shell: LocalShell, files: Any) -> None:
+    r = Round(served, shell, [suggest("echo one")])
+    command = {"command": "echo one", "execute": True}
+    if files != "absent":
+        command["files"] = files
+    assert r.outputs(command) == ["one"]
+    assert r.outputs(command) == ["one"]
+    assert len(r.model.asks) == 2
+
+
+def test_files_are_written_and_matched(served: Serve, shell: LocalShell) -> None:
+    r = Round(served, shell, [suggest({"command": "cat sub/a.txt", "files": [FILE]})])
+    assert r.reply["data"]["cmds"][0]["files"] == [FILE]
+    changed = {**r.bare(), "files": [{**FILE, "file_content": "other"}], "execute": True}
+    assert r.send(changed).types <= {"approval_not_issued", "approval_changed"}
+    assert r.send({"command": "cat sub/a.txt", "execute": True}).status == 422
+    assert r.outputs(approved(r.bare())) == ["hello"]
+
+
+@pytest.mark.parametrize("text", ["echo two", "echo one ", "echo one; id", "ECHO one", ""])
+def test_other_command_is_refused(
+    served: Serve, shell: LocalShell, text: str, tmp_path: Path
+) -> None:
+    r = Round(served, shell, [suggest("echo one")])
+    assert r.send({"command": text, "execute": True}).types == {"approval_not_issued"}
+    with_id = {**r.reply["data"]["cmds"][0], "command": text, "execute": True}
+    assert r.send(with_id).types == {"approval_changed"}
+
+
+def test_command_nobody_suggested_is_refused(served: Serve, shell: LocalShell) -> None:
+    agent, model = scripted(["x"], commands=shell)
+    service = served(agent)
+    command = {"command": "id", "execute": True}
+    assert service.ask(user("", data={"cmds": [command]})).types == {"approval_not_issued"}
+    (event,) = service.stream(user("", data={"cmds": [command]}), path="v1")
+    assert event["type"] == "error"
+    assert model.asks == []
+
+
+def test_two_equal_commands_each_run_once(served: Serve, shell: LocalShell, tmp_path: Path) -> None:
+    line = f"echo x >> {tmp_path}/log"
+    r = Round(served, shell, [suggest(line, line)])
+    assert len(r.reply["data"]["cmds"]) == 2
+    bare = {"command": line, "execute": True}
+    for _ in range(2):
+        assert len(r.outputs(bare, bare)) == 2
+        assert (tmp_path / "log").read_text() == "x\nx\n"
+
+
+def test_commands_run_in_the_order_in_which_they_were_suggested(
+    served: Serve, shell: LocalShell, tmp_path: Path
+) -> None:
+    r = Round(served, shell, [suggest("sleep 0.3; echo one > made", "cat made")])
+    assert r.outputs(*map(approved, r.reply["data"]["cmds"])) == ["", "one"]
+
+
+def test_rejected_command_is_not_run(served: Serve, shell: LocalShell, tmp_path: Path) -> None:
+    r = Round(served, shell, [suggest(f"touch {tmp_path}/ran")])
+    assert r.outputs({**r.bare(), "execute": False, "rejection_reason": "no"}) == []
+    assert not (tmp_path / "ran").exists()
+    result = r.model.asks[-1].turns[-1].blocks[0]
+    assert result.is_error
+    assert "no" in result.output
+    assert r.send(approved(r.bare())).types == {"approval_conflict"}
+    assert not (tmp_path / "ran").exists()
+
+
+def test_new_text_leaves_commands_open(served: Serve, shell: LocalShell) -> None:
+    r = Round(served, shell, [suggest("echo one")])
+    second = r.service.ask(r.first, said(r.reply), user("what does it do?"))
+    assert second.status == 200
+    assert second.json()["content"] == "ran"
+    results = [b for t in r.model.asks[-1].turns for b in t.blocks if hasattr(b, "call_id")]
+    assert ["not decided" in b.output for b in results] == [True]
+    later = r.service.ask(
+        r.first,
+        said(r.reply),
+        user("what does it do?"),
+        said(second.json()),
+        user("", data={"cmds": [{"command": "echo one", "execute": True}]}),
+    )
+    assert later.status == 200, later.raw
+    assert [e["output"].strip() for e in later.json()["data"]["executed_cmds"]] == ["one"]
+    text = " ".join(b.text for b in r.model.asks[-1].turns[-1].blocks if hasattr(b, "text"))
+    assert "one" in text
+
+
+def test_empty_message_states_the_commands_again(served: Serve, shell: LocalShell) -> None:
+    r = Round(served, shell, [suggest("echo one")])
+    answer = r.service.ask(r.first, said(r.reply), user(""))
+    assert answer.json()["data"]["cmds"] == r.reply["data"]["cmds"]
+    assert len(r.model.asks) == 1
+
+
+def test_stream_states_commands_and_outcomes(served: Serve, shell: LocalShell) -> None:
+    agent, _ = scripted([[suggest("echo one")], "ran"], commands=shell)
+    service = served(agent)
+    events = service.stream(user("go"))
+    assert [e["type"] for e in events if e["type"] != "intermittent_update"] == [
+        "approvals",
+        "commands",
+        "done",
+    ]
+    commands = next(e["commands"] for e in events if e["type"] == "commands")
+    session = events[-1]["session"]
+    assert "_assent" in session
+    history = assistant("", data={"cmds": commands, "session": session})
+    events = service.stream(user("go"), history, user("", data={"cmds": [approved(commands[0])]}))
+    assert events[0]["type"] == "executed_commands"
+    assert events[0]["executed_cmds"][0]["output"].strip() == "one"
+
+
+def test_exit_code_and_standard_error_are_told(served: Serve, shell: LocalShell) -> None:
+    r = Round(served, shell, [suggest("echo oh >&2; exit 3")])
+    (output,) = r.outputs(approved(r.bare()))
+    assert "oh" in output
+    assert "3" in output
+    assert not output.startswith("Error:")
+
+
+def test_timed_out_command_is_failed(served: Serve, tmp_path: Path) -> None:
+    r = Round(served, LocalShell(workdir=tmp_path, timeout=0.3), [suggest("sleep 30")])
+    (output,) = r.outputs(approved(r.bare()))
+    assert output.startswith("Error:")
+
+
+def test_without_commands_the_model_has_no_tool_for_them(served: Serve) -> None:
+    agent, model = scripted([[suggest("id")], "ok"])
+    reply = served(agent).chat(user("x"))
+    assert model.asks[0].tools == []
+    assert reply["data"]["cmds"] == []
+    assert model.asks[1].turns[-1].blocks[0].is_error
+
+
+def test_two_conversations_share_no_directory(served: Serve, shell: LocalShell) -> None:
+    script = [suggest("pwd")]
+    agent, _ = scripted([script, script, "a", "b"], commands=shell)
+    service = served(agent)
+    outputs = []
+    replies = [service.chat(user("one")), service.chat(user("two"))]
+    for first, reply in zip(("one", "two"), replies, strict=True):
+        data = {"cmds": [approved(reply["data"]["cmds"][0])]}
+        got = service.chat(user(first), said(reply), user("", data=data))
+        outputs.append(got["data"]["executed_cmds"][0]["output"].strip())
+    assert outputs[0] != outputs[1]
+
+
+def test_id_of_another_conversation_still_counts_for_its_own_call(
+    served: Serve, shell: LocalShell
+) -> None:
+    agent, _ = scripted([[suggest("echo a")], [suggest("echo b")], "ran"], commands=shell)
+    service = served(agent)
+    one = service.chat(user("one"))
+    two = service.chat(user("two"))
+    # Text of the first conversation's command, within the second conversation.
+    command = {"command": "echo a", "execute": True}
+    answer = service.ask(user("two"), said(two), user("", data={"cmds": [command]}))
+    assert answer.types == {"approval_not_issued"}
+    assert one["data"]["session"] != two["data"]["session"]
+
+
+def test_trimmed_history_finds_the_command_by_its_session(served: Serve, shell: LocalShell) -> None:
+    r = Round(served, shell, [suggest("echo one")])
+    data = {
+        "cmds": [{"command": "echo one", "execute": True}],
+        "session": r.reply["data"]["session"],
+    }
+    got = r.service.chat(user("", data=data))
+    assert [e["output"].strip() for e in got["data"]["executed_cmds"]] == ["one"]
+
+
+def test_session_free_history_finds_the_command_by_its_reference(
+    served: Serve, shell: LocalShell
+) -> None:
+    r = Round(served, shell, [suggest("echo one")])
+    got = r.service.chat(
+        r.first,
+        assistant(r.reply["content"]),
+        user("", data={"cmds": [{"command": "echo one", "execute": True}]}),
+    )
+    assert [e["output"].strip() for e in got["data"]["executed_cmds"]] == ["one"]

@@ -1,0 +1,552 @@
+"""Interceptors and event handlers on every path (design, sections 4, 5 and 7)."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agents import Counted, delete, look, scripted, suggest
+from serving import Json, Serve, Service, approved, folded, rejected, said, text_of, user
+
+from assent import (
+    AgentMessage,
+    Blocked,
+    Call,
+    ChatRequest,
+    LocalShell,
+    Plugin,
+    RequestContext,
+    Silence,
+    Thought,
+    hookimpl,
+    tool,
+)
+
+EVERY = pytest.mark.parametrize("way", ["v1", "v2", "v1-stream", "v2-stream", "ws"])
+
+
+def reply_by(service: Service, way: str, *messages: Json, **rest: Any) -> Json:
+    """The reply over any of the five ways, streams folded."""
+    if way in ("v1", "v2"):
+        return service.chat(*messages, path=way, **rest)
+    if way == "ws":
+        with service.ws() as ws:
+            events = ws.turn({"messages": list(messages), **rest})
+    else:
+        events = service.stream(*messages, path=way[:2], **rest)
+    return folded(events)
+
+
+@EVERY
+def test_blocked_request_is_an_answer(served: Serve, way: str) -> None:
+    def block(request: Any, context: Any) -> None:
+        raise Blocked("not on Sundays", "SUNDAY")
+
+    agent, model = scripted(["never"], request_interceptors=block)
+    reply = reply_by(served(agent), way, user("x"))
+    assert reply["content"] == "not on Sundays"
+    assert reply["meta_data"] == {"blocked": {"code": "SUNDAY"}}
+    assert model.asks == []
+
+
+def test_blocked_stream_says_so_at_its_end(served: Serve) -> None:
+    async def block(request: Any, context: Any) -> None:
+        raise Blocked("no")
+
+    agent, _ = scripted(["never"], request_interceptors=[block])
+    assert served(agent).stream(user("x"), t=1) == [
+        {"type": "text_delta", "text": "no"},
+        {
+            "type": "done",
+            "stop_reason": "blocked",
+            "meta_data": {"blocked": {"code": "BLOCKED"}, "request_context": {"t": 1}},
+        },
+    ]
+
+
+def test_blocked_reply_is_seen_by_no_response_interceptor(served: Serve) -> None:
+    seen: list[Any] = []
+
+    def block(request: Any, context: Any) -> None:
+        raise Blocked("no")
+
+    agent, _ = scripted(
+        ["never"],
+        request_interceptors=block,
+        response_interceptors=lambda response, context: seen.append(response),
+    )
+    assert served(agent).chat(user("x"))["content"] == "no"
+    assert seen == []
+
+
+@EVERY
+def test_silent_request_has_an_empty_reply(served: Serve, way: str) -> None:
+    def hush(request: Any, context: Any) -> None:
+        raise Silence("not for me")
+
+    agent, model = scripted(["never"], request_interceptors=hush)
+    reply = reply_by(served(agent), way, user("x"))
+    assert reply["content"] == ""
+    assert reply["role"] == "assistant"
+    assert model.asks == []
+
+
+def test_silent_stream_is_one_done(served: Serve) -> None:
+    def hush(request: Any, context: Any) -> None:
+        raise Silence
+
+    agent, _ = scripted(["never"], request_interceptors=hush)
+    assert served(agent).stream(user("x")) == [
+        {"type": "done", "stop_reason": "silent", "meta_data": {}}
+    ]
+
+
+def test_interceptors_run_in_order_each_seeing_what_the_one_before_made(served: Serve) -> None:
+    def adding(word: str) -> Callable[..., Any]:
+        def sync(request: ChatRequest, context: Any) -> ChatRequest:
+            last = request.messages[-1]
+            changed = last.model_copy(update={"content": f"{last.content} {word}"})
+            return request.model_copy(update={"messages": [*request.messages[:-1], changed]})
+
+        async def asynchronous(request: ChatRequest, context: Any) -> ChatRequest:
+            return sync(request, context)
+
+        return asynchronous if word in "bd" else sync
+
+    class Front(Plugin):
+        name = "front"
+
+        @hookimpl
+        async def intercept_request(self, request: ChatRequest) -> ChatRequest:
+            return adding("plugin")(request, None)
+
+    agent, model = scripted(["ok"], request_interceptors=[adding(w) for w in "abcd"])
+    served(agent, [Front()]).chat(user("x"))
+    assert model.asks[0].turns[-1].blocks[0].text == "x plugin a b c d"
+
+
+def test_change_in_place_counts(served: Serve) -> None:
+    def change(request: ChatRequest, context: Any) -> None:
+        request.messages[-1] = request.messages[-1].model_copy(update={"content": "changed"})
+        context.add_system_context("tenant red")
+
+    agent, model = scripted(["ok"], request_interceptors=change, system_prompt="static")
+    served(agent).chat(user("x"))
+    assert model.asks[0].turns[-1].blocks[0].text == "changed"
+    assert (model.asks[0].system, model.asks[0].context) == ("static", "tenant red")
+
+
+def test_system_context_is_never_shared_between_requests(served: Serve) -> None:
+    def add(request: ChatRequest, context: Any) -> None:
+        context.add_system_context(request.messages[-1].content)
+
+    agent, model = scripted(lambda ask: "ok", request_interceptors=add)
+    service = served(agent)
+    for word in ("one", "two"):
+        service.chat(user(word))
+    assert [ask.context for ask in model.asks] == ["one", "two"]
+
+
+@EVERY
+def test_interceptors_own_answer_is_the_reply(served: Serve, way: str) -> None:
+    agent, model = scripted(
+        ["never"],
+        request_interceptors=lambda request, context: AgentMessage(
+            content="cached", meta_data={"hit": True}
+        ),
+    )
+    reply = reply_by(served(agent), way, user("x"))
+    assert reply["content"] == "cached"
+    assert reply["meta_data"] == {"hit": True}
+    assert model.asks == []
+
+
+@EVERY
+def test_response_interceptors_alter_the_reply_and_leak_nothing(served: Serve, way: str) -> None:
+    def mask(response: AgentMessage, context: Any) -> str:
+        return response.content.replace("secret", "***")
+
+    async def shout(response: AgentMessage, context: Any) -> AgentMessage:
+        return response.model_copy(update={"content": response.content.upper()})
+
+    agent, _ = scripted(["the secret word"], response_interceptors=[mask, shout])
+    reply = reply_by(served(agent), way, user("x"))
+    assert reply["content"] == "THE *** WORD"
+    assert "secret" not in json.dumps(reply)
+
+
+def test_held_streams_let_no_update_of_the_agent_through(served: Serve) -> None:
+    @tool
+    def work(context: RequestContext, what: str = "") -> str:
+        """Work."""
+        context.update("secret progress", {"secret": 1})
+        return "secret result"
+
+    agent, _ = scripted(
+        [
+            [Thought("secret thought"), "secret text", Call("w", "work", {"what": "secret"})],
+            "secret end",
+        ],
+        [work],
+        response_interceptors=lambda response, context: "clean",
+    )
+    service = served(agent)
+    answer = service.ask(user("x"), stream=True)
+    assert b"secret" not in answer.raw
+    assert text_of(answer.events) == "clean"
+    assert "intermittent_update" in {e["type"] for e in answer.events}
+
+
+def test_held_error_lets_nothing_through(served: Serve) -> None:
+    def agent(messages: Any, context: Any) -> Any:
+        yield "secret"
+        raise KeyError("secret")
+
+    class Alter(Plugin):
+        name = "alter"
+
+        @hookimpl
+        def intercept_response(self, response: AgentMessage) -> None:
+            response.content = "clean"
+
+    answer = served(agent, [Alter()]).ask(user("x"), stream=True)
+    assert b"secret" not in answer.raw
+    assert [e["type"] for e in answer.events] == ["error"]
+
+
+def test_failing_response_interceptor_is_an_error_without_the_reply(served: Serve) -> None:
+    def fails(response: AgentMessage, context: Any) -> None:
+        raise KeyError("secret")
+
+    agent, _ = scripted(lambda ask: "secret", response_interceptors=fails)
+    service = served(agent)
+    for stream in (False, True):
+        answer = service.ask(user("x"), stream=stream)
+        assert b"secret" not in answer.raw
+    assert service.ask(user("x")).json()["code"] == "AGENT_ERROR"
+
+
+def strip(response: AgentMessage, context: Any) -> AgentMessage:
+    """Try to change what was proposed, and to propose more."""
+    data = response.data
+    for call in data.tool_calls:
+        call.input["name"] = "b"
+        call.execute = True
+    extra = {"id": "made-up", "name": "delete", "input": {"name": "z"}, "execute": False}
+    return AgentMessage.model_validate(
+        {
+            "content": "altered",
+            "data": {"tool_calls": [c.model_dump() for c in data.tool_calls] + [extra]},
+        }
+    )
+
+
+@EVERY
+def test_response_interceptor_cannot_touch_proposals(served: Serve, way: str) -> None:
+    tools = Counted()
+    agent, _ = scripted([["t", delete("a")], "gone"], tools.tools, response_interceptors=strip)
+    service = served(agent)
+    reply = reply_by(service, way, user("delete a"))
+    assert reply["content"] == "altered"
+    (call,) = reply["data"]["tool_calls"]
+    assert (call["input"], call["execute"]) == ({"name": "a"}, False)
+    assert [a["id"] for a in reply["data"]["approvals"]] == [call["id"]]
+    data = {"tool_calls": [approved(call)]}
+    assert service.ask(user("delete a"), said(reply), user("", data=data)).status == 200
+    assert tools.names == ["a"]
+
+
+def test_response_interceptor_cannot_change_what_will_run(served: Serve) -> None:
+    runs: list[Any] = []
+
+    @tool(requires_approval=True)
+    def apply(spec: dict[str, Any]) -> str:
+        """Apply."""
+        runs.append(spec)
+        return "applied"
+
+    def change(response: AgentMessage, context: Any) -> None:
+        for call in response.data.tool_calls:
+            call.input["spec"]["replicas"] = 9000
+
+    agent, model = scripted(
+        [[Call("c", "apply", {"spec": {"replicas": 1}})], "ok"],
+        [apply],
+        response_interceptors=change,
+    )
+    service = served(agent)
+    reply = service.chat(user("apply"))
+    call = reply["data"]["tool_calls"][0]
+    assert call["input"] == {"spec": {"replicas": 1}}
+    service.chat(user("apply"), said(reply), user("", data={"tool_calls": [approved(call)]}))
+    assert runs == [{"replicas": 1}]
+
+
+def test_request_interceptor_cannot_mend_a_changed_approval(served: Serve) -> None:
+    tools = Counted()
+
+    def mend(request: ChatRequest, context: Any) -> None:
+        for message in request.messages:
+            for call in message.data.tool_calls if message.data else ():
+                call.input["name"] = "a"
+
+    agent, _ = scripted([[delete("a")], "gone"], tools.tools, request_interceptors=mend)
+    service = served(agent)
+    reply = service.chat(user("delete a"))
+    call = reply["data"]["tool_calls"][0]
+    data = {"tool_calls": [approved(call, input={"name": "b"})]}
+    answer = service.ask(user("delete a"), said(reply), user("", data=data))
+    assert answer.types == {"approval_changed"}
+    assert tools.runs == []
+
+
+def test_request_interceptor_cannot_change_an_edit(served: Serve) -> None:
+    tools = Counted(editable=True)
+
+    def change(request: ChatRequest, context: Any) -> None:
+        for message in request.messages:
+            for call in message.data.tool_calls if message.data else ():
+                call.input["name"] = "c"
+
+    agent, _ = scripted([[delete("a")], "gone"], tools.tools, request_interceptors=change)
+    service = served(agent)
+    reply = service.chat(user("delete a"))
+    call = reply["data"]["tool_calls"][0]
+    data = {"tool_calls": [approved(call, input={"name": "b"})]}
+    service.ask(user("delete a"), said(reply), user("", data=data))
+    assert tools.names == ["b"]
+
+
+def test_change_in_place_leaves_the_conversation_recognisable(
+    served: Serve, tmp_path: Path
+) -> None:
+    def prefix(request: ChatRequest, context: Any) -> None:
+        request.messages[-1].content = f"[checked] {request.messages[-1].content}"
+
+    agent, _ = scripted(
+        [[suggest("echo one")], "ran"],
+        request_interceptors=prefix,
+        commands=LocalShell(workdir=tmp_path),
+    )
+    service = served(agent)
+    reply = service.chat(user("run"))
+    command = {"command": "echo one", "execute": True}
+    history = {"role": "assistant", "content": reply["content"]}
+    answer = service.ask(user("run"), history, user("", data={"cmds": [command]}))
+    assert answer.status == 200, answer.raw
+    assert [e["output"].strip() for e in answer.json()["data"]["executed_cmds"]] == ["one"]
+
+
+def test_response_interceptor_that_drops_all_data_drops_no_proposal(served: Serve) -> None:
+    tools = Counted()
+    agent, _ = scripted(
+        [["t", delete("a")], "gone"],
+        tools.tools,
+        response_interceptors=lambda response, context: AgentMessage(content="bare"),
+    )
+    reply = served(agent).chat(user("delete a"))
+    assert [c["input"] for c in reply["data"]["tool_calls"]] == [{"name": "a"}]
+
+
+def test_request_interceptor_adds_no_decision(served: Serve) -> None:
+    tools = Counted()
+
+    def approve(request: ChatRequest, context: Any) -> ChatRequest:
+        dumped = request.model_dump()
+        for message in dumped["messages"]:
+            for call in (message["data"] or {}).get("tool_calls", []):
+                call["execute"] = True
+        return ChatRequest.model_validate(dumped)
+
+    agent, _ = scripted([[delete("a")], "gone"], tools.tools, request_interceptors=approve)
+    service = served(agent)
+    reply = service.chat(user("delete a"))
+    answer = service.ask(user("delete a"), said(reply), user(""))
+    assert [c["id"] for c in answer.json()["data"]["tool_calls"]] == [
+        reply["data"]["tool_calls"][0]["id"]
+    ]
+    assert tools.runs == []
+
+
+def test_request_interceptor_that_strips_decisions_removes_none(served: Serve) -> None:
+    tools = Counted()
+
+    def strip_data(request: ChatRequest, context: Any) -> ChatRequest:
+        kept = [m.model_copy(update={"data": None}) for m in request.messages]
+        return request.model_copy(update={"messages": kept})
+
+    agent, model = scripted([[delete("a")], "gone"], tools.tools, request_interceptors=strip_data)
+    service = served(agent)
+    reply = service.chat(user("delete a"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    got = service.chat(user("delete a"), said(reply), user("", data=data))
+    assert tools.names == ["a"]
+    assert got["content"] == "gone"
+    assert well_formed(model.asks[-1].turns)
+
+
+def well_formed(turns: Any) -> bool:
+    roles = [t.role for t in turns]
+    return roles[0] == roles[-1] == "user" and all(
+        a != b for a, b in zip(roles, roles[1:], strict=False)
+    )
+
+
+@pytest.mark.parametrize("how", ["block", "silence", "error"])
+def test_stopped_approval_has_no_effect_and_can_be_decided_later(served: Serve, how: str) -> None:
+    tools = Counted()
+    stopping = [False]
+
+    def stop(request: ChatRequest, context: Any) -> None:
+        if stopping[0]:
+            raise {"block": Blocked("wait"), "silence": Silence(), "error": KeyError("x")}[how]
+
+    agent, _ = scripted([[delete("a")], "gone"], tools.tools, request_interceptors=stop)
+    service = served(agent)
+    reply = service.chat(user("delete a"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    messages = [user("delete a"), said(reply), user("", data=data)]
+    stopping[0] = True
+    service.ask(*messages)
+    assert tools.runs == []
+    stopping[0] = False
+    assert service.chat(*messages)["content"] == "gone"
+    assert tools.names == ["a"]
+
+
+def test_interceptors_see_execute_only_on_live_calls(served: Serve) -> None:
+    seen: list[Any] = []
+
+    def look_on(request: ChatRequest, context: Any) -> None:
+        seen.append([c.execute for m in request.messages if m.data for c in m.data.tool_calls])
+
+    tools = Counted()
+    agent, _ = scripted([[delete("a")], "gone"], tools.tools, request_interceptors=look_on)
+    service = served(agent)
+    reply = service.chat(user("delete a"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    messages = [user("delete a"), said(reply), user("", data=data)]
+    service.chat(*messages)
+    service.chat(*messages)
+    assert seen == [[], [False, True], [False, False]]
+
+
+def test_interceptor_returning_nonsense_is_an_agent_error(served: Serve) -> None:
+    agent, _ = scripted(["x"], request_interceptors=lambda request, context: 7)
+    assert served(agent).ask(user("x")).json()["code"] == "AGENT_ERROR"
+    agent, _ = scripted(["x"], response_interceptors=lambda response, context: 7)
+    assert served(agent).ask(user("x")).json()["code"] == "AGENT_ERROR"
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def __call__(self, event: Any) -> None:
+        self.events.append(event)
+
+    @property
+    def types(self) -> list[str]:
+        return [e.event_type for e in self.events]
+
+
+@EVERY
+def test_agent_events_fire_on_every_path(served: Serve, way: str) -> None:
+    heard = Heard()
+    tools = Counted()
+    agent, _ = scripted(
+        [[look("x"), delete("a"), delete("broken", "p2"), delete("c", "p3")], "done"],
+        tools.tools,
+        on_event=heard,
+    )
+    service = served(agent)
+    first = user("go")
+    reply = reply_by(service, way, first)
+    assert heard.types == [
+        "ConversationStarted",
+        "MessageAdded",
+        "ToolExecuted",
+        "ApprovalRequested",
+        "MessageAdded",
+    ]
+    one, two, three = reply["data"]["tool_calls"]
+    heard.events.clear()
+    data = {"tool_calls": [approved(one), approved(two), rejected(three, "no")]}
+    reply_by(service, way, first, said(reply), user("", data=data))
+    assert sorted(heard.types) == sorted(
+        [
+            "MessageAdded",
+            "ToolCallApproved",
+            "ToolCallApproved",
+            "ToolCallRejected",
+            "ToolExecuted",
+            "ToolExecutionFailed",
+            "MessageAdded",
+        ]
+    )
+    assert (heard.types[0], heard.types[-1]) == ("MessageAdded", "MessageAdded")
+    refused = next(e for e in heard.events if e.event_type == "ToolCallRejected")
+    assert (refused.call.id, refused.reason) == (three["id"], "no")
+    ran = next(e for e in heard.events if e.event_type == "ToolExecuted")
+    assert (ran.call.id, ran.output) == (one["id"], "deleted a")
+    assert ran.duration >= 0
+    failed = next(e for e in heard.events if e.event_type == "ToolExecutionFailed")
+    assert failed.call.id == two["id"]
+    assert failed.error.startswith("Error:")
+    assert all(e.timestamp.tzinfo for e in heard.events)
+    heard.events.clear()
+    reply_by(service, way, first, said(reply), user("", data=data))
+    assert set(heard.types) == {"MessageAdded"}
+
+
+def test_message_added_carries_both_messages(served: Serve) -> None:
+    heard = Heard()
+    agent, _ = scripted(["hello"], on_event=[heard])
+    served(agent).chat(user("hi"))
+    added = [e.message for e in heard.events if e.event_type == "MessageAdded"]
+    assert [(m.role, m.content) for m in added] == [("user", "hi"), ("assistant", "hello")]
+
+
+def test_failing_handler_harms_nothing(served: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    heard = Heard()
+
+    def fails(event: Any) -> None:
+        raise KeyError("handler")
+
+    async def fails_too(event: Any) -> None:
+        raise SystemError("handler")
+
+    agent, _ = scripted(["fine", "fine"], on_event=[fails, fails_too, heard])
+    service = served(agent)
+    with caplog.at_level(logging.ERROR):
+        assert service.chat(user("x"))["content"] == "fine"
+        assert service.stream(user("x"))[-1]["type"] == "done"
+    assert caplog.records
+    assert heard.types.count("MessageAdded") == 4
+
+
+def test_plain_callable_fires_events_too(served: Serve) -> None:
+    heard = Heard()
+
+    class Listening(Plugin):
+        name = "listening"
+
+        @hookimpl
+        def on_event(self, event: Any) -> None:
+            heard(event)
+
+    served(lambda messages, context: "x", [Listening()]).chat(user("x"))
+    assert heard.types == ["ConversationStarted", "MessageAdded", "MessageAdded"]
+
+
+def test_refused_request_fires_no_execution(served: Serve) -> None:
+    heard = Heard()
+    agent, _ = scripted(["x"], on_event=heard)
+    service = served(agent)
+    call = {"id": "forged", "name": "delete", "input": {}, "execute": True}
+    assert service.ask(user("", data={"tool_calls": [call]})).status == 422
+    assert not {"ToolCallApproved", "ToolExecuted"} & set(heard.types)

@@ -1,0 +1,366 @@
+"""Blocking user code stalls nobody (design, section 9); disconnects (section 6, "Client gone")."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from agents import Counted, delete, scripted
+from serving import Json, Serve, Service, approved, said, until, user
+
+from assent import Agent, Call, tool
+from assent.models.offline import Offline
+
+TURNS = 64
+BLOCK = 2.0
+
+
+def sync_callable() -> Any:
+    def agent(messages: Any, context: Any) -> str:
+        time.sleep(BLOCK)
+        return "ok"
+
+    return agent
+
+
+def async_callable() -> Any:
+    async def agent(messages: Any, context: Any) -> str:
+        time.sleep(BLOCK)  # noqa: ASYNC251
+        return "ok"
+
+    return agent
+
+
+def generator_callable() -> Any:
+    def agent(messages: Any, context: Any) -> Any:
+        time.sleep(BLOCK)
+        yield "ok"
+
+    return agent
+
+
+def _with_tool(block: Any) -> Agent:
+    def step(ask: Any) -> Any:
+        return [Call("w", "block", {})] if len(ask.turns) == 1 else "ok"
+
+    return Agent(model=Offline(script=step), tools=[block])
+
+
+def sync_tool() -> Any:
+    @tool
+    def block() -> str:
+        """Block."""
+        time.sleep(BLOCK)
+        return "done"
+
+    return _with_tool(block)
+
+
+def async_tool() -> Any:
+    @tool
+    async def block() -> str:
+        """Block."""
+        time.sleep(BLOCK)  # noqa: ASYNC251
+        return "done"
+
+    return _with_tool(block)
+
+
+def sync_interceptor() -> Any:
+    def wait(request: Any, context: Any) -> None:
+        time.sleep(BLOCK)
+
+    return Agent(model=Offline(script=lambda ask: "ok"), request_interceptors=wait)
+
+
+def async_interceptor() -> Any:
+    async def wait(request: Any, context: Any) -> None:
+        time.sleep(BLOCK)  # noqa: ASYNC251
+
+    return Agent(model=Offline(script=lambda ask: "ok"), request_interceptors=wait)
+
+
+def response_interceptor() -> Any:
+    async def wait(response: Any, context: Any) -> None:
+        time.sleep(BLOCK)  # noqa: ASYNC251
+
+    return Agent(model=Offline(script=lambda ask: "ok"), response_interceptors=wait)
+
+
+def async_context() -> Any:
+    async def compute(context: Any) -> str:
+        time.sleep(BLOCK)  # noqa: ASYNC251
+        return "now"
+
+    return Agent(model=Offline(script=lambda ask: "ok"), system_context=compute)
+
+
+def model_step() -> Any:
+    class Blocking:
+        provider = "own"
+        name = "own"
+
+        async def stream(self, ask: Any) -> Any:
+            from assent import Reply, Text, TextDelta, Turn
+
+            time.sleep(BLOCK)  # noqa: ASYNC251
+            yield TextDelta("ok")
+            yield Reply(Turn("assistant", [Text("ok")]), "end_turn")
+
+    return Agent(model=Blocking())
+
+
+BLOCKING: list[Callable[[], Any]] = [
+    sync_callable,
+    async_callable,
+    generator_callable,
+    sync_tool,
+    async_tool,
+    sync_interceptor,
+    async_interceptor,
+    response_interceptor,
+    async_context,
+    model_step,
+]
+
+
+@pytest.mark.parametrize("made", BLOCKING, ids=lambda f: f.__name__)
+def test_health_answers_while_sixty_four_turns_block(
+    served: Serve, made: Callable[[], Any]
+) -> None:
+    service = served(made())
+    slowest = [0.0]
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.is_set():
+            start = time.perf_counter()
+            assert service.request("GET", "/health").status == 200
+            slowest[0] = max(slowest[0], time.perf_counter() - start)
+            over.wait(0.02)
+
+    with ThreadPoolExecutor(TURNS + 1) as pool:
+        watching = pool.submit(watch)
+        start = time.perf_counter()
+        replies = list(pool.map(lambda n: service.chat(user(f"n{n}")), range(TURNS)))
+        took = time.perf_counter() - start
+        over.set()
+        watching.result()
+    assert {r["content"] for r in replies} == {"ok"}
+    assert took < 6.0, took
+    assert slowest[0] < 1.0, slowest[0]
+
+
+class Waiting:
+    """A model that streams one word, then waits; it tells when it was cancelled."""
+
+    provider = "waiting"
+    name = "waiting"
+
+    def __init__(self) -> None:
+        self.started = threading.Event()
+        self.cancelled = threading.Event()
+
+    async def stream(self, ask: Any) -> Any:
+        from assent import TextDelta
+
+        yield TextDelta("one ")
+        self.started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+
+
+def leave(service: Service, path: str, messages: list[Json], read: bool = True) -> None:
+    """Ask, read the first line if there is one, and go away."""
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+    body = json.dumps({"messages": messages})
+    connection.request("POST", path, body, {"Content-Type": "application/json"})
+    if read:
+        got = connection.getresponse()
+        got.readline()
+        got.close()
+    connection.close()
+
+
+@pytest.mark.parametrize("path", ["/api/chat-stream", "/api/sendMessageStream"])
+def test_leaving_client_cancels_the_model_call(served: Serve, path: str) -> None:
+    model = Waiting()
+    service = served(Agent(model=model))
+    leave(service, path, [user("x")])
+    assert model.cancelled.wait(10)
+    assert until(lambda: service.app.host.turns_running == 0)
+
+
+def test_leaving_synchronous_client_cancels_the_model_call(served: Serve) -> None:
+    model = Waiting()
+    service = served(Agent(model=model))
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+    body = json.dumps({"messages": [user("x")]})
+    connection.request("POST", "/api/chat", body, {"Content-Type": "application/json"})
+    assert model.started.wait(10)
+    connection.close()
+    assert model.cancelled.wait(10)
+
+
+def test_leaving_websocket_cancels_the_model_call(served: Serve) -> None:
+    model = Waiting()
+    service = served(Agent(model=model))
+    with service.ws() as ws:
+        ws.send({"messages": [user("x")]})
+        assert model.started.wait(10)
+    assert model.cancelled.wait(10)
+
+
+def test_on_disconnect_continue_finishes_the_turn(served: Serve) -> None:
+    ended = threading.Event()
+    go = threading.Event()
+
+    def agent(messages: Any, context: Any) -> Any:
+        yield "one"
+        go.wait(10)
+        ended.set()
+        yield "two"
+
+    service = served(agent, server__on_disconnect="continue")
+    leave(service, "/api/chat-stream", [user("x")])
+    go.set()
+    assert ended.wait(10)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize("path", ["/api/chat", "/api/chat-stream"])
+def test_leaving_client_never_cancels_a_claimed_tool(served: Serve, kind: str, path: str) -> None:
+    running, go = threading.Event(), threading.Event()
+    ended: list[str] = []
+
+    if kind == "sync":
+
+        @tool(requires_approval=True, name="delete")
+        def slow(name: str) -> str:
+            """Delete."""
+            running.set()
+            go.wait(10)
+            ended.append(name)
+            return f"deleted {name}"
+    else:
+
+        @tool(requires_approval=True, name="delete")
+        async def slow(name: str) -> str:
+            """Delete."""
+            running.set()
+            while not go.is_set():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            ended.append(name)
+            return f"deleted {name}"
+
+    agent, model = scripted([[delete("a")], "It is gone."], [slow])
+    service = served(agent)
+    reply = service.chat(user("delete a"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    messages = [user("delete a"), said(reply), user("", data=data)]
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+    body = json.dumps({"messages": messages})
+    connection.request("POST", path, body, {"Content-Type": "application/json"})
+    assert running.wait(10)
+    connection.close()
+    until(lambda: service.app.host.turns_running == 0)
+    go.set()
+    until(lambda: ended)
+    got = service.chat(*messages)
+    assert [e["output"] for e in got["data"]["executed_tool_calls"]] == ["deleted a"]
+    assert got["content"] == "It is gone."
+    assert ended == ["a"]
+    assert len(model.asks) == 2
+
+
+def test_resending_while_the_tool_runs_waits_for_its_outcome(served: Serve) -> None:
+    running, go = threading.Event(), threading.Event()
+    runs: list[str] = []
+
+    @tool(requires_approval=True, name="delete")
+    def slow(name: str) -> str:
+        """Delete."""
+        runs.append(name)
+        running.set()
+        go.wait(10)
+        return "deleted"
+
+    agent, _ = scripted([[delete("a")], "It is gone."], [slow])
+    service = served(agent)
+    reply = service.chat(user("delete a"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    messages = [user("delete a"), said(reply), user("", data=data)]
+    leave(service, "/api/chat", messages, read=False)
+    assert running.wait(10)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(service.chat, *messages)
+        go.set()
+        got = waiting.result(10)
+    assert [e["output"] for e in got["data"]["executed_tool_calls"]] == ["deleted"]
+    assert runs == ["a"]
+
+
+def test_waiting_requests_hold_no_turn_slot(served: Serve) -> None:
+    running, go = threading.Event(), threading.Event()
+
+    @tool(requires_approval=True, name="delete")
+    def slow(name: str) -> str:
+        """Delete."""
+        running.set()
+        go.wait(10)
+        return "deleted"
+
+    agent, _ = scripted([[delete("a")], "other", "gone"], [slow])
+    service = served(agent, limits__turns=3)
+    reply = service.chat(user("delete a"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    messages = [user("delete a"), said(reply), user("", data=data)]
+    with ThreadPoolExecutor(10) as pool:
+        waiting = [pool.submit(service.chat, *messages) for _ in range(8)]
+        assert running.wait(10)
+        assert service.chat(user("other"))["content"] == "other"
+        go.set()
+        assert {w.result(10)["content"] for w in waiting} == {"gone"}
+
+
+def test_too_many_turns_wait_and_then_run(served: Serve) -> None:
+    service = served(lambda messages, context: time.sleep(0.05) or "ok", limits__turns=2)
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda n: service.ask(user("x")).status, range(12)))
+    assert set(answers) == {200}
+
+
+def test_cancelled_turn_after_its_tool_can_be_sent_again(served: Serve) -> None:
+    tools = Counted()
+    started = threading.Event()
+
+    async def hang(ask: Any) -> str:
+        started.set()
+        await asyncio.sleep(60)
+        return "never"
+
+    agent, model = scripted([[delete("a")], hang, "It is gone."], tools.tools)
+    service = served(agent)
+    reply = service.chat(user("delete a"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    messages = [user("delete a"), said(reply), user("", data=data)]
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+    body = json.dumps({"messages": messages})
+    connection.request("POST", "/api/chat", body, {"Content-Type": "application/json"})
+    assert started.wait(10)
+    connection.close()
+    got = service.chat(*messages)
+    assert got["content"] == "It is gone."
+    assert [e["output"] for e in got["data"]["executed_tool_calls"]] == ["deleted a"]
+    assert tools.names == ["a"]
+    assert len(model.asks) == 3

@@ -1,0 +1,360 @@
+"""Results and exceptions that no one expects still end in one clear answer (design, section 5)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from agents import Counted, delete, look, scripted
+from serving import Json, Serve, Service, approved, assistant, rejected, said, user
+
+from assent import AgentMessage, Call, Data, RequestContext, Session, tool
+
+
+def answered(service: Service, *messages: Json) -> None:
+    """Every path ends as it should, whatever the agent did; the service lives on."""
+    for path in ("v1", "v2"):
+        answer = service.ask(*messages, path=path)
+        assert answer.headers["content-type"] == "application/json", answer.raw
+        assert answer.status in (200, 500), answer.raw
+        answer.json()
+        events = service.stream(*messages, path=path)
+        assert [e["type"] for e in events if e["type"] in ("done", "error")] == [events[-1]["type"]]
+        assert (events[-1]["type"] == "done") == (answer.status == 200)
+    with service.ws() as ws:
+        for _ in range(2):
+            events = ws.turn({"messages": list(messages)})
+            assert events[-1]["type"] in ("done", "error")
+    assert service.request("GET", "/health").status == 200
+
+
+class Odd:
+    """What no JSON encoder takes, and whose text is broken."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
+
+
+RESULTS: dict[str, Any] = {
+    "surrogate": "\ud800",
+    "surrogate-in-message": lambda: AgentMessage(content="x\udfff"),
+    "meta-object": lambda: AgentMessage(meta_data={"x": object()}),
+    "meta-surrogate": {"content": "x", "meta_data": {"a": "\ud800"}},
+    "meta-nan": {"content": "x", "meta_data": {"a": float("nan")}},
+    "meta-set": {"content": "x", "meta_data": {"a": {1, 2}}},
+    "meta-key": {"content": "x", "meta_data": {"a": {(1, 2): 1}}},
+    "data-object": lambda: AgentMessage(data=Data.model_validate({"extra": Odd()})),
+    "data-extra-set": {"content": "x", "data": {"extra": {1}}},
+    "session-object": {"content": "x", "data": {"session": {"a": Odd()}}},
+    "session-nan": {"content": "x", "data": {"session": {"a": float("inf")}}},
+    "session-deep": {"content": "x", "data": {"session": {"a": {"b": {1: {2: 3}}}}}},
+    "input-object": {
+        "content": "x",
+        "data": {"tool_calls": [{"id": "1", "name": "n", "input": {"a": Odd()}}]},
+    },
+    "input-nan": {
+        "content": "x",
+        "data": {"tool_calls": [{"id": "1", "name": "n", "input": {"a": float("nan")}}]},
+    },
+    "input-surrogate": {
+        "content": "x",
+        "data": {"tool_calls": [{"id": "1", "name": "n", "input": {"a": "\ud800"}}]},
+    },
+    "executed-surrogate": {
+        "content": "x",
+        "data": {
+            "executed_tool_calls": [{"id": "1", "name": "n", "input": {}, "output": "\ud800"}]
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("name", list(RESULTS))
+def test_result_that_no_json_holds_is_answered(served: Serve, name: str) -> None:
+    result = RESULTS[name]
+    answered(served(lambda messages, context: result() if callable(result) else result), user("x"))
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udc80b"])
+def test_delta_that_no_json_holds_is_answered(served: Serve, text: str) -> None:
+    def agent(messages: Any, context: Any) -> Any:
+        yield "fine "
+        yield text
+
+    answered(served(agent), user("x"))
+
+
+class Custom(BaseException):
+    pass
+
+
+EXCEPTIONS: list[type[BaseException]] = [
+    SystemExit,
+    KeyboardInterrupt,
+    asyncio.CancelledError,
+    GeneratorExit,
+    StopIteration,
+    StopAsyncIteration,
+    TimeoutError,
+    asyncio.TimeoutError,
+    RecursionError,
+    MemoryError,
+    Custom,
+    UnicodeError,
+    BrokenPipeError,
+    AssertionError,
+]
+RAISED = pytest.mark.parametrize("error", EXCEPTIONS, ids=lambda e: e.__name__)
+
+
+@RAISED
+@pytest.mark.parametrize("kind", ["sync", "async", "generator"])
+def test_whatever_a_callable_raises_is_a_failure(
+    served: Serve, error: type[BaseException], kind: str
+) -> None:
+    def sync(messages: Any, context: Any) -> str:
+        raise error
+
+    async def asynchronous(messages: Any, context: Any) -> str:
+        raise error
+
+    def generator(messages: Any, context: Any) -> Any:
+        yield "a"
+        raise error
+
+    agent = {"sync": sync, "async": asynchronous, "generator": generator}[kind]
+    service = served(agent)
+    for path in ("v1", "v2"):
+        answer = service.ask(user("x"), path=path)
+        assert answer.status >= 500, answer.raw
+        assert "detail" in answer.json()
+        assert service.stream(user("x"), path=path)[-1]["type"] == "error"
+    with service.ws() as ws:
+        assert ws.turn({"messages": [user("x")]})[-1]["type"] == "error"
+        assert ws.turn({"messages": [user("x")]})[-1]["type"] == "error"
+    assert service.request("GET", "/health").status == 200
+
+
+@RAISED
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_whatever_a_gated_tool_raises_is_its_outcome(
+    served: Serve, error: type[BaseException], kind: str
+) -> None:
+    runs: list[str] = []
+
+    if kind == "sync":
+
+        @tool(requires_approval=True, name="delete")
+        def failing(name: str) -> str:
+            """Delete."""
+            runs.append(name)
+            raise error
+    else:
+
+        @tool(requires_approval=True, name="delete")
+        async def failing(name: str) -> str:
+            """Delete."""
+            runs.append(name)
+            raise error
+
+    agent, _ = scripted([[delete("a")], "I see.", "Still."], [failing])
+    service = served(agent)
+    reply = service.chat(user("go"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    messages = [user("go"), said(reply), user("", data=data)]
+    got = service.chat(*messages)
+    (done,) = got["data"]["executed_tool_calls"]
+    assert done["output"].startswith(("Error:", "Outcome unknown:"))
+    assert service.chat(*messages)["data"]["executed_tool_calls"] == [done]
+    assert runs == ["a"]
+
+
+@RAISED
+def test_whatever_an_open_tool_raises_goes_to_the_model(
+    served: Serve, error: type[BaseException]
+) -> None:
+    @tool(name="look")
+    def failing(name: str) -> str:
+        """Look."""
+        raise error
+
+    agent, model = scripted([[look("a")], "I see."], [failing])
+    assert served(agent).chat(user("go"))["content"] == "I see."
+    assert model.asks[-1].turns[-1].blocks[0].is_error
+
+
+@RAISED
+def test_whatever_an_interceptor_raises_is_a_failure(
+    served: Serve, error: type[BaseException]
+) -> None:
+    def failing(request: Any, context: Any) -> None:
+        raise error
+
+    agent, _ = scripted(lambda ask: "x", request_interceptors=failing)
+    service = served(agent)
+    assert service.ask(user("x")).status >= 500
+    assert service.stream(user("x"))[-1]["type"] == "error"
+    assert service.request("GET", "/health").status == 200
+
+
+OUTPUTS: dict[str, Any] = {
+    "none": None,
+    "number": 7,
+    "nan": float("nan"),
+    "bytes": b"\xff",
+    "set": {1},
+    "surrogate": "\ud800",
+    "object": object(),
+    "tuple-keys": {(1, 2): 3},
+    "empty": "",
+    "list": [1, {"a": None}],
+    "deep": {"a": [{"b": ["\udfff"]}]},
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_any_output_of_a_tool_is_text(served: Serve, name: str) -> None:
+    @tool(requires_approval=True, name="delete")
+    def odd(name_: str = "", name: str = "") -> Any:
+        """Delete."""
+        return OUTPUTS[case]
+
+    case = name
+    agent, model = scripted([[delete("a")], "I see."], [odd])
+    service = served(agent)
+    reply = service.chat(user("go"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    messages = [user("go"), said(reply), user("", data=data)]
+    got = service.chat(*messages)
+    assert isinstance(got["data"]["executed_tool_calls"][0]["output"], str)
+    assert service.chat(*messages) == got
+    assert model.asks[-1].turns[-1].blocks[0].output
+
+
+UPDATES: dict[str, Any] = {
+    "object": ("50 %", {"a": object()}),
+    "surrogate": ("50 %", {"a": "\ud800"}),
+    "nan": ("50 %", {"a": float("nan")}),
+    "set": ("50 %", {"a": {1}}),
+    "text": ("\udc00", None),
+    "number": (7, None),
+}
+
+
+@pytest.mark.parametrize("case", list(UPDATES))
+def test_update_that_no_json_holds_breaks_no_stream(served: Serve, case: str) -> None:
+    @tool(name="look")
+    def reporting(name: str, context: RequestContext) -> str:
+        """Look."""
+        context.update(*UPDATES[case])
+        return "seen"
+
+    agent, _ = scripted(lambda ask: [look("a")] if len(ask.turns) == 1 else "ok", [reporting])
+    answered(served(agent), user("x"))
+
+
+def test_session_value_that_no_json_holds_is_the_tools_error(served: Serve) -> None:
+    @tool(name="look")
+    def storing(name: str, session: Session) -> str:
+        """Look."""
+        session["a"] = object()
+        return "stored"
+
+    agent, model = scripted(lambda ask: [look("a")] if len(ask.turns) == 1 else "ok", [storing])
+    service = served(agent)
+    answered(service, user("x"))
+    assert model.asks[1].turns[-1].blocks[0].is_error
+
+
+def test_surrogate_in_the_models_text_is_answered(served: Serve) -> None:
+    agent, _ = scripted(lambda ask: "bad \ud800")
+    answered(served(agent), user("x"))
+
+
+def test_two_calls_of_one_id_in_one_reply_both_get_a_result(served: Serve) -> None:
+    tools = Counted()
+    agent, model = scripted([[look("x", "same"), look("y", "same")], "ok"], tools.tools)
+    assert served(agent).chat(user("go"))["content"] == "ok"
+    results = [b for b in model.asks[-1].turns[-1].blocks if hasattr(b, "call_id")]
+    assert len(results) == 2
+    assert {b.output for b in results} == {"x is there", "y is there"}
+
+
+def test_two_proposals_of_one_id_are_two(served: Serve) -> None:
+    tools = Counted()
+    agent, _ = scripted([[delete("a", "same"), delete("b", "same")], "ok"], tools.tools)
+    service = served(agent)
+    reply = service.chat(user("go"))
+    calls = reply["data"]["tool_calls"]
+    assert len({c["id"] for c in calls}) == 2
+    data = {"tool_calls": [approved(c) for c in calls]}
+    got = service.chat(user("go"), said(reply), user("", data=data))
+    assert sorted(tools.names) == ["a", "b"]
+    assert got["content"] == "ok"
+
+
+def test_same_approval_twice_in_one_message_is_one(served: Serve) -> None:
+    tools = Counted()
+    agent, _ = scripted([[delete("a")], "ok"], tools.tools)
+    service = served(agent)
+    reply = service.chat(user("go"))
+    call = approved(reply["data"]["tool_calls"][0])
+    got = service.chat(user("go"), said(reply), user("", data={"tool_calls": [call, call]}))
+    assert tools.names == ["a"]
+    assert len(got["data"]["executed_tool_calls"]) == 1
+
+
+def test_newest_message_wins_over_the_assistants(served: Serve) -> None:
+    tools = Counted()
+    agent, _ = scripted([[delete("a")], "ok"], tools.tools)
+    service = served(agent)
+    reply = service.chat(user("go"))
+    call = reply["data"]["tool_calls"][0]
+    history = assistant("", data={"tool_calls": [approved(call)]})
+    got = service.ask(user("go"), history, user("", data={"tool_calls": [rejected(call)]}))
+    assert got.status == 200, got.raw
+    assert tools.runs == []
+
+
+def test_tool_call_approved_as_a_command_is_refused(served: Serve) -> None:
+    tools = Counted()
+    agent, _ = scripted([[delete("a")], "ok"], tools.tools)
+    service = served(agent)
+    reply = service.chat(user("go"))
+    item = {**reply["data"]["approvals"][0], "type": "command", "execute": True}
+    assert service.ask(user("go"), said(reply), user("", data={"approvals": [item]})).types == {
+        "approval_not_issued"
+    }
+    command = {"id": item["id"], "command": "delete", "execute": True}
+    assert service.ask(user("go"), said(reply), user("", data={"cmds": [command]})).types == {
+        "approval_not_issued"
+    }
+    assert tools.runs == []
+
+
+def test_strange_ids_are_refused_cleanly(served: Serve) -> None:
+    service = served(lambda messages, context: "ok")
+    for id_ in ("", " ", "\u0000", "x" * 100_000, "' OR 1=1 --", "\U0001f600"):
+        call = {"id": id_, "name": "n", "input": {}, "execute": True}
+        answer = service.ask(user("", data={"tool_calls": [call]}))
+        assert answer.types == {"approval_not_issued"}, id_
+        assert json.loads(answer.raw)
+
+
+def test_numbers_beyond_a_double_are_taken(served: Serve) -> None:
+    big = int("9" * 400)
+    service = served(lambda messages, context: "ok")
+    call = {"id": "x", "name": "n", "input": {"a": big}, "execute": True}
+    assert service.ask(user("", data={"tool_calls": [call]})).types == {"approval_not_issued"}
+    assert service.chat(user("x"), n=2**63)["meta_data"]["request_context"] == {"n": 2**63}
+
+
+def test_failed_call_is_the_models_error_when_arguments_are_no_json(served: Serve) -> None:
+    tools = Counted()
+    broken = Call("b", "delete", {}, error="the arguments are no JSON")
+    agent, model = scripted([[broken], "I see."], tools.tools)
+    reply = served(agent).chat(user("go"))
+    assert reply["data"]["tool_calls"] == []
+    assert model.asks[-1].turns[-1].blocks[0].is_error

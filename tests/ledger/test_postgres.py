@@ -1,0 +1,274 @@
+"""The PostgreSQL store under faults: a server that is lost, silent, or gone in mid-commit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+
+from assent.errors import ConfigError, LedgerUnavailable
+from assent.ledger import Store, Transaction, log
+from assent.ledger.conformance import get, opened, proposal, put, turn
+from assent.ledger.postgres import PostgresStore
+
+T = TypeVar("T")
+
+
+def run(work: Callable[[], Awaitable[T]]) -> T:
+    async def bounded() -> T:
+        return await asyncio.wait_for(work(), 30)
+
+    return asyncio.run(bounded())
+
+
+async def refused(store: Store) -> LedgerUnavailable:
+    with pytest.raises(LedgerUnavailable) as caught:
+        await put(store, proposal("refused"))
+    return caught.value
+
+
+def test_ten_stores_make_the_tables_at_once(postgres_url: str) -> None:
+    async def work() -> None:
+        stores = [PostgresStore(postgres_url) for _ in range(10)]
+        await asyncio.gather(*(store.open() for store in stores))
+        await asyncio.gather(*(put(s, proposal(f"p{n}")) for n, s in enumerate(stores)))
+        assert len(await stores[0].run(lambda tx: tx.find())) == 10
+        await asyncio.gather(*(store.close() for store in stores))
+
+    run(work)
+
+
+def test_a_newer_schema_in_postgres_stops_the_start(postgres_url: str) -> None:
+    async def work() -> None:
+        store = PostgresStore(postgres_url)
+        await store.open()
+        await store.close()
+        with psycopg.connect(postgres_url) as db:
+            db.execute("UPDATE assent_meta SET value = '2' WHERE key = 'schema'")
+        with pytest.raises(ConfigError, match="schema 2"):
+            await store.open()
+
+    run(work)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:hunter2@127.0.0.1:1/db?sslpassword=hunter2",
+        "postgresql://user@127.0.0.1:1/db?password=hunter2",
+        "postgresql://user:hunter2/x@127.0.0.1:1/db",
+        "postgresql://user:hunter2#x@127.0.0.1:1/db",
+        "postgresql://user:hunter2?x@127.0.0.1:1/db",
+        "postgresql://user:x@hunter2@127.0.0.1:1/db",
+        "postgresql://user:hunter2@[::1/db",
+    ],
+)
+def test_no_text_shows_the_password(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with pytest.raises(ConfigError) as caught:
+        store = PostgresStore(url)
+        assert "hunter2" not in store.url + repr(store)
+        run(store.open)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
+    assert "hunter2" not in caplog.text
+
+
+class Proxy:
+    """A TCP proxy before the server that can be cut, frozen, or lose what follows a COMMIT."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._target = (host, port)
+        self._sockets: list[socket.socket] = []
+        self.flowing = threading.Event()
+        self.flowing.set()
+        self.loses_commits = False
+        self.port = 0
+        self.back()
+
+    def back(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def cut(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in self._sockets:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
+        self._sockets.clear()
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                server = socket.create_connection(self._target)
+                self._sockets += [client, server]
+                for pair in ((client, server), (server, client)):
+                    threading.Thread(target=self._pump, args=pair, daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                self.flowing.wait(20)
+                sink.sendall(data)
+                if self.loses_commits and b"COMMIT" in data:
+                    self.loses_commits = False
+                    source.shutdown(socket.SHUT_RDWR)
+        for connection in (source, sink):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def proxy(postgres_url: str) -> Iterator[tuple[Proxy, str]]:
+    """A proxy before the test's server, and the URL through it."""
+    parts = urlsplit(postgres_url)
+    proxy = Proxy(parts.hostname or "127.0.0.1", parts.port or 5432)
+    user = f"{parts.username}@" if parts.username else ""
+    yield proxy, parts._replace(netloc=f"{user}127.0.0.1:{proxy.port}").geturl()
+    proxy.flowing.set()
+    proxy.cut()
+
+
+def test_a_lost_server_refuses_works_until_it_is_back(proxy: tuple[Proxy, str]) -> None:
+    between, url = proxy
+
+    async def work() -> None:
+        async with opened(lambda: PostgresStore(url)) as store:
+            await put(store, proposal("a"))
+            between.cut()
+            began = time.monotonic()
+            errors = await asyncio.gather(*(refused(store) for _ in range(20)))
+            assert len(errors) == 20
+            with pytest.raises(LedgerUnavailable):
+                store.renew("me", 10)
+            assert time.monotonic() - began < 5
+            between.back()
+            await put(store, proposal("b"))
+            store.renew("me", 10)
+            assert await get(store, "a") == proposal("a")
+            assert await get(store, "refused") is None
+
+    run(work)
+
+
+def test_a_restart_while_idle_is_not_noticed(postgres_url: str) -> None:
+    async def work() -> None:
+        async with opened(lambda: PostgresStore(postgres_url)) as store:
+            assert isinstance(store, PostgresStore)
+            await put(store, proposal("a"))
+            store.renew("me", 10)
+            with psycopg.connect(postgres_url) as db:
+                for connection in (store._db, store._renewer):
+                    assert connection._raw
+                    pid = connection._raw.info.backend_pid
+                    db.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+            await put(store, proposal("b"))
+            store.renew("me", 10)
+
+    run(work)
+
+
+def test_a_server_that_does_not_answer_gives_an_error_in_time(proxy: tuple[Proxy, str]) -> None:
+    between, url = proxy
+
+    async def work() -> None:
+        async with opened(lambda: PostgresStore(url, patience=0.5)) as store:
+            await put(store, proposal("a"))
+            between.flowing.clear()
+            began = time.monotonic()
+            assert "in time" in str(await refused(store))
+            assert time.monotonic() - began < 5
+            between.flowing.set()
+            await settled(store)
+
+    run(work)
+
+
+async def settled(store: Store) -> None:
+    """Wait until the store takes works again."""
+    for _ in range(100):
+        with suppress(LedgerUnavailable):
+            return await put(store, proposal("settled"))
+        await asyncio.sleep(0.05)
+    raise AssertionError("the store did not recover")
+
+
+def test_a_commit_of_unknown_outcome_is_no_success(proxy: tuple[Proxy, str]) -> None:
+    between, url = proxy
+
+    async def work() -> None:
+        async with opened(lambda: PostgresStore(url)) as store:
+            await put(store, proposal("counter"))
+            between.loses_commits = True
+            with pytest.raises(LedgerUnavailable, match="during a commit"):
+                await store.run(increment)
+            assert await store.run(increment) in (1, 2)
+            assert await log.verify_store(store) is None
+
+    run(work)
+
+
+def increment(tx: Transaction) -> int:
+    row = tx.proposals(["counter"])["counter"]
+    row.fence += 1
+    tx.put(row)
+    log.append(tx, {"event": "increment", "to": row.fence})
+    return row.fence
+
+
+def test_a_deadlock_is_tried_again(postgres_url: str) -> None:
+    tries: list[int] = []
+
+    def work(tx: Transaction) -> int:
+        tries.append(1)
+        tx.put(proposal(f"try{len(tries)}"))
+        if len(tries) < 3:
+            raise psycopg.errors.DeadlockDetected
+        return len(tx.find())
+
+    async def main() -> None:
+        async with opened(lambda: PostgresStore(postgres_url)) as store:
+            assert await store.run(work) == 1
+
+    run(main)
+    assert len(tries) == 3
+
+
+def test_a_refused_statement_spares_the_other_works(postgres_url: str) -> None:
+    def broken(tx: Any) -> None:
+        tx.put(proposal("lost"))
+        tx._db.read("SELECT 1 / 0")
+
+    async def work() -> None:
+        async with opened(lambda: PostgresStore(postgres_url)) as store:
+            results = await asyncio.gather(
+                put(store, proposal("a")),
+                store.run(broken),
+                put(store, turn("t")),
+                store.run(broken),
+                return_exceptions=True,
+            )
+            assert [type(r) for r in results] == [
+                type(None),
+                LedgerUnavailable,
+                type(None),
+                LedgerUnavailable,
+            ]
+            assert await get(store, "a") == proposal("a")
+            assert await get(store, "lost") is None
+
+    run(work)

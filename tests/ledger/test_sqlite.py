@@ -1,0 +1,429 @@
+"""The SQLite store under faults: killed processes, broken files, full disks, foreign locks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from assent.errors import ConfigError, LedgerUnavailable
+from assent.ledger import Owner, Store, log
+from assent.ledger.conformance import get, opened, proposal, put
+from assent.ledger.owners import boot_id
+from assent.ledger.rows import SCHEMA
+from assent.ledger.sqlite import SqliteStore
+
+T = TypeVar("T")
+
+PRELUDE = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from assent.errors import ConfigError, LedgerUnavailable
+from assent.ledger import log
+from assent.ledger.conformance import get, opened, proposal, put
+from assent.ledger.sqlite import SqliteStore
+path = Path(sys.argv[1])
+"""
+
+
+def process(code: str, *arguments: object) -> subprocess.Popen[str]:
+    """A Python process that runs `code` after the prelude, with its output captured."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + code, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+    )
+
+
+def output(child: subprocess.Popen[str]) -> str:
+    """What the process printed until it ended."""
+    return child.communicate(timeout=30)[0]
+
+
+def run(work: Callable[[], Awaitable[T]]) -> T:
+    async def bounded() -> T:
+        return await asyncio.wait_for(work(), 30)
+
+    return asyncio.run(bounded())
+
+
+def made(path: Path, *names: str) -> None:
+    """Make a store at `path` with proposals of these names."""
+
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            await put(store, *(proposal(name) for name in names))
+
+    run(work)
+
+
+async def refused(store: Store) -> LedgerUnavailable:
+    with pytest.raises(LedgerUnavailable) as caught:
+        await put(store, proposal("refused"))
+    return caught.value
+
+
+def test_sqlite_files_are_private(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        made(path, "a")
+
+        async def work() -> None:
+            async with opened(lambda: SqliteStore(path)) as store:
+                store.hold("me")
+                await put(store, proposal("b"))
+                files = [p for p in path.parent.rglob("*") if p.is_file()]
+                assert len(files) >= 4
+                assert {p.stat().st_mode & 0o777 for p in files} == {0o600}
+                folders = {path.parent, *(p.parent for p in files)}
+                assert {p.stat().st_mode & 0o777 for p in folders} == {0o700}
+
+        run(work)
+    finally:
+        os.umask(before)
+
+
+CLAIMS = """
+def claim(name):
+    def work(tx):
+        row = tx.proposals([name])[name]
+        if row.state != "PENDING":
+            return False
+        row.state = "EXECUTING"
+        tx.put(row)
+        log.append(tx, {"event": "claimed", "by": os.getpid()})
+        return True
+    return work
+
+async def main():
+    async with opened(lambda: SqliteStore(path)) as store:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        won = [n for n in range(100) if await store.run(claim(f"p{n}"))]
+        print(*won)
+
+asyncio.run(main())
+"""
+
+
+def test_of_two_processes_one_wins_each_claim(path: Path) -> None:
+    made(path, *(f"p{n}" for n in range(100)))
+    children = [process(CLAIMS, path) for _ in range(2)]
+    for child in children:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    won = [[int(n) for n in output(child).split()] for child in children]
+    assert sorted(won[0] + won[1]) == list(range(100))
+
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            assert await log.verify_store(store) is None
+            head = await store.run(lambda tx: tx.last_log())
+            assert head is not None
+            assert head.seq == 100
+
+    run(work)
+
+
+def test_what_run_returned_survives_a_kill(path: Path) -> None:
+    child = process(
+        """
+async def main():
+    async with opened(lambda: SqliteStore(path)) as store:
+        await put(store, proposal("a"))
+        os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(main())
+""",
+        path,
+    )
+    output(child)
+    assert child.returncode == -signal.SIGKILL
+
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            assert await get(store, "a") == proposal("a")
+
+    run(work)
+
+
+HOLDS = """
+async def main():
+    async with opened(lambda: SqliteStore(path)) as store:
+        store.hold("other")
+        print("held", flush=True)
+        sys.stdin.readline()
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not boot_id(), reason="this kernel tells no boot id")
+def test_a_killed_owner_is_dead_at_once(path: Path) -> None:
+    made(path)
+    child = process(HOLDS, path)
+    assert child.stdout
+    assert child.stdout.readline() == "held\n"
+    store = SqliteStore(path)
+    other = Owner("other", boot_id(), 1, time.time() + 3600)
+    assert not store.dead(other)
+    os.kill(child.pid, signal.SIGSTOP)
+    assert not store.dead(other)
+    child.kill()
+    output(child)
+    assert store.dead(other)
+    assert not store.dead(Owner("other", "another boot", 1, 0.0))
+    assert store.dead(Owner("never-seen", boot_id(), 1, 0.0))
+    assert not store.dead(Owner("../ledger.db", boot_id(), 1, 0.0))
+
+
+def test_hold_removes_stale_files_and_close_its_own(path: Path) -> None:
+    made(path)
+    child = process(HOLDS, path)
+    assert child.stdout
+    assert child.stdout.readline() == "held\n"
+    folder = path.with_name("ledger.db.owners")
+
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            store.hold("first")
+            assert sorted(p.name for p in folder.iterdir()) == ["first", "other"]
+        child.kill()
+        output(child)
+        async with opened(lambda: SqliteStore(path)) as store:
+            store.hold("second")
+            assert [p.name for p in folder.iterdir()] == ["second"]
+        assert list(folder.iterdir()) == []
+
+    run(work)
+
+
+def stopped(path: Path) -> str:
+    """The message of the ConfigError with which the store at `path` stops the start."""
+    store = SqliteStore(path, busy=0.2)
+    with pytest.raises(ConfigError) as caught:
+        run(store.open)
+    assert repr(str(path)) in str(caught.value)
+    run(store.close)
+    return str(caught.value)
+
+
+def test_a_newer_schema_stops_the_start(path: Path) -> None:
+    made(path)
+    with sqlite3.connect(path) as db:
+        db.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    db.close()
+    assert f"schema {SCHEMA + 1}" in stopped(path)
+
+
+def test_a_file_that_is_no_database_stops_the_start(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"not a database at all, but long enough to have a header" * 100)
+    assert "is no approvals store" in stopped(path)
+
+
+def test_a_database_of_another_program_is_left_as_it_is(path: Path) -> None:
+    path.parent.mkdir()
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE theirs (x)")
+    db.close()
+    before = path.read_bytes()
+    assert "is no approvals store" in stopped(path)
+    assert path.read_bytes() == before
+
+
+def damage(path: Path) -> None:
+    """Overwrite the middle of the file, where its trees are."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (size - 8192))
+
+
+def test_a_damaged_file_stops_the_start(path: Path) -> None:
+    made(path, *(f"p{n}" for n in range(50)))
+    damage(path)
+    assert "is damaged" in stopped(path)
+
+
+def test_a_file_damaged_while_it_is_open_refuses_the_work(path: Path) -> None:
+    made(path, *(f"p{n}" for n in range(50)))
+
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            assert isinstance(store, SqliteStore)
+            assert store._db
+            store._db.read("PRAGMA shrink_memory")
+            damage(path)
+            with pytest.raises(LedgerUnavailable):
+                await store.run(lambda tx: tx.find())
+
+    run(work)
+
+
+def test_a_file_removed_while_it_is_open_takes_no_work(path: Path) -> None:
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            await put(store, proposal("a"))
+            os.rename(path, path.with_name("elsewhere.db"))
+            assert "moved or removed" in str(await refused(store))
+            with pytest.raises(LedgerUnavailable):
+                store.renew("me", 10)
+            os.rename(path.with_name("elsewhere.db"), path)
+            await put(store, proposal("b"))
+
+    run(work)
+
+
+READ_ONLY = """
+asyncio.run(asyncio.to_thread(int))  # imports what the user below may not read
+if os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+async def main():
+    try:
+        await SqliteStore(path).open()
+    except ConfigError as error:
+        print(error)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o000])
+def test_a_file_that_cannot_be_written_stops_the_start(path: Path, mode: int) -> None:
+    made(path, "a")
+    path.chmod(mode)
+    for folder in [path.parent, *path.parents][:4]:
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/tmp"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    said = output(process(READ_ONLY, path))
+    assert "check the permissions" in said
+    assert repr(str(path)) in said
+
+
+def test_a_full_disk_refuses_the_work_and_recovers(path: Path) -> None:
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            assert isinstance(store, SqliteStore)
+            assert store._db
+            await put(store, proposal("a"))
+            [(pages,)] = store._db.read("PRAGMA page_count")
+            store._db.read(f"PRAGMA max_page_count = {pages}")
+            with pytest.raises(LedgerUnavailable):
+                await put(store, proposal("b", output="x" * 100_000))
+            both = await asyncio.gather(
+                put(store, proposal("b", output="x" * 100_000)),
+                get(store, "a"),
+                return_exceptions=True,
+            )
+            assert isinstance(both[0], LedgerUnavailable)
+            assert both[1] == proposal("a")
+            assert await get(store, "b") is None
+            store._db.read("PRAGMA max_page_count = 100000")
+            await put(store, proposal("b", output="x" * 100_000))
+
+    run(work)
+
+
+def test_a_full_disk_stops_the_start(path: Path) -> None:
+    path.parent.mkdir()
+    said = output(
+        process(
+            """
+import resource
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+async def main():
+    try:
+        await SqliteStore(path).open()
+    except ConfigError as error:
+        print(error)
+asyncio.run(main())
+""",
+            path,
+        )
+    )
+    assert repr(str(path)) in said
+    assert "free" in said
+
+
+def test_a_foreign_lock_refuses_the_work_and_recovers(path: Path) -> None:
+    made(path)
+
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path, busy=0.2)) as store:
+            with sqlite3.connect(path, isolation_level=None) as foreign:
+                foreign.execute("BEGIN IMMEDIATE")
+                began = time.monotonic()
+                await refused(store)
+                assert time.monotonic() - began < 5
+                foreign.execute("ROLLBACK")
+            foreign.close()
+            await put(store, proposal("a"))
+
+    run(work)
+
+
+def test_a_locked_file_stops_the_start(path: Path) -> None:
+    made(path)
+    foreign = sqlite3.connect(path, isolation_level=None)
+    foreign.execute("BEGIN IMMEDIATE")
+    assert "is locked by another process" in stopped(path)
+    foreign.close()
+
+
+def test_a_stuck_writer_gives_its_callers_an_error_in_time(path: Path) -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def stick(tx: object) -> None:
+        begun.set()
+        free.wait(20)
+
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path, patience=0.3)) as store:
+            stuck = asyncio.create_task(store.run(stick))
+            await asyncio.to_thread(begun.wait)
+            waiting = await refused(store)
+            assert "in time" in str(waiting)
+            with pytest.raises(LedgerUnavailable):
+                await stuck
+            free.set()
+            await put(store, proposal("a"))
+            assert await get(store, "refused") is None
+
+    run(work)
+
+
+def test_leases_are_renewed_while_the_writer_is_busy(path: Path) -> None:
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            owner = Owner("me", "boot", 1, 5.0)
+            await put(store, proposal("a", state="EXECUTING", owner=owner))
+            flood = asyncio.gather(
+                *(put(store, proposal(f"p{n}", output="x" * 10_000)) for n in range(1_000))
+            )
+            began = time.monotonic()
+            await asyncio.to_thread(store.renew, "me", 3600.0)
+            assert time.monotonic() - began < 5
+            await flood
+            row = await get(store, "a")
+            assert row
+            assert row.owner
+            assert row.owner.lease > time.time() + 3000
+
+    run(work)

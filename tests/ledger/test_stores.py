@@ -1,0 +1,78 @@
+"""One set of checks for every store, and the choice of a store by its URL."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from assent.errors import ConfigError
+from assent.ledger import open_store
+from assent.ledger.conformance import CHECKS, Check, Factory
+from assent.ledger.memory import MemoryStore
+from assent.ledger.sqlite import SqliteStore
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: str(check.__name__))
+def test_store_conforms(check: Check, factory: Factory) -> None:
+    asyncio.run(_bounded(check, factory))
+
+
+async def _bounded(check: Check, factory: Factory) -> None:
+    await asyncio.wait_for(check(factory), 30)
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///ledger.db", "/base/ledger.db"),
+        ("sqlite:///below/a%20b.db", "/base/below/a b.db"),
+        ("sqlite:////var/lib/ledger.db", "/var/lib/ledger.db"),
+        ("sqlite://", "/state/approvals.db"),
+    ],
+)
+def test_sqlite_urls_name_files(url: str, path: str) -> None:
+    store = open_store(url, Path("/base"), Path("/state"))
+    assert isinstance(store, SqliteStore)
+    assert store.path == Path(path)
+    assert store.shared
+
+
+def test_memory_is_not_shared() -> None:
+    store = open_store("memory://", Path("/base"), Path("/state"))
+    assert isinstance(store, MemoryStore)
+    assert not store.shared
+
+
+@pytest.mark.parametrize("url", ["redis://host", "ledger.db", "", "sqlite://a.db", "sqlite:///"])
+def test_a_wrong_url_says_what_to_write(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"'sqlite'|sqlite:///"):
+        open_store(url, Path("/base"), Path("/state"))
+
+
+def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "assent.ledger.postgres", raising=False)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(ConfigError, match=r"pip install 'assent\[postgres\]'"):
+        open_store("postgresql://host/db", Path("/base"), Path("/state"))
+
+
+def test_other_packages_bring_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "strange-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(
+        "[assent.ledgers]\nstrange = strange:Strange\nbroken = strange_missing:X\n"
+    )
+    (tmp_path / "strange.py").write_text(
+        "class Strange:\n    def __init__(self, url):\n        self.url = url\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    store = open_store("strange://there", Path("/base"), Path("/state"))
+    assert store.url == "strange://there"
+    with pytest.raises(ConfigError, match="'strange'"):
+        open_store("stranger://there", Path("/base"), Path("/state"))
+    with pytest.raises(ConfigError, match="'broken' cannot be imported"):
+        open_store("broken://there", Path("/base"), Path("/state"))

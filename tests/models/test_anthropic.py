@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from asking import WEATHER, asked, assistant, reply_of, said, user
+from providers import AnthropicServer, sse, stream
+
+from assent.models import (
+    Call,
+    Model,
+    ModelError,
+    Result,
+    Text,
+    Thought,
+    ToolDefinition,
+    Turn,
+    load_model,
+)
+from assent.models.anthropic_request import version_of
+
+
+def model(server: AnthropicServer, name: str = "claude-sonnet-5-5", **settings: Any) -> Model:
+    known = {**server.settings(), "timeout": 5, "retries": 0}
+    return load_model(f"anthropic:{name}", known | settings)
+
+
+def sent(server: AnthropicServer, name: str, **fields: Any) -> tuple[dict[str, Any], str]:
+    """The body and API version of one request with the model `name`."""
+    server.then(stream(server.message("Fine.")))
+    asked(model(server, name), **fields)
+    assert server.refusals == []
+    return server.requests[-1].body, server.requests[-1].headers["anthropic-version"]
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("claude-sonnet-5-5", (5, 5)),
+        ("claude-opus-5", (5, 0)),
+        ("claude-opus-4-6", (4, 6)),
+        ("claude-haiku-4-5-20251001", (4, 5)),
+        ("claude-sonnet-4-20250514", (4, 0)),
+        ("us.anthropic.claude-opus-4-5-20251101-v1:0", (4, 5)),
+        ("claude-opus-4-5@20251101", (4, 5)),
+        ("claude-3-5-sonnet-20241022", (3, 5)),
+        ("some-model-of-tomorrow", (5, 5)),
+    ],
+)
+def test_generation_is_read_from_the_id(name: str, version: tuple[int, int]) -> None:
+    assert version_of(name) == version
+
+
+def test_the_default_model_needs_no_name(anthropic_server: AnthropicServer) -> None:
+    assert load_model("anthropic", anthropic_server.settings()).name == "claude-sonnet-5-5"
+
+
+def test_current_models_get_no_sampling_parameter(
+    anthropic_server: AnthropicServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="assent")
+    body, version = sent(anthropic_server, "claude-opus-5-5")
+    assert not {"temperature", "top_p", "top_k"} & body.keys()
+    assert version == "2026-10-21"
+    assert body["max_tokens"] == 4096 and body["stream"] is True
+    assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
+    assert [r.levelname for r in caplog.records if "temperature" in r.message] == ["INFO"]
+
+
+@pytest.mark.parametrize("name", ["claude-opus-5-5", "claude-opus-4-8", "claude-opus-4-1"])
+def test_sampling_that_the_user_set_is_left_out_with_one_warning(
+    anthropic_server: AnthropicServer, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    caplog.set_level(logging.INFO, logger="assent")
+    anthropic_server.then(*[stream(anthropic_server.message("Fine."))] * 2)
+    made = model(anthropic_server, name)
+    for _ in range(2):
+        asked(made, config={"temperature": 0.7})
+    assert anthropic_server.refusals == []
+    assert [r.levelname for r in caplog.records if "temperature" in r.message] == ["WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "expected"),
+    [
+        ("claude-sonnet-4-6", {}, {"temperature": 0.1}),
+        ("claude-haiku-4-5", {}, {"temperature": 0.1}),
+        ("claude-sonnet-4-6", {"top_p": 0.9}, {"top_p": 0.9}),
+        (
+            "claude-sonnet-4-6",
+            {"top_p": 0.9, "temperature": 0.0},
+            {"top_p": 0.9, "temperature": 0.0},
+        ),
+        ("claude-opus-4-5", {"top_p": 0.9, "temperature": 0.0}, {"temperature": 0.0}),
+        ("claude-opus-4-5", {"top_k": 5}, {"temperature": 0.1, "top_k": 5}),
+        ("claude-sonnet-4-6", {"thinking_level": "low", "temperature": 0.3}, {}),
+    ],
+)
+def test_models_4_5_and_4_6_get_sampling_under_the_old_version(
+    anthropic_server: AnthropicServer, name: str, config: Any, expected: Any
+) -> None:
+    body, version = sent(anthropic_server, name, config=config)
+    assert {k: body[k] for k in ("temperature", "top_p", "top_k") if k in body} == expected
+    assert version == ("2023-06-01" if expected else "2026-10-21")
+
+
+def test_thinking_level_is_effort(anthropic_server: AnthropicServer) -> None:
+    body, _ = sent(anthropic_server, "claude-opus-4-7", config={"thinking_level": "high"})
+    assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
+    assert body["output_config"] == {"effort": "high"}
+
+
+def test_thinking_level_is_ignored_with_a_warning_by_older_models(
+    anthropic_server: AnthropicServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    body, _ = sent(anthropic_server, "claude-opus-4-5", config={"thinking_level": "high"})
+    assert not {"thinking", "output_config"} & body.keys()
+    assert "thinking_level" in caplog.text
+
+
+def test_structured_reply_is_asked_for_by_its_format(anthropic_server: AnthropicServer) -> None:
+    anthropic_server.then(stream(anthropic_server.message('{"ok": true}')))
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    config = {"thinking_level": "low"}
+    found = asked(model(anthropic_server), user("hi"), schema=schema, tools=(), config=config)
+    assert said(found) == '{"ok": true}'
+    body = anthropic_server.requests[0].body
+    wanted = {**schema, "additionalProperties": False}
+    assert body["output_config"] == {
+        "effort": "low",
+        "format": {"type": "json_schema", "schema": wanted},
+    }
+    assert "tool_choice" not in body and "tools" not in body
+
+
+def test_static_prompt_is_cached_and_the_context_stands_after_it(
+    anthropic_server: AnthropicServer,
+) -> None:
+    fields = {"system": "Static.", "context": "Now.", "config": {"cache_system_prompt": True}}
+    body, _ = sent(anthropic_server, "claude-opus-5-5", **fields)
+    assert body["system"] == [
+        {"type": "text", "text": "Static.", "cache_control": {"type": "ephemeral"}},
+        {"type": "text", "text": "Now."},
+    ]
+
+
+def test_empty_static_prompt_is_never_marked(anthropic_server: AnthropicServer) -> None:
+    fields = {"system": " ", "context": "Now.", "config": {"cache_system_prompt": True}}
+    body, _ = sent(anthropic_server, "claude-opus-5-5", **fields)
+    assert body["system"] == [{"type": "text", "text": "Now."}]
+    body, _ = sent(anthropic_server, "claude-opus-5-5", config={"cache_system_prompt": True})
+    assert "system" not in body
+
+
+def test_tools_get_valid_names_and_plain_schemas(anthropic_server: AnthropicServer) -> None:
+    union = {
+        "anyOf": [{"$ref": "#/$defs/A"}, {"properties": {"b": {"type": "integer"}}}],
+        "$defs": {
+            "A": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
+        },
+    }
+    tools = [
+        ToolDefinition("read file!", "Read.", {"type": "object", "properties": {}}),
+        ToolDefinition("read_file_", "", union),
+    ]
+    server = anthropic_server
+    server.then(stream(server.message("", [("t1", "read_file_", "{}")])))
+    reply = reply_of(asked(model(server), tools=tools))
+    assert server.refusals == []
+    first, second = server.requests[0].body["tools"]
+    assert (first["name"], second["name"]) == ("read_file_", "read_file__2")
+    assert set(second["input_schema"]["properties"]) == {"a", "b"}
+    assert isinstance(reply.turn.blocks[0], Call)
+    assert reply.turn.blocks[0].name == "read file!", "the reply names the tool as we do"
+
+
+def test_thinking_is_shown_and_goes_back_verbatim(anthropic_server: AnthropicServer) -> None:
+    server = anthropic_server
+    call = ("toolu_9", "get_weather", '{"city": "Rome"}')
+    server.then(stream(server.message("I look.", [call], thinking="The user asks.")))
+    made = model(server)
+    found = asked(made, user("weather?"))
+    first = reply_of(found)
+    assert "".join(e.text for e in found if isinstance(e, Thought)) == "The user asks."
+    assert first.turn.raw == {
+        "anthropic": [
+            {"type": "thinking", "thinking": "The user asks.", "signature": "c2lnbmF0dXJl"},
+            {"type": "text", "text": "I look."},
+            {"type": "tool_use", "id": "toolu_9", "name": "get_weather", "input": {"city": "Rome"}},
+        ]
+    }
+    assert not any(isinstance(b, Text) and "asks" in b.text for b in first.turn.blocks)
+    server.then(stream(server.message("Sunny.")))
+    asked(made, user("weather?"), first.turn, user(Result("toolu_9", "sun")))
+    body = server.requests[1].body
+    assert body["messages"][1]["content"] == first.turn.raw["anthropic"]
+
+
+def test_blocks_of_another_adapter_are_ignored(anthropic_server: AnthropicServer) -> None:
+    server = anthropic_server
+    server.then(stream(server.message("Fine.")))
+    other = assistant("Told.", raw={"elsewhere": [{"type": "thing"}]})
+    asked(model(server), user("a"), other, user("b"))
+    assert server.requests[0].body["messages"][1]["content"] == [{"type": "text", "text": "Told."}]
+
+
+def test_unknown_blocks_are_kept_for_the_way_back(anthropic_server: AnthropicServer) -> None:
+    block = {"type": "tomorrow_block", "payload": {"a": [1, None]}}
+    server = anthropic_server
+    whole = server.message("Fine.")
+    extra = [
+        sse({"type": "content_block_start", "index": 1, "content_block": block}),
+        sse({"type": "content_block_delta", "index": 1, "delta": {"type": "tomorrow_delta"}}),
+        sse({"type": "content_block_stop", "index": 1}),
+        sse({"type": "tomorrow_event", "x": 1}),
+    ]
+    server.then(stream([*whole[:-2], *extra, *whole[-2:]]))
+    reply = reply_of(asked(model(server)))
+    assert reply.turn.raw == {"anthropic": [{"type": "text", "text": "Fine."}, block]}
+
+
+def test_paused_turn_goes_back_as_it_is(anthropic_server: AnthropicServer) -> None:
+    server = anthropic_server
+    server.then(stream(server.message("Searching.", thinking="Hm.", stop="pause_turn")))
+    made = model(server)
+    paused = reply_of(asked(made, user("go")))
+    assert paused.stop == "pause"
+    server.then(stream(server.message("Found.")))
+    assert said(asked(made, user("go"), paused.turn)) == "Found."
+    messages = server.requests[1].body["messages"]
+    assert [m["role"] for m in messages] == ["user", "assistant"]
+    assert messages[1]["content"] == (paused.turn.raw or {})["anthropic"]
+
+
+def test_usage_keeps_cached_tokens_apart(anthropic_server: AnthropicServer) -> None:
+    server = anthropic_server
+    server.then(stream(server.message("Fine.")))
+    usage = reply_of(asked(model(server))).usage
+    assert (usage.input_tokens, usage.output_tokens) == (11, 7)
+    assert (usage.cache_read_tokens, usage.cache_write_tokens) == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop"),
+    [
+        ("stop_sequence", "end_turn"),
+        ("model_context_window_exceeded", "max_tokens"),
+        ("a_reason_of_tomorrow", "end_turn"),
+        ("tool_use", "end_turn"),
+    ],
+)
+def test_stop_reasons_are_mapped(anthropic_server: AnthropicServer, reason: str, stop: str) -> None:
+    server = anthropic_server
+    server.then(stream(server.message("Fine.", stop=reason)))
+    assert reply_of(asked(model(server))).stop == stop
+
+
+def test_events_cut_anywhere_on_the_wire_read_the_same(anthropic_server: AnthropicServer) -> None:
+    server = anthropic_server
+    whole = b"".join(server.message("Grüße \u2028 und 🙂.", [("t", "get_weather", "{}")]))
+    server.then(stream([whole[i : i + 5] for i in range(0, len(whole), 5)]))
+    reply = reply_of(asked(model(server), tools=(WEATHER,)))
+    assert reply.turn.blocks[0] == Text("Grüße \u2028 und 🙂.")
+
+
+def test_message_that_ends_within_a_block_is_broken(anthropic_server: AnthropicServer) -> None:
+    whole = anthropic_server.message("", [("t", "get_weather", '{"city": "Rome"}')])
+    stops = [event for event in whole if b"content_block_stop" not in event]
+    anthropic_server.then(stream(stops))
+    with pytest.raises(ModelError) as caught:
+        asked(model(anthropic_server))
+    assert caught.value.kind == "protocol"
+
+
+def test_result_of_a_failed_call_is_marked(anthropic_server: AnthropicServer) -> None:
+    turns: list[Turn] = [
+        user("go"),
+        assistant(Call("x", "get_weather", {})),
+        user(Result("x", " ", is_error=True), "and now?"),
+    ]
+    anthropic_server.then(stream(anthropic_server.message("Fine.")))
+    asked(model(anthropic_server), *turns)
+    content = anthropic_server.requests[0].body["messages"][2]["content"]
+    assert content[0]["is_error"] is True and content[0]["content"].strip()
+    assert content[1] == {"type": "text", "text": "and now?"}
+    assert json.dumps(content)

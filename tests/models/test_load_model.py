@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
+
+import pytest
+
+from assent.errors import ConfigError
+from assent.models import Model, load_model
+from assent.models.offline import Offline
+
+
+def test_offline_needs_nothing() -> None:
+    made = load_model("offline", {})
+    assert isinstance(made, Offline) and isinstance(made, Model)
+    assert (made.provider, made.name) == ("offline", "offline")
+
+
+@pytest.mark.parametrize(
+    ("spec", "way_out"),
+    [
+        ("anthropic:claude-opus-5-5", "ANTHROPIC_API_KEY"),
+        ("openai:gpt-5.5", "OPENAI_API_KEY"),
+        ("openai", "openai:gpt"),
+        ("mystery:1", "known ones: anthropic, offline, openai"),
+    ],
+)
+def test_what_is_missing_is_told_with_the_way_out(spec: str, way_out: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_model(spec, {})
+    assert way_out in str(caught.value)
+
+
+def test_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "token")
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    assert load_model("anthropic:claude-opus-5-5", {}).provider == "anthropic"
+    assert load_model("openai:gpt-5.5", {}).provider == "openai"
+
+
+def test_wrong_address_stops_the_start() -> None:
+    with pytest.raises(ConfigError, match="no http"):
+        load_model("openai:x", {"base_url": "localhost:11434"})
+
+
+@pytest.mark.parametrize(
+    ("spec", "package", "extra"),
+    [("anthropic", "anthropic", "assent[anthropic]"), ("openai:x", "httpx2", "assent[openai]")],
+)
+def test_missing_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, spec: str, package: str, extra: str
+) -> None:
+    for name in [n for n in sys.modules if n.startswith(f"assent.models.{spec.split(':')[0]}")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError) as caught:
+        load_model(spec, {})
+    assert f"pip install '{extra}'" in str(caught.value)
+
+
+def test_models_of_others_are_found_by_their_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("mine", "assent.models.offline:connect", "assent.models")
+    found = EntryPoints([entry])
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: found)
+    assert load_model("mine:seven", {}).name == "seven"
+    with pytest.raises(ConfigError, match="anthropic, mine, offline, openai"):
+        load_model("yours", {})
+
+
+def test_error_of_a_foreign_package_is_not_taken_for_a_missing_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(name: str, settings: Any) -> Model:
+        raise ModuleNotFoundError("no", name="some_library")
+
+    entry = type("Entry", (), {"name": "mine", "load": lambda self: broken})()
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [entry])
+    with pytest.raises(ModuleNotFoundError):
+        load_model("mine", {})
+
+
+def test_importing_models_imports_no_client() -> None:
+    code = (
+        "import sys, assent.models, assent.models.offline; "
+        "print(sorted({'anthropic', 'httpx2', 'httpx', 'openai', 'fastapi'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

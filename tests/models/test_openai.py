@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import pytest
+from asking import WEATHER, asked, assistant, calls_of, reply_of, said, text_of, user
+from providers import OpenAIServer, chunk, data, stream
+
+from assent.models import Ask, Call, Model, ModelError, Result, Thought, load_model
+from assent.models.openai_request import explain_config, request
+
+DONE = b"data: [DONE]\n\n"
+
+
+def model(server: OpenAIServer, **settings: Any) -> Model:
+    known = {**server.settings(), "timeout": 5, "retries": 0}
+    return load_model("openai:some-model", known | settings)
+
+
+def answered(server: OpenAIServer, *chunks: bytes) -> Any:
+    server.then(stream(list(chunks)))
+    return asked(model(server))
+
+
+def called(index: int | None = None, **function: Any) -> bytes:
+    call: dict[str, Any] = {"function": function}
+    if "id" in function:
+        call["id"] = function.pop("id")
+    if index is not None:
+        call["index"] = index
+    return chunk({"tool_calls": [call]})
+
+
+def test_conversation_is_sent_as_chat_messages(openai_server: OpenAIServer) -> None:
+    server = openai_server
+    server.then(stream(server.message("Fine.")))
+    asked(
+        model(server),
+        user("weather?"),
+        assistant("I look.", Call("c1", "get_weather", {"a": 1})),
+        user(Result("c1", "no such city", is_error=True), "try Rome"),
+        system="S",
+        context="C",
+    )
+    body = server.requests[0].body
+    assert body["messages"] == [
+        {"role": "system", "content": "S\n\nC"},
+        {"role": "user", "content": "weather?"},
+        {
+            "role": "assistant",
+            "content": "I look.",
+            "tool_calls": [
+                {
+                    "id": "c1",
+                    "type": "function",
+                    "function": {"name": "get_weather", "arguments": '{"a": 1}'},
+                }
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "Error: no such city"},
+        {"role": "user", "content": "try Rome"},
+    ]
+    assert body["stream_options"] == {"include_usage": True}
+    assert (body["temperature"], body["max_tokens"]) == (0.1, 4096)
+    assert body["tools"][0]["function"]["parameters"] == WEATHER.input_schema
+
+
+def test_no_key_is_needed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    assert load_model("openai:llama", {}).name == "llama"
+
+
+@pytest.mark.parametrize(
+    ("name", "official", "config", "expected"),
+    [
+        ("llama", False, {}, {"temperature": 0.1}),
+        ("llama", False, {"top_p": 0.5}, {"top_p": 0.5}),
+        (
+            "llama",
+            False,
+            {"top_k": 5, "thinking_level": "low"},
+            {"temperature": 0.1, "top_k": 5, "reasoning_effort": "low"},
+        ),
+        ("gpt-4.1", True, {"top_k": 5, "thinking_level": "low"}, {"temperature": 0.1}),
+        (
+            "gpt-5.5",
+            True,
+            {"temperature": 0.3, "thinking_level": "high"},
+            {"reasoning_effort": "high"},
+        ),
+    ],
+)
+def test_config_is_sent_as_far_as_the_endpoint_takes_it(
+    name: str, official: bool, config: Any, expected: Any
+) -> None:
+    body = request(Ask((user("hi"),), config=config), name, official=official)
+    keys = ("temperature", "top_p", "top_k", "reasoning_effort")
+    assert {key: body[key] for key in keys if key in body} == expected
+    assert ("max_completion_tokens" if official else "max_tokens") in body
+
+
+def test_config_that_is_left_out_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="assent")
+    explain_config({"temperature": 0.3}, "gpt-5.5", official=True)
+    explain_config({}, "gpt-5.5", official=True)
+    explain_config({"top_k": 3}, "gpt-4.1", official=True)
+    explain_config({"top_k": 3}, "llama", official=False)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
+
+
+def test_structured_reply_is_asked_for_by_its_format(openai_server: OpenAIServer) -> None:
+    server = openai_server
+    server.then(stream(server.message('```json\n{"ok": true}\n```')))
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
+    found = asked(model(server), schema=schema, tools=())
+    assert said(found) == text_of(reply_of(found).turn) == '{"ok": true}'
+    sent = server.requests[0].body["response_format"]["json_schema"]
+    assert sent["schema"]["additionalProperties"] is False and sent["strict"] is True
+
+
+def test_arguments_in_one_piece_without_index_and_id(openai_server: OpenAIServer) -> None:
+    found = answered(
+        openai_server,
+        called(name="get_weather", arguments='{"city": "Rome"}'),
+        called(name="get_weather", arguments='{"city": "Oslo"}'),
+        chunk({}, finish_reason="stop"),
+        DONE,
+    )
+    reply = reply_of(found)
+    assert [dict(c.input) for c in calls_of(reply.turn)] == [{"city": "Rome"}, {"city": "Oslo"}]
+    assert len({c.id for c in calls_of(reply.turn)}) == 2 and all(
+        c.id for c in calls_of(reply.turn)
+    )
+    assert reply.stop == "tool_use", "calls stand beside a finish reason of stop"
+
+
+def test_fragments_without_index_belong_to_the_last_call(openai_server: OpenAIServer) -> None:
+    found = answered(
+        openai_server,
+        called(id="a", name="get_weather", arguments=""),
+        called(arguments='{"city":'),
+        called(arguments=' "Rome"}'),
+        chunk({}, finish_reason="tool_calls"),
+        DONE,
+    )
+    assert [(c.id, dict(c.input)) for c in calls_of(reply_of(found).turn)] == [
+        ("a", {"city": "Rome"})
+    ]
+
+
+def test_every_call_with_the_index_zero(openai_server: OpenAIServer) -> None:
+    found = answered(
+        openai_server,
+        called(0, id="a", name="get_weather", arguments='{"city": "Rome"}'),
+        called(0, id="b", name="get_weather", arguments='{"city": "Oslo"}'),
+        chunk({}, finish_reason="tool_calls"),
+        DONE,
+    )
+    assert [c.id for c in calls_of(reply_of(found).turn)] == ["a", "b"]
+
+
+def test_arguments_as_an_object(openai_server: OpenAIServer) -> None:
+    found = answered(
+        openai_server,
+        called(0, id="a", name="get_weather", arguments={"city": "Rome"}),
+        called(1, id="b", name="get_weather", arguments=None),
+        chunk({}, finish_reason="tool_calls"),
+    )
+    assert [dict(c.input) for c in calls_of(reply_of(found).turn)] == [{"city": "Rome"}, {}]
+
+
+def test_done_and_usage_may_be_missing(openai_server: OpenAIServer) -> None:
+    reply = reply_of(
+        answered(openai_server, chunk({"content": "Fine."}), chunk({}, finish_reason="stop"))
+    )
+    assert text_of(reply.turn) == "Fine."
+    assert reply.usage.output_tokens == 0
+
+
+def test_done_stands_in_for_a_missing_finish_reason(openai_server: OpenAIServer) -> None:
+    assert said(answered(openai_server, chunk({"content": "Fine."}), DONE)) == "Fine."
+
+
+def test_done_alone_is_no_answer(openai_server: OpenAIServer) -> None:
+    with pytest.raises(ModelError):
+        answered(openai_server, DONE)
+
+
+def test_usage_counts_cached_tokens_apart(openai_server: OpenAIServer) -> None:
+    usage = reply_of(answered(openai_server, *openai_server.message("Fine."))).usage
+    assert (usage.input_tokens, usage.cache_read_tokens, usage.output_tokens) == (11, 5, 7)
+
+
+def test_reasoning_is_a_thought(openai_server: OpenAIServer) -> None:
+    found = answered(openai_server, *openai_server.message("Fine.", thinking="Let me see."))
+    assert "".join(e.text for e in found if isinstance(e, Thought)) == "Let me see."
+    assert said(found) == "Fine."
+
+
+def test_content_in_parts(openai_server: OpenAIServer) -> None:
+    parts = [{"type": "text", "text": "Fi"}, {"type": "text", "text": "ne."}]
+    found = answered(openai_server, chunk({"content": parts}), chunk({}, finish_reason="stop"))
+    assert said(found) == "Fine."
+
+
+def test_refusal_is_told(openai_server: OpenAIServer) -> None:
+    reply = reply_of(
+        answered(openai_server, chunk({"refusal": "No."}), chunk({}, finish_reason="stop"))
+    )
+    assert (reply.stop, text_of(reply.turn)) == ("refusal", "No.")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"code": 429, "message": "x"}, "rate_limit"),
+        ({"code": "rate_limit_exceeded"}, "rate_limit"),
+        ({"type": "invalid_request_error", "code": None}, "bad_request"),
+        ({"code": "invalid_api_key"}, "auth"),
+        ("out of memory", "server"),
+    ],
+)
+def test_error_object_within_the_stream(openai_server: OpenAIServer, error: Any, kind: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        answered(openai_server, chunk({"content": "Hal"}), data({"error": error}), DONE)
+    assert caught.value.kind == kind
+    assert "memory" not in str(caught.value)
+
+
+def test_events_cut_anywhere_and_framed_otherwise_read_the_same(
+    openai_server: OpenAIServer,
+) -> None:
+    text = "Grüße \u2028\x85 und 🙂."
+    chunks = [chunk({"content": text}), chunk({}, finish_reason="stop"), DONE]
+    whole = b": comment\r\n\r\n" + b"".join(chunks).replace(b"\n", b"\r\n").replace(
+        b"data: ", b"data:"
+    )
+    assert said(answered(openai_server, *[whole[i : i + 3] for i in range(0, len(whole), 3)])) == (
+        text
+    )
+
+
+def test_long_and_odd_ids_are_shortened_alike(openai_server: OpenAIServer) -> None:
+    server = openai_server
+    server.then(stream(server.message("Fine.")))
+    ids = ["call:" + "x" * 80 + end for end in "ab"]
+    calls = [Call(call_id, "get_weather", {}) for call_id in ids]
+    results = [Result(call_id, call_id[-1]) for call_id in reversed(ids)]
+    asked(model(server), user("go"), assistant(*calls), user(*results))
+    assert server.refusals == []
+    messages = server.requests[0].body["messages"]
+    order = [call["id"] for call in messages[1]["tool_calls"]]
+    outcome = {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"}
+    assert [outcome[call_id] for call_id in order] == ["a", "b"]
+    assert json.dumps(messages)

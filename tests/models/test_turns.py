@@ -1,0 +1,149 @@
+"""Whole turns against the providers' wire formats: what is sent again when a turn resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from providers import BODY_MARK, SECRET, AnthropicServer, OpenAIServer, status, stream
+
+from assent import Agent, tool
+from assent.models import load_model
+from assent.testing import Service, served
+
+RAN: list[str] = []
+
+
+@tool
+def look(name: str) -> str:
+    """Look at a pod."""
+    return f"{name} is up"
+
+
+@tool(requires_approval=True)
+def delete(name: str) -> str:
+    """Delete a pod."""
+    RAN.append(name)
+    return f"deleted {name}"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    RAN.clear()
+
+
+def agent_of(server: AnthropicServer | OpenAIServer, **options: Any) -> Agent:
+    provider = "anthropic:claude-sonnet-5-5" if isinstance(server, AnthropicServer) else "openai:m"
+    model = load_model(provider, {**server.settings(), "retries": 0})
+    return Agent(name="kube", model=model, tools=[look, delete], **options)
+
+
+def user(content: str = "", **data: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content, "data": data}
+
+
+def proposed(service: Service, text: str = "delete a") -> dict[str, Any]:
+    reply = service.chat(user(text))
+    assert isinstance(reply, dict)
+    return reply
+
+
+def approve(reply: dict[str, Any], content: str = "") -> dict[str, Any]:
+    calls = [{**call, "execute": True} for call in reply["data"]["tool_calls"]]
+    return user(content, tool_calls=calls)
+
+
+def test_a_resumed_turn_sends_the_providers_own_blocks_again(
+    anthropic_server: AnthropicServer,
+) -> None:
+    server = anthropic_server
+    server.then(
+        stream(server.message("Looking.", [("toolu_1", "look", '{"name": "a"}')], thinking="hm")),
+        stream(server.message("Deleting.", [("toolu_2", "delete", '{"name": "a"}')])),
+        stream(server.message("Gone.")),
+    )
+    with served(agent_of(server, system_prompt="Be careful.")) as service:
+        reply = proposed(service)
+        assert RAN == [] and reply["content"] == "Looking.\n\nDeleting."
+        final = service.chat(user("delete a"), reply, approve(reply))
+    assert RAN == ["a"]
+    assert final["content"] == "Gone."
+    assert final["data"]["executed_tool_calls"][0]["output"] == "deleted a"
+    sent = server.requests[2].body["messages"]
+    assert [m["role"] for m in sent] == ["user", "assistant", "user", "assistant", "user"]
+    assert [b["type"] for b in sent[1]["content"]] == ["thinking", "text", "tool_use"]
+    assert sent[2]["content"][0]["tool_use_id"] == "toolu_1"
+    assert sent[3]["content"][-1]["id"] == "toolu_2"
+    result = sent[4]["content"][0]
+    assert (result["type"], result["tool_use_id"]) == ("tool_result", "toolu_2")
+    assert server.refusals == []
+
+
+def test_thinking_is_left_out_when_the_context_has_changed(
+    anthropic_server: AnthropicServer,
+) -> None:
+    server = anthropic_server
+    server.then(
+        stream(server.message(calls=[("toolu_1", "delete", '{"name": "a"}')], thinking="hm")),
+        stream(server.message("Gone.")),
+    )
+    turns = iter(["first", "second"])
+    agent = agent_of(server, system_context=lambda context: next(turns))
+    with served(agent) as service:
+        reply = proposed(service)
+        service.chat(user("delete a"), reply, approve(reply))
+    sent = server.requests[1].body["messages"]
+    assert [b["type"] for b in sent[1]["content"]] == ["tool_use"]
+    assert server.refusals == []
+
+
+def test_a_resumed_turn_survives_a_restart(
+    anthropic_server: AnthropicServer, tmp_path: Path
+) -> None:
+    server = anthropic_server
+    server.then(
+        stream(server.message(calls=[("toolu_1", "delete", '{"name": "a"}')], thinking="hm")),
+        stream(server.message("Gone.")),
+    )
+    config = f'[approvals]\nledger = "sqlite:///{tmp_path}/ledger.db"\n'
+    with served(agent_of(server), config=config) as service:
+        reply = proposed(service)
+    with served(agent_of(server), config=config) as service:
+        final = service.chat(user("delete a"), reply, approve(reply))
+        again = service.chat(user("delete a"), reply, approve(reply))
+    assert final == again and RAN == ["a"]
+    assert len(server.requests) == 2
+    assert [b["type"] for b in server.requests[1].body["messages"][1]["content"]] == [
+        "thinking",
+        "tool_use",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "openai"])
+def test_a_broken_message_runs_no_tool_and_shows_no_key(
+    kind: str, anthropic_server: AnthropicServer, openai_server: OpenAIServer
+) -> None:
+    server = anthropic_server if kind == "anthropic" else openai_server
+    whole = server.message(calls=[("toolu_1", "look", '{"name": "a"}')])
+    server.then(stream(whole[:-2], "reset"), status(500), status(429, retry_after="7"))
+    with served(agent_of(server)) as service:
+        for expected in ((502, "MODEL_ERROR"), (502, "MODEL_ERROR"), (503, "MODEL_OVERLOADED")):
+            answer = service.post("/api/chat", {"messages": [user("look at a")]})
+            assert (answer.status, answer.json()["code"]) == expected
+            assert SECRET not in answer.text and BODY_MARK not in answer.text
+        assert answer.headers["retry-after"] == "7"
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "openai"])
+def test_tools_of_a_cut_off_message_are_not_run(
+    kind: str, anthropic_server: AnthropicServer, openai_server: OpenAIServer
+) -> None:
+    server = anthropic_server if kind == "anthropic" else openai_server
+    server.then(
+        stream(server.message("So", [("toolu_1", "delete", '{"name": "a"}')], stop="max_tokens"))
+    )
+    with served(agent_of(server)) as service:
+        events = service.stream(user("delete a"))
+        assert events[-1]["stop_reason"] == "max_tokens"
+        assert not any(e["type"] == "tool_calls" for e in events)

@@ -1,0 +1,156 @@
+"""A small ASGI app with the attributes that the server asks of `assent.app`, for its tests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from assent.errors import StartupError
+from assent.workers import Workers
+
+
+class SmallHost:
+    def __init__(self, agent: object, config: Any) -> None:
+        self.workers = Workers()
+        self.stopping = asyncio.Event()
+        self.streams = 0
+        self.all_ended = asyncio.Event()
+        own = ["clock"] if os.environ.get("SMALL_OWN_PROCESS") else []
+        self.plugins = SimpleNamespace(own_process=own)
+        self.agent = agent
+
+    def describe(self) -> list[str]:
+        return [f"agent {self.agent}"]
+
+    async def drain(self, timeout: float) -> None:
+        self.stopping.set()
+        print("draining", file=sys.stderr, flush=True)
+        if self.streams:
+            await self.all_ended.wait()
+
+
+class SmallApp:
+    def __init__(self, agent: object, config: Any) -> None:
+        self.host = SmallHost(agent, config)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await self._talk(receive, send)
+        else:
+            await getattr(self, f"get_{scope['path'].strip('/')}")(receive, send)
+
+    async def _lifespan(self, receive: Any, send: Any) -> None:
+        await receive()
+        if os.environ.get("SMALL_FAILS"):
+            await send({"type": "lifespan.startup.failed", "message": "Traceback ..."})
+            raise StartupError("the plugin 'small' did not start")
+        await self.host.workers.start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.host.workers.close(0.5)
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def get_health(self, receive: Any, send: Any) -> None:
+        await _answer(send, {"status": "ok"})
+
+    async def get_agent(self, receive: Any, send: Any) -> None:
+        await _answer(send, {"agent": str(self.host.agent), "pid": os.getpid()})
+
+    async def get_block(self, receive: Any, send: Any) -> None:
+        async def turn() -> None:
+            time.sleep(1.0)  # noqa: ASYNC251
+
+        await self.host.workers.spawn(turn)
+        await _answer(send, {"done": True})
+
+    async def get_stream(self, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"application/x-ndjson")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b'{"n": 0}\n', "more_body": True})
+        self.host.streams += 1
+        await self.host.stopping.wait()
+        await asyncio.sleep(0.1)
+        await send({"type": "http.response.body", "body": b'{"type": "done"}\n'})
+        self._ended()
+
+    async def get_slow(self, receive: Any, send: Any) -> None:
+        self.host.streams += 1
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"begun\n", "more_body": True})
+        await asyncio.sleep(60)
+
+    async def _talk(self, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        self.host.streams += 1
+        stopping = asyncio.create_task(self.host.stopping.wait())
+        while True:
+            heard = asyncio.create_task(receive())
+            await asyncio.wait([heard, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done():
+                heard.cancel()
+                await send({"type": "websocket.send", "text": '{"type": "error"}'})
+                self._ended()
+                await receive()
+                return
+            message = heard.result()
+            if message["type"] == "websocket.disconnect":
+                stopping.cancel()
+                self._ended()
+                return
+            kind = "text" if message.get("text") is not None else "bytes"
+            for _ in range(3):
+                await send({"type": "websocket.send", "text": kind})
+
+    def _ended(self) -> None:
+        self.host.streams -= 1
+        if not self.host.streams:
+            self.host.all_ended.set()
+
+
+async def _answer(send: Any, value: object) -> None:
+    body = json.dumps(value).encode()
+    headers = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def create_app(agent: object, *, config: Any = None, **options: Any) -> SmallApp:
+    if os.environ.get("SMALL_REFUSES"):
+        raise StartupError("plugin 'small' is not installed; try: pip install small")
+    return SmallApp(agent, config)
+
+
+@asynccontextmanager
+async def run_own_process(agent: object, **options: Any) -> AsyncIterator[None]:
+    note = Path(os.environ["SMALL_OWN_PROCESS"])
+    _write(note, str(os.getpid()))
+    yield
+    _write(note, "left")
+
+
+def _write(note: Path, line: str) -> None:
+    if note.is_dir():
+        raise StartupError("the port of plugin 'clock' is in use")
+    with note.open("a") as file:
+        file.write(line + "\n")
+
+
+def install() -> None:
+    """Stand in for `assent.app`."""
+    module = ModuleType("assent.app")
+    module.create_app = create_app  # type: ignore[attr-defined]
+    module.run_own_process = run_own_process  # type: ignore[attr-defined]
+    sys.modules["assent.app"] = module
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,0 +1,308 @@
+"""The `assent` command: exit codes, errors of one line, what each sub-command shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+import jsonschema_rs
+import pytest
+
+from assent import cli
+from assent.cli import group
+from assent.config import Config, load_config
+from assent.errors import ConfigError
+from assent.ledger import open_store
+from assent.plugins import Plugin, Plugins, hookimpl
+from assent.settings import ServerSettings
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("ASSENT_")]:
+        monkeypatch.delenv(name)
+    return tmp_path
+
+
+def outcome(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = cli.run(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+class Served:
+    def __init__(self) -> None:
+        self.config: Any = None
+
+    def __call__(self, agent: object = None, *, config: object = None) -> None:
+        self.config = config
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Served:
+    """What `assent.server.serve` would have been called with."""
+    instead = Served()
+    monkeypatch.setattr("assent.server.serve", instead)
+    return instead
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["serve", "--prot", "1"], 2, "--prot"),
+        (["serve", "--port", "x"], 2, "is not a valid integer"),
+        (["serv"], 2, "No such command 'serv'; did you mean 'serve'?"),
+        (["serve", "--port", "99999"], 1, "server.port (flag --port)"),
+        (["serve", "--reload", "--workers", "2"], 1, "'reload' and 'workers'"),
+        (["--config", "nope.toml", "config"], 1, "no configuration file 'nope.toml'"),
+        (["config", "--config", "nope.toml"], 1, "no configuration file 'nope.toml'"),
+    ],
+)
+def test_error_is_one_line_with_an_exit_code(
+    capsys: pytest.CaptureFixture[str], arguments: Sequence[str], code: int, line: str
+) -> None:
+    got, out, err = outcome(capsys, *arguments)
+    assert (got, out, err.count("\n")) == (code, "", 1)
+    assert err.startswith("assent: ")
+    assert line in err
+
+
+def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, err = outcome(capsys, "--debug", "config", "--config", "nope.toml")
+    assert "Traceback" in err
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = outcome(capsys, "--help")
+    assert code == 0
+    for name in ("serve", "dev", "plugins", "config"):
+        assert f"  {name} " in out
+
+
+def test_each_server_setting_is_an_option_that_explains_itself(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _, out, _ = outcome(capsys, "serve", "--help")
+    for name in ServerSettings.model_fields:
+        assert f"--{name.replace('_', '-')} " in out
+    assert "Seconds between WebSocket pings; 0 turns" in out
+
+
+def test_options_of_serve_become_the_configuration(served: Served) -> None:
+    arguments = (
+        "serve ops.py --port 9000 --ws-ping-interval 0 --no-mcp --a2a --plugins v1,v2 "
+        "--mcp-port 7 --model offline --cors-origins http://a,http://b "
+        "--cors-origins http://c --hosts d,e,"
+    )
+    assert cli.run(arguments.split()) == 0
+    config = served.config
+    assert (config.agent, config.plugins, config.model.name) == ("ops.py", ["v1", "v2"], "offline")
+    assert (config.server.port, config.server.ws_ping_interval) == (9000, None)
+    assert (config.server.a2a, config.server.mcp) == (True, False)
+    assert config.server.cors_origins == ["http://a", "http://b", "http://c"]
+    assert config.server.hosts == ["d", "e"]
+    assert config.plugin == {"mcp": {"port": 7}}
+    assert config.origins["server.port"] == "flag --port"
+    assert config.origins["server.host"] == "default"
+
+
+def test_dev_is_local_and_reloads_unless_told_otherwise(served: Served, folder: Path) -> None:
+    (folder / "assent.toml").write_text('[server]\nhost = "0.0.0.0"\nworkers = 4\n', "utf-8")
+    assert cli.run(["dev", "ops.py"]) == 0
+    server = served.config.server
+    assert (server.host, server.workers, server.reload, server.docs) == ("127.0.0.1", 1, True, True)
+    assert cli.run(["dev", "ops.py", "--host", "::1", "--no-reload"]) == 0
+    assert (served.config.server.host, served.config.server.reload) == ("::1", False)
+
+
+def test_config_shows_values_origins_and_no_secret(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "assent.toml").write_text(
+        '[auth.tokens]\nann = "hunter2"\n'
+        '[approvals]\nledger = "postgresql://u:hunter2@db/x"\n'
+        '[plugin.a2a]\napi_key = "hunter2"\nnested = {list = [{password = "hunter2"}]}\n',
+        "utf-8",
+    )
+    monkeypatch.setenv("ASSENT_SERVER__PORT", "9000")
+    code, out, _ = outcome(capsys, "config", "--json")
+    values = json.loads(out)
+    assert code == 0
+    assert values["server.port"] == {"value": 9000, "origin": "environment ASSENT_SERVER__PORT"}
+    assert values["server.host"] == {"value": "0.0.0.0", "origin": "default"}
+    assert values["auth.tokens.ann"]["origin"] == "assent.toml"
+    assert values["approvals.ledger"]["value"] == "postgresql://********@db/x"
+    assert "hunter2" not in out + outcome(capsys, "config")[1]
+
+
+@pytest.mark.parametrize(
+    ("ledger", "shown"),
+    [
+        ("postgresql://u@h/db?password=SECRETQ", "postgresql://********@h/db?password=********"),
+        (
+            "postgresql://h/db?sslkey=a&sslpassword=SECRETQ;x#y&connect_timeout=3",
+            "postgresql://h/db?sslkey=********&sslpassword=********&connect_timeout=3",
+        ),
+        ("postgresql://u:SECRETQ@SECRETQ?@h/db", "postgresql://********@h/db"),
+        ("postgresql://h/db?pass%77ord=SECRETQ", "postgresql://h/db?pass%77ord=********"),
+        ("host=h password=SECRETQ&SECRETQ port=1", "host=h password=******** port=1"),
+        ("password = 'a \\'SECRETQ' host=h", "password = ******** host=h"),
+        ("password=a\\ SECRETQ host=h", "password=******** host=h"),
+        ("password='a SECRETQ", "password=********"),
+        ("sqlite:///a.db", "sqlite:///a.db"),
+    ],
+)
+def test_config_shows_addresses_without_their_secrets(
+    capsys: pytest.CaptureFixture[str], folder: Path, ledger: str, shown: str
+) -> None:
+    toml = f"[approvals]\nledger = {json.dumps(ledger)}\n"
+    toml += '[model]\nbase_url = "https://h/v1?key=SECRETQ&x=1"\n'
+    (folder / "assent.toml").write_text(toml, "utf-8")
+    _, out, _ = outcome(capsys, "config", "--json")
+    assert json.loads(out)["approvals.ledger"]["value"] == shown
+    assert json.loads(out)["model.base_url"]["value"] == "https://h/v1?key=********&x=1"
+    assert "SECRETQ" not in out + outcome(capsys, "config")[1]
+
+
+@pytest.mark.parametrize(
+    ("ledger", "scheme"),
+    [
+        ("host=h password=SECRETQ", "host"),
+        ("postgres:SECRETQ", "postgres"),
+        ("a SECRETQ", "a"),
+        ("=SECRETQ", ""),
+        ("mysql://u:SECRETQ@h", "mysql"),
+    ],
+)
+def test_unknown_ledger_is_refused_without_its_secrets(
+    folder: Path, ledger: str, scheme: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"unknown scheme '{scheme}'") as caught:
+        open_store(ledger, folder, folder)
+    assert "SECRETQ" not in str(caught.value)
+
+
+def test_schema_accepts_what_the_loader_accepts_and_explains_each_key(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    schema = json.loads(outcome(capsys, "config", "schema")[1])
+    validator = jsonschema_rs.validator_for(schema)
+    assert validator.is_valid({"server": {"port": 1, "drain_timeout": "30s"}, "plugins": ["v1"]})
+    assert validator.is_valid({"limits": {"body": "10MiB"}, "plugin": {"own": {"x": 1}}})
+    assert not validator.is_valid({"server": {"prot": 1}})
+    assert not validator.is_valid({"plugin": {"v1": {"unknown": 1}}})
+    server = schema["$defs"]["ServerSettings"]["properties"]
+    assert all(server[name]["description"] for name in ServerSettings.model_fields)
+
+
+def test_plugins_shows_those_of_this_repository(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = outcome(capsys, "plugins", "--json")
+    infos = {info["name"]: info for info in json.loads(out)}
+    assert code == 0
+    assert infos["v2"]["distribution"] == "assent-v2"
+    assert "POST /api/chat" in infos["v2"]["routes"]
+    assert infos["v1"]["hooks"] == ["register_routes"]
+
+
+SOUND = """
+from assent import Plugin, hookimpl
+class Sound(Plugin):
+    @hookimpl
+    def on_event(self, event): pass
+class Misspelt(Plugin):
+    @hookimpl
+    def on_evnt(self, event): pass
+class Empty(Plugin):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "expected"),
+    [
+        ("Sound", 0, ": ok"),
+        ("Misspelt", 1, "did you mean on_event(event, host)?"),
+        ("Empty", 1, "it implements no hook"),
+        ("Missing", 1, "has no 'Missing'"),
+    ],
+)
+def test_check_of_a_plugin_that_is_not_installed(
+    capsys: pytest.CaptureFixture[str], folder: Path, name: str, code: int, expected: str
+) -> None:
+    (folder / "plug_check.py").write_text(SOUND, "utf-8")
+    got, out, _ = outcome(capsys, "plugins", "check", f"plug_check.py:{name}")
+    assert got == code
+    assert expected in out
+
+
+def test_check_finds_the_plugins_of_this_repository_sound(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert outcome(capsys, "plugins", "check", "v1", "v2")[:2] == (0, "v1: ok\nv2: ok\n")
+
+
+class Audit(Plugin):
+    @hookimpl
+    def register_commands(self, cli: click.Group) -> None:
+        cli.add_command(click.Command("audit", callback=lambda: click.echo("audited")))
+
+
+def test_sub_command_of_a_plugin_runs_and_is_listed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = Plugins.load(load_config(environ={}, overrides={"plugins": []}), [Audit])
+    monkeypatch.setattr("assent.plugins.Plugins.load", lambda config: loaded)
+    monkeypatch.setattr(group.cli, "commands", {})
+    assert outcome(capsys, "audit") == (0, "audited\n", "")
+    assert "  audit" in outcome(capsys, "--help")[1]
+
+
+def test_installed_but_quiet_plugins_bring_their_sub_commands(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Config] = []
+
+    def load(config: Config) -> Plugins:
+        seen.append(config)
+        return Plugins(1.0)
+
+    monkeypatch.setattr("assent.plugins.Plugins.load", load)
+    monkeypatch.setattr("assent.discovery.discover", lambda: {"mcp": None, "v2": None})
+    monkeypatch.setattr(group.cli, "commands", {})
+    assert outcome(capsys, "--help")[0] == 0
+    assert seen[0].activated == ("mcp",)
+
+
+def test_help_survives_a_broken_configuration(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    (folder / "assent.toml").write_text("port = 1\n", "utf-8")
+    code, out, err = outcome(capsys, "--help")
+    assert (code, "serve" in out) == (0, True)
+    assert "did you mean 'server.port'?" in err
+
+
+def test_built_in_sub_command_loads_neither_plugins_nor_the_server() -> None:
+    code = (
+        "import sys; from assent.cli import run; run(['config', '--json']); "
+        "print(*sorted({n.partition('.')[0] for n in sys.modules}), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert {"fastapi", "uvicorn", "assent_v1", "assent_v2"} & set(done.stderr.split()) == set()
+
+
+def test_closed_pipe_is_no_traceback() -> None:
+    command = f"{sys.executable} -m assent config schema | head -c 1"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert "Traceback" not in done.stderr

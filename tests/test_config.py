@@ -1,0 +1,518 @@
+"""Configuration: layers, origins, errors (design, section 8)."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from assent.config import Config, bearer_tokens, load_agent, load_config, state_dir
+from assent.errors import ConfigError
+from assent.exact import VariableText
+from assent.options import configured
+from assent.settings import (
+    ApprovalSettings,
+    Duration,
+    LimitSettings,
+    ModelSettings,
+    Section,
+    ServerSettings,
+    Size,
+    meanings,
+    seconds,
+    size,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def fresh_modules() -> Iterator[None]:
+    modules, path = dict(sys.modules), list(sys.path)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - set(modules):
+        del sys.modules[name]
+
+
+def loaded(
+    folder: Path, toml: str = "", environ: Mapping[str, str] | None = None, **keywords: Any
+) -> Config:
+    (folder / "assent.toml").write_text(toml, encoding="utf-8")
+    return load_config(environ=environ or {}, directory=folder, **keywords)
+
+
+def refused(
+    folder: Path, toml: str = "", environ: Mapping[str, str] | None = None, **keywords: Any
+) -> str:
+    with pytest.raises(ConfigError) as caught:
+        loaded(folder, toml, environ, **keywords)
+    return str(caught.value)
+
+
+def test_defaults_are_the_contracts() -> None:
+    server = ServerSettings()
+    assert (server.port, server.host, server.reload, server.log_level) == (
+        8000,
+        "0.0.0.0",
+        False,
+        "info",
+    )
+    assert (server.workers, server.timeout_keep_alive) == (1, 5)
+    assert (server.ws_ping_interval, server.ws_ping_timeout) == (20.0, 20.0)
+    assert (server.a2a, server.mcp) == (None, None)
+    assert ModelSettings().temperature == 0.1
+
+
+def test_defaults_of_limits_and_approvals_are_the_designs() -> None:
+    limits, approvals = LimitSettings(), ApprovalSettings()
+    assert (limits.body, limits.frame, limits.messages, limits.nesting) == (
+        10 * 2**20,
+        10 * 2**20,
+        10_000,
+        64,
+    )
+    assert (limits.tool_output, limits.command_output) == (2**20, 256 * 2**10)
+    assert (limits.turn_time, limits.turns, limits.model_calls) == (600.0, 256, 25)
+    assert (approvals.ttl, approvals.retention, approvals.lease) == (86_400.0, 2_592_000.0, 15.0)
+
+
+def test_flags_win_over_the_environment_and_the_environment_over_the_file(folder: Path) -> None:
+    toml = '[server]\nport = 1\nhost = "a"\nworkers = 3\n'
+    config = loaded(
+        folder,
+        toml,
+        {"ASSENT_SERVER__PORT": "2", "ASSENT_SERVER__HOST": "b"},
+        overrides={"server.port": 3},
+    )
+    assert (config.server.port, config.server.host, config.server.workers) == (3, "b", 3)
+    assert config.origins["server.port"] == "flag --port"
+    assert config.origins["server.host"] == "environment ASSENT_SERVER__HOST"
+    assert config.origins["server.workers"] == "assent.toml"
+    assert config.origins["server.reload"] == "default"
+
+
+def test_keyword_is_named_as_keyword(folder: Path) -> None:
+    overrides = {"server.port": 3, "plugin.mcp.port": 4}
+    config = loaded(folder, overrides=overrides, source="keyword")
+    assert config.origins["server.port"] == "keyword port"
+    assert config.origins["plugin.mcp.port"] == "keyword mcp_port"
+
+
+def test_pyproject_table_is_the_file_when_there_is_no_assent_toml(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("[tool.assent.server]\nport = 7\n", "utf-8")
+    config = load_config(environ={}, directory=folder)
+    assert (config.server.port, config.file) == (7, folder / "pyproject.toml")
+    assert loaded(folder, "[server]\nport = 8\n").server.port == 8
+
+
+def test_pyproject_of_another_project_is_no_configuration(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text('[project]\nname = "x"\n', "utf-8")
+    config = load_config(environ={}, directory=folder)
+    assert (config.file, config.directory) == (None, folder)
+
+
+def test_named_file_that_is_missing_is_an_error(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no configuration file 'other\.toml'"):
+        load_config(Path("other.toml"), environ={}, directory=folder)
+
+
+def test_broken_toml_is_an_error_with_its_place(folder: Path) -> None:
+    assert "assent.toml is not valid TOML" in refused(folder, "port = = 1")
+
+
+@pytest.mark.parametrize(
+    ("toml", "expected"),
+    [
+        (
+            "[server]\nprot = 1\n",
+            "unknown key 'server.prot' (assent.toml); did you mean 'server.port'?",
+        ),
+        ("[server]\nmcp_port = 1\n", "(assent.toml); write it as 'port' under [plugin.mcp]"),
+        ("mcp_transport = 'sse'\n", "; write it as 'transport' under [plugin.mcp]"),
+        ("[server]\na2a_adapter = 'a2a'\n", "; write it as 'adapter' under [plugin.a2a]"),
+        ("[server.a2a_agent_card]\nname = 'x'\n", "; write it as a table [plugin.a2a.agent_card]"),
+        ("[server]\nchannel_router = 'x:y'\n", "; name it as 'router' under [plugin.router]"),
+        ("[server]\nadditional_routers = []\n", "; they are objects: pass them to serve()"),
+        ("port = 1\n", "unknown key 'port' (assent.toml); did you mean 'server.port'?"),
+        ("[sever]\nport = 1\n", "unknown key 'sever' (assent.toml); did you mean 'server'?"),
+        ("[limits]\ntemperature = 1\n", "did you mean 'model.temperature'?"),
+        (
+            '[[approvals.rules]]\naction = "deny"\ntol = "x"\n',
+            "did you mean 'approvals.rules.0.tool'?",
+        ),
+    ],
+)
+def test_unknown_key_suggests_the_right_one(folder: Path, toml: str, expected: str) -> None:
+    assert expected in refused(folder, toml)
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        (
+            {"ASSENT_SERVER__PROT": "1"},
+            "environment ASSENT_SERVER__PROT); did you mean 'server.port'",
+        ),
+        ({"ASSENT_PORT": "1"}, "did you mean ASSENT_SERVER__PORT?"),
+        ({"ASSENT_LOG_LEVEL": "debug"}, "did you mean ASSENT_SERVER__LOG_LEVEL?"),
+        ({"ASSENT_PLUGIN": "v1"}, "plugin"),
+        ({"ASSENT_AGNET": "x"}, "did you mean ASSENT_AGENT?"),
+    ],
+)
+def test_misspelt_variable_suggests_the_right_one(
+    folder: Path, environ: dict[str, str], expected: str
+) -> None:
+    assert expected in refused(folder, environ=environ)
+
+
+def test_variables_that_kubernetes_sets_for_a_service_are_no_settings(folder: Path) -> None:
+    environ = {
+        "ASSENT_SERVICE_HOST": "10.0.0.1",
+        "ASSENT_SERVICE_PORT": "8000",
+        "ASSENT_SERVICE_PORT_HTTP": "8000",
+        "ASSENT_PORT": "tcp://10.0.0.1:8000",
+        "ASSENT_PORT_8000_TCP": "tcp://10.0.0.1:8000",
+        "ASSENT_PORT_8000_TCP_PROTO": "tcp",
+        "ASSENT_PORT_8000_TCP_PORT": "8000",
+        "ASSENT_PORT_8000_TCP_ADDR": "10.0.0.1",
+    }
+    assert loaded(folder, environ=environ).server.port == 8000
+
+
+def test_empty_variable_is_not_set(folder: Path) -> None:
+    assert loaded(folder, environ={"ASSENT_SERVER__STATE_DIR": ""}).server.state_dir is None
+
+
+@pytest.mark.parametrize("text", ["v1,v2", " v1 , v2 ", '["v1", "v2"]'])
+def test_list_in_the_environment_is_comma_separated_or_json(folder: Path, text: str) -> None:
+    assert loaded(folder, environ={"ASSENT_PLUGINS": text}).plugins == ["v1", "v2"]
+
+
+def test_table_in_the_environment_is_json(folder: Path) -> None:
+    config = loaded(folder, environ={"ASSENT_AUTH__TOKENS": '{"ann": "s3cret"}'})
+    assert config.auth.tokens["ann"].get_secret_value() == "s3cret"
+
+
+def test_plugin_setting_from_the_environment_joins_the_table_whatever_its_spelling(
+    folder: Path,
+) -> None:
+    toml = "[plugin.my-plugin]\nport = 1\nhost = 'x'\n"
+    config = loaded(folder, toml, {"ASSENT_PLUGIN__MY_PLUGIN__PORT": "2"})
+    assert config.plugin_settings("my_plugin") == ("plugin.my-plugin", {"port": "2", "host": "x"})
+    assert config.tables == {"my-plugin"}
+
+
+def test_wrong_value_names_key_origin_and_expectation_but_never_itself(folder: Path) -> None:
+    message = refused(folder, '[limits]\nbody = "hunter2"\n')
+    assert message == (
+        "limits.body (assent.toml): expected a size: bytes, or text such as '256KiB', '10MiB'"
+    )
+    message = refused(folder, environ={"ASSENT_AUTH__SCHEME": "hunter2"})
+    assert "auth.scheme (environment ASSENT_AUTH__SCHEME): input should be 'none'" in message
+    assert "hunter2" not in message
+
+
+def test_every_wrong_key_gets_a_line(folder: Path) -> None:
+    lines = refused(folder, '[server]\nport = "x"\nworkers = 0\nprot = 1\n').splitlines()
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize("zero", ["0", "0.0"])
+def test_zero_turns_pings_off(folder: Path, zero: str) -> None:
+    toml = f"[server]\nws_ping_interval = {zero}\n"
+    config = loaded(folder, toml, {"ASSENT_SERVER__WS_PING_TIMEOUT": zero})
+    assert (config.server.ws_ping_interval, config.server.ws_ping_timeout) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("toml", "expected"),
+    [
+        ("[server]\nport = true\n", "server.port (assent.toml): expected a whole number"),
+        ('[server]\nport = "80"\n', "server.port (assent.toml): expected a whole number"),
+        ('[server]\nreload = "yes"\n', "server.reload (assent.toml): expected true or false"),
+        ("[server]\nmcp = 1\n", "server.mcp (assent.toml): expected true or false"),
+        ("[model]\ntemperature = true\n", "model.temperature (assent.toml): expected a number"),
+        ("[limits]\nturns = true\n", "limits.turns (assent.toml): expected a whole number"),
+        ('model = "offline"\n', 'write [model] and below it name = "offline"'),
+        ("server = 1\n", "server (assent.toml): expected a table, [server]"),
+    ],
+)
+def test_value_of_another_type_is_refused(folder: Path, toml: str, expected: str) -> None:
+    assert expected in refused(folder, toml)
+
+
+def test_text_of_a_variable_is_read_as_the_settings_type(folder: Path) -> None:
+    environ = {
+        "ASSENT_SERVER__PORT": "80",
+        "ASSENT_SERVER__RELOAD": "yes",
+        "ASSENT_SERVER__WORKER_LOOPS": "2",
+        "ASSENT_LIMITS__BODY": "1KiB",
+        "ASSENT_MODEL__TEMPERATURE": "0.5",
+    }
+    config = loaded(folder, "[server]\nport = 81\n", environ)
+    server = config.server
+    assert (server.port, server.reload, server.worker_loops) == (80, True, 2)
+    assert (config.limits.body, config.model.temperature) == (1024, 0.5)
+
+
+def test_settings_of_a_plugin_are_as_strict_as_the_others() -> None:
+    class Settings(Section):
+        port: int = 1
+        most: Size | None = None
+        wait: Duration | None = None
+
+    values = {"port": VariableText("7"), "most": "1KiB", "wait": "2s"}
+    assert Settings.model_validate(values) == Settings(port=7, most=1024, wait=2.0)
+    for wrong in (True, "7"):
+        with pytest.raises(ValueError, match="expected a whole number"):
+            Settings.model_validate({"port": wrong})
+
+
+def test_null_keyword_turns_pings_off(folder: Path) -> None:
+    config = loaded(folder, overrides={"server.ws_ping_interval": None})
+    assert config.server.ws_ping_interval is None
+
+
+def test_reload_with_workers_is_a_value_error(folder: Path) -> None:
+    with pytest.raises(ValueError, match="'reload' and 'workers'"):
+        ServerSettings(reload=True, workers=2)
+    message = refused(
+        folder, "[server]\nport = 1\nreload = true\n", overrides={"server.workers": 2}
+    )
+    assert message.startswith("server (assent.toml, flag --workers): 'reload' and 'workers' above")
+    with pytest.raises(ConfigError, match=r"^server \(keyword reload, keyword workers\): "):
+        configured({"port": 0, "reload": True, "workers": 2}, Config())
+    assert issubclass(ConfigError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("24h", 86_400.0),
+        ("30s", 30.0),
+        ("10m", 600.0),
+        ("7d", 604_800.0),
+        ("1h30m", 5_400.0),
+        ("250ms", 0.25),
+        ("1.5h", 5_400.0),
+        (5, 5.0),
+        (0.5, 0.5),
+        ("12", 12.0),
+    ],
+)
+def test_duration_is_text_or_seconds(value: object, expected: float) -> None:
+    assert seconds(value) == expected
+
+
+@pytest.mark.parametrize("value", ["", "h", "10x", "-5s", "1h x", True, None, float("nan"), "inf"])
+def test_what_is_no_duration_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="expected a duration"):
+        seconds(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("10MiB", 10 * 2**20),
+        ("256KiB", 262_144),
+        ("1 kB", 1000),
+        ("17", 17),
+        (17, 17),
+        ("2b", 2),
+    ],
+)
+def test_size_is_text_or_bytes(value: object, expected: int) -> None:
+    assert size(value) == expected
+
+
+@pytest.mark.parametrize("value", ["", "MiB", "10XB", 1.5, True, None, "-1"])
+def test_what_is_no_size_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match="expected a size"):
+        size(value)
+
+
+@given(st.integers(0, 10**6))
+def test_duration_in_whole_seconds_reads_back(number: int) -> None:
+    assert seconds(f"{number}s") == seconds(str(number)) == seconds(number) == float(number)
+
+
+def test_model_keys_that_were_given_are_known_from_defaults(folder: Path) -> None:
+    config = loaded(folder, '[model]\nname = "offline"\ntop_p = 0.5\n')
+    assert config.model.given() == {"top_p": 0.5}
+    assert loaded(folder, "[model]\ntemperature = 0.1\n").model.given() == {"temperature": 0.1}
+
+
+@pytest.mark.parametrize("temperature", [-0.1, 1.1])
+def test_temperature_is_between_zero_and_one(temperature: float) -> None:
+    with pytest.raises(ValidationError):
+        ModelSettings(temperature=temperature)
+
+
+def test_plugin_named_twice_is_an_error(folder: Path) -> None:
+    assert "names 'v1' twice" in refused(folder, 'plugins = ["v1", "v2", "v1"]\n')
+
+
+def test_path_in_the_file_is_relative_to_it_and_one_of_a_flag_to_the_working_directory(
+    folder: Path,
+) -> None:
+    deploy = folder / "deploy"
+    deploy.mkdir()
+    (deploy / "prod.toml").write_text('[server]\nstate_dir = "state"\n', "utf-8")
+    config = load_config(Path("deploy/prod.toml"), environ={}, directory=folder)
+    assert state_dir(config) == deploy / "state"
+    config = load_config(
+        Path("deploy/prod.toml"),
+        environ={},
+        directory=folder,
+        overrides={"server.state_dir": "here"},
+    )
+    assert state_dir(config) == folder / "here"
+
+
+@pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="the folder of other platforms")
+def test_state_folder_is_the_users(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    assert state_dir(Config(), {"XDG_STATE_HOME": "/var/x"}) == Path("/var/x/assent")
+    assert state_dir(Config(), {"XDG_STATE_HOME": "x"}) == Path("/home/ann/.local/state/assent")
+    assert state_dir(Config(), {}) == Path("/home/ann/.local/state/assent")
+
+
+def test_configuration_reaches_another_process_whole(folder: Path) -> None:
+    config = loaded(folder, "[plugin.a2a]\n[server]\nport = 5\n", activate=["router"])
+    copy = pickle.loads(pickle.dumps(config))
+    assert (copy, copy.origins, copy.tables) == (config, config.origins, config.tables)
+    assert (copy.directory, copy.activated) == (folder, ("router",))
+
+
+def test_each_setting_says_what_it_means() -> None:
+    sections: list[type[BaseModel]] = [
+        Config,
+        ServerSettings,
+        ModelSettings,
+        LimitSettings,
+        ApprovalSettings,
+    ]
+    silent = [name for s in sections for name, text in meanings(s).items() if not text]
+    assert silent == []
+
+
+def test_tokens_come_from_file_variable_and_configuration(folder: Path) -> None:
+    (folder / "tokens").write_text("# staff\nann = t1\nbob = t=2\n\n", "utf-8")
+    toml = '[auth]\ntokens_file = "tokens"\n[auth.tokens]\ncarl = "env:CARL"\ndora = "t4"\n'
+    tokens = bearer_tokens(loaded(folder, toml), {"CARL": "t3"})
+    assert {name: token.get_secret_value() for name, token in tokens.items()} == {
+        "ann": "t1",
+        "bob": "t=2",
+        "carl": "t3",
+        "dora": "t4",
+    }
+    assert "t1" not in repr(tokens)
+
+
+@pytest.mark.parametrize(
+    ("toml", "lines", "expected"),
+    [
+        ("", None, "there is no token"),
+        ('tokens_file = "missing"', None, "cannot be read"),
+        ('tokens_file = "tokens"', "hunter2", "line 1: expected 'name = token'"),
+        ('tokens_file = "tokens"', "ann = a\nann = b", "line 2: the name 'ann' was there before"),
+        ('tokens_file = "tokens"', "ann = hunter2\nbob = hunter2", "'ann' and 'bob' have the same"),
+        ('tokens_file = "tokens"', "ann =", "auth.tokens.ann is empty"),
+        ('tokens = {ann = "env:NOPE"}', None, "'NOPE', which is not set"),
+    ],
+)
+def test_wrong_tokens_are_refused_without_showing_them(
+    folder: Path, toml: str, lines: str | None, expected: str
+) -> None:
+    if lines is not None:
+        (folder / "tokens").write_text(lines, "utf-8")
+    with pytest.raises(ConfigError) as caught:
+        bearer_tokens(loaded(folder, f"[auth]\n{toml}\n"), {})
+    assert expected in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_secrets_do_not_show_in_the_configuration(folder: Path) -> None:
+    config = loaded(folder, '[auth.tokens]\nann = "hunter2"\n')
+    assert "hunter2" not in repr(config) + config.model_dump_json()
+
+
+@pytest.mark.usefixtures("fresh_modules")
+class TestLoadAgent:
+    def test_module_is_found_beside_the_configuration(self, folder: Path) -> None:
+        (folder / "ops_one.py").write_text("agent = 'it'\nother = 'that'\n", "utf-8")
+        assert load_agent("ops_one", folder) == "it"
+        assert load_agent("ops_one:other", folder) == "that"
+
+    def test_file_may_have_any_name(self, folder: Path) -> None:
+        (folder / "my-agent.py").write_text("import helper_x\nagent = helper_x.VALUE\n", "utf-8")
+        (folder / "helper_x.py").write_text("VALUE = 5\n", "utf-8")
+        assert load_agent("my-agent.py", folder) == 5
+
+    def test_file_named_as_a_standard_module_does_not_take_its_place(self, folder: Path) -> None:
+        import email
+
+        (folder / "email.py").write_text("agent = 5\n", "utf-8")
+        assert load_agent("email.py", folder) == 5
+        assert sys.modules["email"] is email
+
+    def test_file_in_a_package_can_import_its_siblings(self, folder: Path) -> None:
+        package = folder / "pkg_y" / "sub"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package.parent / "__init__.py").touch()
+        (package / "tools.py").write_text("VALUE = 6\n", "utf-8")
+        (package / "main.py").write_text("from .tools import VALUE as agent\n", "utf-8")
+        assert load_agent("pkg_y/sub/main.py", folder) == 6
+        assert "pkg_y.sub.main" in sys.modules
+
+    def test_file_is_imported_once(self, folder: Path) -> None:
+        (folder / "ops_two.py").write_text("agent = object()\n", "utf-8")
+        assert load_agent("ops_two.py", folder) is load_agent("ops_two:agent", folder)
+
+    def test_guarded_serve_does_not_run(self, folder: Path) -> None:
+        text = "agent = 1\nif __name__ == '__main__':\n    raise SystemExit('served')\n"
+        (folder / "script_z.py").write_text(text, "utf-8")
+        assert load_agent("script_z.py", folder) == 1
+
+    @pytest.mark.parametrize(
+        ("target", "expected"),
+        [
+            ("nope_nope:agent", "there is no module 'nope_nope'"),
+            ("nope.py", "there is no file"),
+            ("broken.py", "importing it raised ZeroDivisionError"),
+            ("broken", "importing it raised ZeroDivisionError"),
+            ("leaves.py", "importing it raised SystemExit: 3"),
+            ("leaves", "importing it raised SystemExit: 3"),
+            ("syntax.py", "syntax.py, line 1"),
+            ("needs.py", "No module named 'not_there_at_all'"),
+            ("needs:agent", "No module named 'not_there_at_all'"),
+            ("good.py:agnt", "has no 'agnt'; did you mean 'agent'?"),
+            (":agent", "names no agent"),
+            ("good.py:", "names no agent"),
+        ],
+    )
+    def test_failure_says_what_is_wrong(self, folder: Path, target: str, expected: str) -> None:
+        for name, text in {
+            "broken": "1 / 0",
+            "leaves": "import sys; sys.exit(3)",
+            "syntax": "def",
+            "needs": "import not_there_at_all",
+            "good": "agent = 1",
+        }.items():
+            (folder / f"{name}.py").write_text(text, "utf-8")
+        with pytest.raises(ConfigError) as caught:
+            load_agent(target, folder)
+        assert expected in str(caught.value)

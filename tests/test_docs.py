@@ -1,0 +1,194 @@
+"""The documentation does what it says: files are written, shell blocks run, signatures compared.
+
+A fence says what its block is: `python NAME` and `toml NAME` are files, `sh` is run in their
+folder, `sh install` installs that folder, `python signature` is a hook, `not-run` is only read.
+Other `python` blocks must compile, and what they import from assent must be there.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import assent
+from assent import hookspecs
+from assent.config import load_config
+from assent.hookspecs import HOOKS
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+_FENCE = re.compile(r"^( *)```(\w+)([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    words: list[str]
+    text: str
+    line: int
+
+
+def blocks(path: Path) -> Iterator[Block]:
+    page = path.read_text("utf-8")
+    for found in _FENCE.finditer(page):
+        line = page.count("\n", 0, found.start()) + 1
+        yield Block(found[2], found[3].split(), textwrap.dedent(found[4]), line)
+
+
+def run(folder: Path, *command: str) -> None:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={
+            **os.environ,
+            "PATH": path,
+            "PYTHONPATH": str(folder / "site"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "XDG_STATE_HOME": str(folder / "state"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}:\n{done.stdout}{done.stderr}"
+
+
+def install(folder: Path) -> None:
+    """Put the distribution of `folder` where Python finds it, as an installer does."""
+    out = folder / "wheels"
+    run(folder, sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out))
+    (wheel,) = out.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+
+
+@pytest.mark.parametrize("name", ["plugins.md", "hooks.md"])
+def test_page_can_be_followed_from_top_to_bottom(tmp_path: Path, name: str) -> None:
+    for block in blocks(ROOT / "docs" / name):
+        match block.language, block.words:
+            case _, ["not-run", *_] | ["signature"]:
+                continue
+            case "python" | "toml", [file]:
+                (tmp_path / file).write_text(block.text, "utf-8")
+            case "sh", ["install"]:
+                install(tmp_path)
+            case "sh", []:
+                run(tmp_path, "sh", "-e", "-c", block.text)
+    for written in tmp_path.glob("*.py"):
+        compile(written.read_text("utf-8"), written.name, "exec")
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_python_blocks_compile_and_import_what_is_there(path: Path) -> None:
+    for block in blocks(path):
+        if block.language != "python" or block.words == ["signature"]:
+            continue
+        # Fragments may await.
+        tree = compile(block.text, f"{path.name}:{block.line}", "exec", _FLAGS)
+        assert isinstance(tree, ast.Module)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module == "assent":
+                missing = {alias.name for alias in node.names} - set(assent.__all__)
+                assert not missing, f"{path.name}, line {block.line}"
+
+
+_FLAGS = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_configuration_blocks_are_accepted(path: Path, tmp_path: Path) -> None:
+    for number, block in enumerate(blocks(path)):
+        # [project] is a package's own metadata.
+        if (
+            block.language == "toml"
+            and "not-run" not in block.words
+            and "[project" not in block.text
+        ):
+            file = tmp_path / f"{number}.toml"
+            file.write_text(block.text, "utf-8")
+            load_config(file, environ={})
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text("utf-8")):
+        assert (path.parent / target).exists(), target
+
+
+def signature(hook: str) -> str:
+    """The hook's signature as source; its annotations are texts."""
+    shown = str(inspect.signature(getattr(hookspecs, hook)))
+    return f"def {hook}{shown}".replace("'", "")
+
+
+def test_each_hook_is_documented_with_its_exact_signature() -> None:
+    page = (ROOT / "docs" / "hooks.md").read_text("utf-8")
+    sections = {part.split("\n", 1)[0]: part for part in page.split("\n## ")[1:]}
+    assert [name for name in sections if name in HOOKS] == list(HOOKS)
+    for hook in HOOKS:
+        assert f"```python signature\n{signature(hook)}\n```" in sections[hook]
+
+
+def test_agents_of_the_hook_reference_work(tmp_path: Path) -> None:
+    from assent.testing import served, user
+
+    files = {b.words[0]: b.text for b in blocks(ROOT / "docs" / "hooks.md") if len(b.words) == 1}
+    for name in ("agent_hooks.py", "callable_agent.py"):
+        (tmp_path / name).write_text(files[name], "utf-8")
+    config = f'agent = "{tmp_path}/agent_hooks.py"\n'
+    with served(config=config) as service:
+        assert service.chat("hello")["meta_data"] == {"blocked": {"code": "NOT_STAFF"}}
+        staff = user("remember(fact='a')", platform_context={"tenant_name": "staff"})
+        reply = service.chat(staff)
+        assert reply["content"].endswith("\n-- kube")
+        assert reply["data"]["session"] == {"facts": ["a"]}
+    with served(config=f'agent = "{tmp_path}/callable_agent.py"\n') as service:
+        assert service.chat("hi")["content"] == "You said: hi"
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_configuration_reference_is_what_the_models_say() -> None:
+    made = generator()
+    assert made.FILE.read_text("utf-8") == made.page(), "run: python docs/generate.py"
+
+
+def test_each_key_has_a_meaning() -> None:
+    for line in generator().page().splitlines():
+        if line.startswith("| `"):
+            assert line.split(" | ")[-1].strip(" |"), line
+
+
+def test_router_of_the_router_page_works(tmp_path: Path) -> None:
+    from assent.testing import served
+
+    for block in blocks(ROOT / "docs" / "router.md"):
+        if block.words and block.words[0] in ("team_agent.py", "router.toml"):
+            (tmp_path / block.words[0]).write_text(block.text, "utf-8")
+    (tmp_path / "assent.toml").write_text(
+        'agent = "team_agent.py"\n' + (tmp_path / "router.toml").read_text("utf-8"), "utf-8"
+    )
+    with served(config=tmp_path / "assent.toml") as service:
+        assert service.chat("lunch at noon?", source="team-chat")["content"] == ""
+        assert service.chat("@kube are you there?", source="team-chat")["content"] != ""

@@ -1,0 +1,317 @@
+"""Each fast path gives what the plain one gives, byte for byte, over generated inputs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+from websockets.frames import Frame, Opcode
+
+from assent import Agent, Call, Reply, Text, TextDelta, Turn, create_app, tool
+from assent.app import App, Direct, plain_routes
+from assent.code import may_block_here
+from assent.errors import InvalidRequest
+from assent.events import Done, Event, dump_json, encode, encode_lines, fold, reply_json
+from assent.frames import text_frame
+from assent.messages import Message, parse_request
+from assent.testing import Service, served
+from assent.testing.server import running
+from assent.workers import Channel, Workers
+
+texts = st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=40)
+sound = st.text(max_size=40)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | sound,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(sound, inner, max_size=3),
+    max_leaves=8,
+)
+objects = st.dictionaries(sound, json_values, max_size=3)
+dones = st.builds(
+    Done,
+    stop_reason=st.sampled_from(["end_turn", "max_tokens", "blocked"]),
+    meta_data=objects,
+    session=st.none() | objects,
+    data=st.none() | st.just({"note": 1}),
+    timestamp=st.none() | st.just("2026-01-05T10:00:00Z"),
+)
+
+
+def line(event: Event) -> bytes:
+    """The event as it would be without a special case for text."""
+    if isinstance(event, TextDelta):
+        return dump_json({"type": "text_delta", "text": event.text}) + b"\n"
+    return encode(event) + b"\n"
+
+
+@given(st.lists(st.builds(TextDelta, texts), max_size=5), dones)
+def test_lines_of_a_stream_are_the_events_one_by_one(deltas: list[Event], done: Done) -> None:
+    events = [*deltas, done]
+    assert encode_lines(events) == b"".join(line(event) for event in events)
+
+
+@given(st.lists(st.builds(TextDelta, texts), max_size=5), dones | st.just(Done()))
+def test_reply_bytes_are_the_serialised_fold(deltas: list[Event], done: Done) -> None:
+    events = [*deltas, done]
+    assert reply_json(events) == dump_json(fold(events))
+
+
+@given(st.binary(max_size=300) | st.integers(65_400, 65_700).map(bytes))
+def test_text_frame_is_that_of_the_protocol(data: bytes) -> None:
+    assert text_frame(data) == Frame(Opcode.TEXT, data).serialize(mask=False)
+
+
+stamps = st.datetimes(min_value=datetime(1, 1, 1)).map(datetime.isoformat)
+odd = st.from_regex(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{2,12}(Z|[+-][0-9:]{2,5})?", fullmatch=True)
+
+
+@settings(max_examples=300)
+@given(stamps | stamps.map(lambda s: f"{s}Z") | odd | sound)
+def test_a_timestamp_is_taken_when_it_is_iso_8601(stamp: str) -> None:
+    try:
+        datetime.fromisoformat(stamp)
+        right = True
+    except ValueError:
+        right = False
+    body = json.dumps({"messages": [{"role": "user", "content": "x", "timestamp": stamp}]})
+    try:
+        assert parse_request(body).messages[0].timestamp == stamp
+        taken = True
+    except InvalidRequest as error:
+        taken = False
+        (item,) = error.items
+        assert item["loc"] == ["body", "messages", 0, "timestamp"]
+    assert taken == right
+
+
+OPEN_PLACES = ["request", "message", "data", "platform_context", "user", "agent", "session"]
+
+
+def with_value(place: str, value: Any) -> str:
+    """A request that has `value` where the models leave the shape open."""
+    message: dict[str, Any] = {"role": "user", "content": "x"}
+    request: dict[str, Any] = {"messages": [message]}
+    if place == "request":
+        request["free"] = value
+    elif place == "message":
+        message["free"] = value
+    elif place == "session":
+        message["data"] = {"session": {"free": value}}
+    else:
+        message[place] = {"free": value}
+    return json.dumps(request)
+
+
+@pytest.mark.parametrize("place", OPEN_PLACES)
+def test_no_open_place_takes_what_is_no_json_or_too_deep(place: str) -> None:
+    deep: Any = 1
+    for _ in range(70):
+        deep = [deep]
+    for value, kind in ((float("nan"), "json_invalid"), (deep, "too_deep")):
+        with pytest.raises(InvalidRequest) as refused:
+            parse_request(with_value(place, value))
+        assert refused.value.items[0]["type"] == kind
+    assert parse_request(with_value(place, [[1.5]]))
+
+
+PIECES = ["one", "", " two", "\nthree ✓"]
+
+
+async def async_pieces(messages: Any, context: Any) -> AsyncIterator[str]:
+    for piece in PIECES:
+        yield piece
+
+
+async def slow_pieces(messages: Any, context: Any) -> AsyncIterator[str]:
+    for piece in PIECES:
+        await asyncio.sleep(0)
+        yield piece
+
+
+def plain_pieces(messages: Any, context: Any) -> Iterator[str]:
+    yield from PIECES
+
+
+async def whole(messages: list[Message], context: Any) -> str:
+    return f"{len(messages)}: {messages[-1].content} {sorted(context.request_fields)}"
+
+
+def plain_whole(messages: list[Message], context: Any) -> str:
+    return f"{len(messages)}: {messages[-1].content} {sorted(context.request_fields)}"
+
+
+@tool
+async def look(name: str) -> str:
+    """Look a name up."""
+    return f"{name} is fine"
+
+
+class Twice:
+    """Calls its tool, then says what came of it."""
+
+    provider = "test"
+    name = "twice"
+
+    async def stream(self, ask: Any) -> Any:
+        result = ask.turns[-1].blocks[-1]
+        if isinstance(result, Text):
+            yield Reply(Turn("assistant", [Call("c", "look", {"name": "web"})]), "tool_use")
+            return
+        yield TextDelta(result.output)
+        yield Reply(Turn("assistant", [Text(result.output)]), "end_turn")
+
+
+AGENTS = [async_pieces, slow_pieces, plain_pieces, whole, plain_whole]
+
+
+def answers(service: Service) -> list[bytes]:
+    """What the service says to a few requests, as bytes."""
+    told = [{"role": "user", "content": "hej ✓"}]
+    longer = [told[0], {"role": "assistant", "content": "x", "data": {"session": {"n": 1}}}, *told]
+    found = []
+    for path in ("/api/chat", "/api/chat-stream", "/api/sendMessage", "/api/sendMessageStream"):
+        for body in ({"messages": told}, {"messages": longer, "tenant": "t", "source": "s"}):
+            found.append(service.post(path, body).body)
+    return found
+
+
+@pytest.mark.parametrize("agent", [*AGENTS, "tools"], ids=lambda a: getattr(a, "__name__", a))
+def test_turn_at_home_answers_as_the_turn_at_the_desk(agent: Any) -> None:
+    if agent == "tools":
+        agent = Agent(model=Twice(), tools=[look])
+    with served(agent) as service:
+        assert service.host.workers.calm
+        at_home = answers(service)
+    with served(agent, worker_loops=1) as service:
+        assert not service.host.workers.calm
+        assert answers(service) == at_home
+
+
+def test_code_of_the_agent_never_runs_on_the_server_s_loop_or_the_desk() -> None:
+    seen: set[str] = set()
+
+    async def agent(messages: Any, context: Any) -> str:
+        seen.add(threading.current_thread().name)
+        return "ok"
+
+    with served(agent) as service:
+        for _ in range(5):
+            answers(service)
+    assert seen and all(name in ("assent-home", "assent-loop") for name in seen)
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> App:
+    """The app of a callable, with the plugins that are installed."""
+    return create_app(whole, state_dir=str(tmp_path))
+
+
+def test_known_paths_answer_as_through_the_router(app: App) -> None:
+    direct = app._made_direct()
+    assert {("GET", "/health"), ("POST", "/api/chat"), ("WEBSOCKET", "/api/chat-ws")} <= set(
+        direct._routes
+    )
+    with running(app, app.host.config) as port:
+        known = answers(Service(app.host, port))
+        app._direct = Direct({}, [])
+        assert answers(Service(app.host, port)) == known
+
+
+class Seen:
+    """A middleware that remembers the paths."""
+
+    def __init__(self, app: Any, paths: list[str]) -> None:
+        self.app = app
+        self.paths = paths
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.paths.append(scope.get("path", ""))
+        await self.app(scope, receive, send)
+
+
+def test_middleware_of_the_user_sees_every_request(app: App) -> None:
+    paths: list[str] = []
+    app.add_middleware(Seen, paths=paths)
+    with running(app, app.host.config) as port:
+        answers(Service(app.host, port))
+    assert {"/api/chat", "/api/sendMessageStream"} <= set(paths)
+
+
+def test_path_that_an_earlier_route_may_take_is_left_to_the_router() -> None:
+    async def page(request: Any) -> PlainTextResponse:
+        return PlainTextResponse("page")
+
+    class Raw:
+        async def __call__(self, scope: Any, receive: Any, send: Any) -> None: ...
+
+    raw = Route("/api/chat", Raw(), methods=["POST"])
+    assert plain_routes([raw, Route("/{rest:path}", page)]) == {("POST", "/api/chat"): raw}
+    assert plain_routes([Route("/{rest:path}", page), raw]) == {}
+    assert plain_routes([Mount("/api", routes=[]), raw]) == {}
+    assert plain_routes([Route("/api/chat", page), raw]) == {}
+
+
+def test_user_code_runs_in_the_turn_s_task_only_in_its_first_step() -> None:
+    async def turn() -> list[bool]:
+        first = may_block_here()
+        await asyncio.sleep(0)
+        return [first, may_block_here()]
+
+    async def main() -> None:
+        async with Workers() as workers:
+            assert await workers.spawn(turn) == [True, False]
+            assert await workers.at_desk(turn) == [False, False]
+            assert not may_block_here()
+
+    asyncio.run(main())
+
+
+def test_slow_reader_gets_every_item_of_a_fast_thread() -> None:
+    async def main() -> None:
+        async with Workers() as workers:
+            channel: Channel[int] = Channel(3)
+            threads = [workers.in_thread(put_many, channel, n) for n in range(4)]
+            putting = asyncio.gather(*threads)
+            got: list[int] = []
+            while len(got) < 4000:
+                got += await channel.ready()
+            await putting
+            channel.close()
+            assert sorted(got) == sorted(list(range(1000)) * 4)
+            assert await channel.ready() == []
+
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await main()
+
+    asyncio.run(bounded())
+
+
+def put_many(channel: Channel[int], seed: int) -> None:
+    for number in range(1000):
+        channel.put_nowait(number)
+        if number % 100 == seed:
+            time.sleep(0)
+
+
+def test_turn_that_blocks_beyond_its_time_is_answered() -> None:
+    async def agent(messages: Any, context: Any) -> str:
+        time.sleep(3)  # noqa: ASYNC251
+        return "late"
+
+    with served(agent, config="[limits]\nturn_time = 0.3\n") as service:
+        start = time.monotonic()
+        answer = service.post("/api/chat", {"messages": [{"role": "user", "content": "x"}]})
+        assert time.monotonic() - start < 2.5
+    assert answer.status == 504
+    assert answer.json()["code"] == "TURN_TIMEOUT"

@@ -1,0 +1,266 @@
+"""What the model gets satisfies every provider's pairing rules, whatever the client sends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assent.approvals import references
+from assent.history import model_turns, paired
+from assent.ledger import Decision, Proposal, SuspendedTurn
+from assent.ledger.choices import Decided
+from assent.messages import Message
+from assent.models import Call, Result, Text, Turn, dump_turns
+
+
+def prefixes(messages: list[Message]) -> list[str]:
+    return references((m.role, m.content) for m in messages)
+
+
+IDS = st.sampled_from(["a", "b", "c", "p1", "p2"])
+TEXTS = st.sampled_from(["", " ", "hello", "more"])
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> dict[str, Any]:
+    call: dict[str, Any] = {"id": draw(IDS), "name": "tool", "input": {}}
+    match draw(st.sampled_from(["pending", "approved", "rejected"])):
+        case "approved":
+            call["execute"] = True
+        case "rejected":
+            call["rejection_reason"] = "no"
+    return call
+
+
+@st.composite
+def message(draw: st.DrawFn, role: str | None = None) -> Message:
+    data: dict[str, Any] = {}
+    if draw(st.booleans()):
+        data["tool_calls"] = draw(st.lists(calls(), max_size=2))
+    if draw(st.booleans()):
+        data["approvals"] = draw(st.lists(calls(), max_size=2))
+    if draw(st.booleans()):
+        data["executed_tool_calls"] = [
+            {"id": draw(IDS), "name": "tool", "input": {}, "output": draw(TEXTS)}
+        ]
+    if draw(st.booleans()):
+        data["cmds"] = [{"command": draw(st.sampled_from(["ls", "df"])), "execute": False}]
+    if draw(st.booleans()):
+        data["executed_cmds"] = [{"command": "ls", "output": ""}]
+    return Message.model_validate(
+        {
+            "role": role or draw(st.sampled_from(["user", "assistant"])),
+            "content": draw(TEXTS),
+            "data": data,
+        }
+    )
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> list[Message]:
+    history = draw(st.lists(message(), max_size=5))
+    return [*history, draw(message(role="user"))]
+
+
+@st.composite
+def ledgers(draw: st.DrawFn, messages: list[Message]) -> Decided:
+    """One suspended turn of two calls, in any state, placed anywhere."""
+    found = Decided()
+    if draw(st.booleans()):
+        return found
+    known = prefixes(messages)
+    reference = draw(st.sampled_from([*known, "elsewhere"]))
+    asked = Turn("assistant", [Text("thinking"), Call("x1", "tool", {}), Call("x2", "tool", {})])
+    found.turns["t"] = SuspendedTurn(
+        id="t",
+        created=1.0,
+        reference=reference,
+        transcript=dump_turns([asked]),
+        calls=["p1", "p2"],
+        prefix=draw(st.sampled_from(["same", "other"])),
+    )
+    for index, (id_, call_id) in enumerate([("p1", "x1"), ("p2", "x2")]):
+        state = draw(st.sampled_from(["PENDING", "DONE", "FAILED", "REJECTED", "EXPIRED"]))
+        found.rows[id_] = Proposal(
+            id=id_,
+            kind="tool_call",
+            name="tool",
+            input={},
+            turn="t",
+            index=index,
+            call_id=call_id,
+            created=1.0,
+            expires=2.0,
+            state=state,
+            decision=Decision(state != "REJECTED", 1.0, reason="no"),
+            output="out",
+        )
+    return found
+
+
+def assert_accepted_by_providers(turns: list[Turn]) -> None:
+    assert turns[0].role == turns[-1].role == "user"
+    assert all(a.role != b.role for a, b in zip(turns, turns[1:], strict=False))
+    seen: set[str] = set()
+    for index, turn in enumerate(turns):
+        assert turn.blocks, "a turn without blocks"
+        texts = [b for b in turn.blocks if isinstance(b, Text)]
+        assert all(b.text.strip() for b in texts)
+        asked = [b.id for b in turn.blocks if isinstance(b, Call)]
+        results = [b for b in turn.blocks if isinstance(b, Result)]
+        assert not (asked and turn.role == "user")
+        assert not (results and turn.role == "assistant")
+        assert seen.isdisjoint(asked) and len(set(asked)) == len(asked)
+        seen |= set(asked)
+        if asked:
+            answers = [b.call_id for b in turns[index + 1].blocks if isinstance(b, Result)]
+            assert answers == asked
+            assert all(not isinstance(b, Result) for b in turns[index + 1].blocks[len(asked) :])
+        elif turn.role == "assistant":
+            assert not any(isinstance(b, Result) for b in turns[index + 1].blocks)
+        assert all(r.output for r in results)
+    assert not any(isinstance(b, Result) for b in turns[0].blocks)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), messages=conversations())
+def test_every_conversation_satisfies_the_pairing_rules(
+    data: st.DataObject, messages: list[Message]
+) -> None:
+    found = data.draw(ledgers(messages))
+    turns = model_turns(messages, found, prefixes(messages), "same")
+    assert_accepted_by_providers(turns)
+
+
+@settings(max_examples=300, deadline=None)
+@given(messages=conversations())
+def test_the_last_user_message_always_reaches_the_model(messages: list[Message]) -> None:
+    messages[-1].content = "the newest question"
+    turns = model_turns(messages, Decided(), prefixes(messages), "same")
+    last = [b.text for b in turns[-1].blocks if isinstance(b, Text)]
+    assert last[-1] == "the newest question"
+
+
+def user(content: str = "", **data: Any) -> Message:
+    return Message.model_validate({"role": "user", "content": content, "data": data})
+
+
+def assistant(content: str = "", **data: Any) -> Message:
+    return Message.model_validate({"role": "assistant", "content": content, "data": data})
+
+
+CALL = {"id": "u1", "name": "tool", "input": {"n": 1}}
+
+
+def test_a_call_that_the_ledger_does_not_know_is_rebuilt_with_its_recorded_outcome() -> None:
+    messages = [
+        user("go"),
+        assistant("let me", tool_calls=[CALL]),
+        user("", tool_calls=[{**CALL, "execute": True}]),
+        assistant("done", executed_tool_calls=[{**CALL, "output": "42"}]),
+        user("thanks"),
+    ]
+    turns = model_turns(messages, Decided(), prefixes(messages), "")
+    assert turns[1].blocks == [Text("let me"), Call("u1", "tool", {"n": 1})]
+    assert turns[2].blocks == [Result("u1", "42")]
+    assert turns[3].blocks == [Text("done")]
+
+
+def test_a_rejection_reaches_the_model_as_an_error_result_with_its_reason() -> None:
+    messages = [
+        user("go"),
+        assistant("", tool_calls=[CALL]),
+        user("", tool_calls=[{**CALL, "rejection_reason": "too risky"}]),
+    ]
+    turns = model_turns(messages, Decided(), prefixes(messages), "")
+    result = turns[2].blocks[0]
+    assert isinstance(result, Result) and result.is_error and "too risky" in result.output
+
+
+def suspended(reference: str, state: Any = "DONE") -> Decided:
+    asked = Turn("assistant", [Text("I will"), Call("x1", "tool", {"n": 1})], {"raw": ["block"]})
+    found = Decided()
+    found.turns["t"] = SuspendedTurn(
+        id="t",
+        created=1.0,
+        reference=reference,
+        transcript=dump_turns([asked]),
+        calls=["p1"],
+        prefix="same",
+    )
+    found.rows["p1"] = Proposal(
+        id="p1",
+        kind="tool_call",
+        name="tool",
+        input={"n": 1},
+        turn="t",
+        index=0,
+        call_id="x1",
+        created=1.0,
+        expires=2.0,
+        state=state,
+        output="42",
+        decision=Decision(True, 1.0),
+    )
+    return found
+
+
+def test_a_suspended_turn_takes_the_place_of_the_message_that_carries_its_id() -> None:
+    call = {"id": "p1", "name": "tool", "input": {"n": 1}}
+    messages = [
+        user("go"),
+        assistant("I will", tool_calls=[call]),
+        user("", tool_calls=[{**call, "execute": True}]),
+    ]
+    turns = model_turns(messages, suspended("elsewhere"), prefixes(messages), "same")
+    assert [t.role for t in turns] == ["user", "assistant", "user"]
+    assert turns[1].raw == {"raw": ["block"]}
+    assert turns[2].blocks == [Result("x1", "42")]
+
+
+def test_provider_blocks_are_left_out_when_the_prefix_has_changed() -> None:
+    messages = [user("go"), user("", tool_calls=[{**CALL, "id": "p1", "execute": True}])]
+    found = suspended(prefixes(messages)[0])
+    turns = model_turns(messages, found, prefixes(messages), "another")
+    assert turns[1].raw is None
+    assert turns[1].blocks == [Text("I will"), Call("x1", "tool", {"n": 1})]
+
+
+def test_a_suspended_turn_without_its_message_stands_after_its_reference() -> None:
+    messages = [
+        user("go"),
+        assistant("I will"),
+        user("", tool_calls=[{**CALL, "id": "p1", "execute": True}]),
+    ]
+    found = suspended(prefixes(messages)[0])
+    turns = model_turns(messages, found, prefixes(messages), "same")
+    assert [type(b).__name__ for t in turns for b in t.blocks] == ["Text", "Text", "Call", "Result"]
+
+
+def test_an_outcome_after_the_conversation_went_on_comes_as_text() -> None:
+    call = {"id": "p1", "name": "tool", "input": {"n": 1}}
+    messages = [
+        user("go"),
+        assistant("I will", tool_calls=[call]),
+        user("what is the weather?"),
+        assistant("sunny"),
+        user("now do it", tool_calls=[{**call, "execute": True}]),
+    ]
+    turns = model_turns(messages, suspended("elsewhere"), prefixes(messages), "same")
+    first = turns[2].blocks[0]
+    assert isinstance(first, Result) and "not decided" in first.output.lower()
+    texts = [b.text for b in turns[-1].blocks if isinstance(b, Text)]
+    assert "42" in texts[0] and texts[-1] == "now do it"
+
+
+def test_results_stand_before_texts_after_partial_decisions() -> None:
+    turns = paired(
+        [
+            Turn("assistant", [Call("a", "t", {}), Call("b", "t", {})]),
+            Turn("user", [Result("b", "2"), Text("first")]),
+            Turn("user", [Result("a", "1"), Text("second")]),
+        ]
+    )
+    assert turns[2].blocks == [Result("a", "1"), Result("b", "2"), Text("first"), Text("second")]

@@ -1,0 +1,578 @@
+"""Each hook does what its documentation says, and a plugin that fails fails alone."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import APIRouter
+
+from assent import (
+    Agent,
+    AgentMessage,
+    Blocked,
+    Call,
+    ChatRequest,
+    Host,
+    Message,
+    Plugin,
+    PluginError,
+    RequestContext,
+    Silence,
+    Unauthenticated,
+    hookimpl,
+    tool,
+)
+from assent.hookspecs import HOOKS
+from assent.testing import Served, Service, scripted, served, user
+
+
+def talkative(times: int = 20) -> Agent:
+    """An agent that says "fine" to each message."""
+    return Agent(model=scripted(*["fine"] * times))
+
+
+def made(name: str, **hooks: Callable[..., Any]) -> Plugin:
+    """A plugin of functions."""
+    marked = {hook: hookimpl(function) for hook, function in hooks.items()}
+    plugin: Plugin = type("Made", (Plugin,), {"name": name, **marked})()
+    return plugin
+
+
+def test_each_hook_has_a_test() -> None:
+    tests = {name.removeprefix("test_hook_") for name in globals() if name.startswith("test_hook_")}
+    assert tests == set(HOOKS)
+
+
+def test_hook_register_routes(assent_served: Served) -> None:
+    def register_routes(self: Plugin, host: Host) -> APIRouter:
+        router = APIRouter()
+
+        @router.get("/agent/{field}")
+        async def about(field: str) -> dict[str, str]:
+            return {field: getattr(host.agent, field)}
+
+        return router
+
+    def none(self: Plugin) -> None:
+        return None
+
+    plugins = [made("about", register_routes=register_routes), made("none", register_routes=none)]
+    service = assent_served(Agent(name="kube", model="offline"), plugins)
+    assert service.get("/agent/name").json() == {"name": "kube"}
+    assert "GET /agent/{field}" in service.routes
+
+
+class TestInterceptRequest:
+    """What an implementation may give back, and what becomes of it."""
+
+    def reply(self, served: Served, *functions: Callable[..., Any]) -> tuple[Any, Any]:
+        """The reply to "hello", and the asks of the model."""
+        model = scripted(*["fine"] * 2)
+        plugins = [made(f"p{n}", intercept_request=f) for n, f in enumerate(functions)]
+        service = served(Agent(model=model), plugins)
+        return service.chat("hello"), model.asks
+
+    def test_change_in_place_counts(self, assent_served: Served) -> None:
+        async def change(self: Plugin, request: ChatRequest) -> None:
+            request.messages[-1].content += " there"
+
+        _, asks = self.reply(assent_served, change)
+        assert "hello there" in str(asks[0].turns)
+
+    def test_each_sees_what_the_one_before_made(self, assent_served: Served) -> None:
+        def first(self: Plugin, request: ChatRequest) -> ChatRequest:
+            return ChatRequest(messages=[Message(role="user", content="first")])
+
+        async def second(self: Plugin, request: ChatRequest) -> None:
+            request.messages[-1].content += ", second"
+
+        _, asks = self.reply(assent_served, first, second)
+        assert "first, second" in str(asks[0].turns)
+
+    def test_answer_ends_the_turn_without_the_model(self, assent_served: Served) -> None:
+        def answer(self: Plugin) -> AgentMessage:
+            return AgentMessage(content="I know that")
+
+        def never(self: Plugin) -> None:
+            raise AssertionError("called after an answer")
+
+        reply, asks = self.reply(assent_served, answer, never)
+        assert (reply["content"], asks) == ("I know that", [])
+
+    def test_block_and_silence_are_answers(self, assent_served: Served) -> None:
+        def block(self: Plugin) -> None:
+            raise Blocked("not here", code="NO")
+
+        async def silence(self: Plugin) -> None:
+            raise Silence("nobody asked")
+
+        reply, asks = self.reply(assent_served, block)
+        assert (reply["content"], reply["meta_data"]) == ("not here", {"blocked": {"code": "NO"}})
+        reply, asks = self.reply(assent_served, silence)
+        assert (reply["content"], asks) == ("", [])
+
+    def test_context_is_for_one_request(self, assent_served: Served) -> None:
+        def tell(self: Plugin, request: ChatRequest, context: RequestContext) -> None:
+            context.add_system_context(request.messages[-1].content)
+
+        model = scripted("a", "b")
+        service = assent_served(Agent(model=model), [made("p", intercept_request=tell)])
+        service.chat("one")
+        service.chat("two")
+        assert [ask.context for ask in model.asks] == ["one", "two"]
+
+
+def test_hook_intercept_request(assent_served: Served) -> None:
+    ran: list[str] = []
+
+    @tool(requires_approval=True)
+    def delete() -> str:
+        ran.append("delete")
+        return "deleted"
+
+    def block(self: Plugin, context: RequestContext, host: Host) -> None:
+        assert host.agent.tools
+        if context.has_decision:
+            raise Blocked("not today")
+
+    agent = Agent(model=scripted([Call("1", "delete", {})], "gone"), tools=[delete])
+    service = assent_served(agent, [made("guard", intercept_request=block)])
+    talk = service.conversation()
+    talk.say("delete it")
+    proposed = list(talk.messages)
+    assert talk.approve()["content"] == "not today"
+    # A block has no side effect: the call waits as before.
+    assert ran == []
+    reply = service.conversation(*proposed).reject()
+    assert reply["content"] == "not today"
+
+
+def test_hook_intercept_response(assent_served: Served) -> None:
+    seen: list[Any] = []
+
+    def first(self: Plugin, response: AgentMessage, request: ChatRequest) -> AgentMessage:
+        seen.append(request.messages[-1].content)
+        return AgentMessage(content=response.content.upper())
+
+    async def second(self: Plugin, response: AgentMessage, context: RequestContext) -> None:
+        response.content += "!"
+        response.meta_data["source"] = context.source
+
+    plugins = [made("a", intercept_response=first), made("b", intercept_response=second)]
+    service = assent_served(talkative(), plugins)
+    reply = service.chat("hello")
+    assert (reply["content"], reply["meta_data"]) == ("FINE!", {"source": "help-desk"})
+    events = service.stream("hello")
+    assert "".join(e["text"] for e in events if e["type"] == "text_delta") == "FINE!"
+    assert "fine" not in str(events)
+    assert seen == ["hello", "hello"]
+
+
+def test_hook_on_event(assent_served: Served) -> None:
+    heard: list[str] = []
+
+    async def on_event(self: Plugin, event: Any, host: Host) -> None:
+        heard.append(event.event_type)
+
+    service = assent_served(talkative(), [made("ears", on_event=on_event)])
+    service.chat("hello")
+    assert heard == ["ConversationStarted", "MessageAdded", "MessageAdded"]
+
+
+def test_hook_lifespan() -> None:
+    log: list[str] = []
+    loops: list[Any] = []
+
+    def living(name: str) -> Plugin:
+        @asynccontextmanager
+        async def lifespan(self: Plugin, host: Host) -> AsyncIterator[None]:
+            loops.append(asyncio.get_running_loop())
+            log.append(f"{name} in")
+            yield
+            log.append(f"{name} out")
+
+        return made(name, lifespan=lifespan)
+
+    with served(talkative(), [living("a"), living("b")]) as service:
+        assert log == ["a in", "b in"]
+        assert service.chat("hello")["content"] == "fine"
+    assert log == ["a in", "b in", "b out", "a out"]
+    assert len(set(loops)) == 1
+
+
+def test_hook_resources() -> None:
+    state: dict[str, Any] = {}
+
+    @asynccontextmanager
+    async def resources(self: Plugin, host: Host) -> AsyncIterator[None]:
+        state["loop"], state["pool"] = asyncio.get_running_loop(), "open"
+        yield
+        state["pool"] = "closed"
+
+    @tool
+    async def query() -> str:
+        """Query the pool."""
+        return f"{state['pool']}, {asyncio.get_running_loop() is state['loop']}"
+
+    model = scripted([Call("1", "query", {})], "done")
+    with served(Agent(model=model, tools=[query]), [made("pool", resources=resources)]) as service:
+        service.chat("query")
+        assert "open, True" in str(model.asks[1].turns[-1])
+    assert state["pool"] == "closed"
+
+
+def test_hook_authenticate(assent_served: Served) -> None:
+    def by_key(self: Plugin, headers: Mapping[str, str]) -> str | None:
+        return {"k1": "ann"}.get(headers.get("x-key", ""))
+
+    async def by_path(self: Plugin, headers: Mapping[str, str], scope: Mapping[str, Any]) -> str:
+        if headers.get("x-banned"):
+            raise Unauthenticated("you are banned")
+        return "guest" if scope["path"] == "/api/chat" else None  # type: ignore[return-value]
+
+    principals: list[Any] = []
+
+    def note(self: Plugin, context: RequestContext) -> None:
+        principals.append(context.principal)
+
+    plugins = [
+        made("a", authenticate=by_key, intercept_request=note),
+        made("b", authenticate=by_path),
+    ]
+    service = assent_served(talkative(), plugins)
+    body = {"messages": [user("hello")]}
+    assert service.post("/api/chat", body, {"X-Key": "k1"}).status == 200
+    assert service.post("/api/chat", body, {"X-Key": "k2"}).status == 200
+    refused = service.post("/api/chat-stream", body)
+    assert (refused.status, refused.json()["code"]) == (401, "UNAUTHENTICATED")
+    banned = service.post("/api/chat", body, {"X-Banned": "1"})
+    assert (banned.status, banned.json()["detail"]) == (401, "you are banned")
+    assert service.get("/health").status == 200
+    assert principals == ["ann", "guest"]
+
+
+def test_hook_register_commands(tmp_path: Path) -> None:
+    install(
+        tmp_path,
+        "greet",
+        """
+        import click
+        from assent import hookimpl
+
+        @hookimpl
+        def register_commands(cli):
+            @cli.command()
+            @click.argument("name")
+            def greet(name):
+                click.echo(f"hello {name}")
+        """,
+    )
+    done = assent(tmp_path, "greet", "Ann")
+    assert (done.returncode, done.stdout) == (0, "hello Ann\n"), done.stderr
+
+
+def install(folder: Path, name: str, source: str) -> None:
+    """Put a distribution with the plugin `name` into `folder`, as an installer does."""
+    info = folder / f"dist_{name}-1.5.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: dist-{name}\nVersion: 1.5\nRequires-Dist: assent\n", "utf-8"
+    )
+    (info / "entry_points.txt").write_text(f"[assent]\n{name} = plug_{name}\n", "utf-8")
+    (folder / f"plug_{name}.py").write_text(textwrap.dedent(source), "utf-8")
+
+
+def assent(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", "from assent.cli import main; main()", *arguments],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+ROUTE = """
+    from assent import hookimpl
+    from fastapi import APIRouter
+
+    @hookimpl
+    def register_routes(host):
+        router = APIRouter()
+        router.add_api_route("/mine", lambda: None)
+        return router
+"""
+BROKEN = {
+    "raises at import": ("raise OSError('no disk')", "cannot be imported: OSError: no disk"),
+    "hangs at import": ("import time; time.sleep(60)", "did not come back within 1 seconds"),
+    "has a wrong argument": (
+        "from assent import hookimpl\n@hookimpl\ndef on_event(evnt): pass",
+        "'on_event' has the argument 'evnt'; the hook is on_event(event, host)",
+    ),
+    "claims a route": (ROUTE, "GET /mine is claimed by 'good' and by plugin 'bad'"),
+    "raises at start": (
+        "from assent import hookimpl\n@hookimpl\ndef lifespan(host): raise OSError('no port')",
+        "lifespan raised OSError: no port",
+    ),
+    "hangs at start": (
+        "import time\nfrom assent import hookimpl\n@hookimpl\ndef lifespan(host): time.sleep(60)",
+        "lifespan did not start within 1 seconds",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_plugin_stops_the_start_with_one_line(tmp_path: Path, case: str) -> None:
+    source, cause = BROKEN[case]
+    install(tmp_path, "good", ROUTE)
+    install(tmp_path, "bad", source)
+    (tmp_path / "ops.py").write_text("def agent(messages, context):\n    return 'fine'\n")
+    (tmp_path / "assent.toml").write_text(
+        'agent = "ops.py"\nplugins = ["good", "bad"]\n'
+        '[server]\nport = 0\nstart_timeout = 1\nhost = "127.0.0.1"\nstate_dir = "state"\n'
+    )
+    done = assent(tmp_path, "serve")
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("assent: ")]
+    assert cause in line
+    assert "'bad'" in line
+    assert "Traceback" not in done.stderr
+
+
+def fail(*arguments: object) -> Any:
+    raise OSError("hunter2")
+
+
+def wrong(*arguments: object) -> Any:
+    return 5
+
+
+async def fail_later(*arguments: object) -> Any:
+    await asyncio.sleep(0)
+    raise OSError("hunter2")
+
+
+def leave(*arguments: object) -> Any:
+    raise SystemExit(3)
+
+
+def cancelled(*arguments: object) -> Any:
+    raise asyncio.CancelledError
+
+
+async def leave_later(*arguments: object) -> Any:
+    await asyncio.sleep(0)
+    raise SystemExit(3)
+
+
+async def cancelled_later(*arguments: object) -> Any:
+    await asyncio.sleep(0)
+    raise asyncio.CancelledError
+
+
+FAILING = [fail, fail_later, leave, leave_later, cancelled, cancelled_later]
+
+
+class TestFailuresInATurn:
+    """A turn in which a plugin fails is a failed turn, and nothing else."""
+
+    def only_when_told(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        async def implementation(self: Plugin, request: ChatRequest) -> Any:
+            if "fail" in request.messages[-1].content:
+                result = function()
+                return await result if inspect.isawaitable(result) else result
+            return None
+
+        def plain(self: Plugin, request: ChatRequest) -> Any:
+            return function() if "fail" in request.messages[-1].content else None
+
+        return implementation if inspect.iscoroutinefunction(function) else plain
+
+    @pytest.mark.parametrize("hook", ["intercept_request", "intercept_response"])
+    @pytest.mark.parametrize("function", [*FAILING, wrong])
+    def test_interceptor(
+        self, assent_served: Served, hook: str, function: Callable[..., Any]
+    ) -> None:
+        plugin = made("bad", **{hook: self.only_when_told(function)})
+        service = assent_served(talkative(), [plugin])
+        body = {"messages": [user("fail please")]}
+        failed = service.post("/api/chat", body)
+        assert (failed.status, failed.json()["code"]) == (500, "AGENT_ERROR")
+        assert failed.json()["incident"]
+        first = service.post("/api/sendMessage", body)
+        assert first.status == 500
+        assert first.json()["detail"].startswith("Agent returned an invalid message")
+        for path in ("/api/chat-stream", "/api/sendMessageStream"):
+            last = service.post(path, body).events[-1]
+            assert (last["type"], last["code"]) == ("error", "AGENT_ERROR")
+            assert "hunter2" not in str(last)
+        assert "hunter2" not in failed.text + first.text
+        assert service.chat("hello")["content"] == "fine"
+        assert service.get("/health").status == 200
+
+    def test_failing_turns_harm_no_others_that_run_beside_them(self, assent_served: Served) -> None:
+        meeting = threading.Barrier(8, timeout=20)
+
+        def intercept(self: Plugin, request: ChatRequest) -> None:
+            meeting.wait()
+            if "fail" in request.messages[-1].content:
+                raise OSError("only mine")
+
+        service = assent_served(talkative(), [made("bad", intercept_request=intercept)])
+        with ThreadPoolExecutor(8) as pool:
+            said = ["fail", "hello"] * 4
+            answers = list(pool.map(service.ask, said))
+        assert [answer.status for answer in answers] == [500, 200] * 4
+        assert {a.json()["content"] for a in answers if a.status == 200} == {"fine"}
+
+    def test_blocking_interceptor_delays_no_other_turn(self, assent_served: Served) -> None:
+        blocked, release = threading.Event(), threading.Event()
+
+        async def intercept(self: Plugin, request: ChatRequest) -> None:
+            if "block" in request.messages[-1].content:
+                blocked.set()
+                release.wait(20)
+
+        service = assent_served(talkative(), [made("bad", intercept_request=intercept)])
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(service.chat, "block")
+            assert blocked.wait(10)
+            begun = time.monotonic()
+            assert service.chat("hello")["content"] == "fine"
+            assert service.get("/health").status == 200
+            assert time.monotonic() - begun < 5
+            release.set()
+            assert slow.result(20)["content"] == "fine"
+
+    @pytest.mark.parametrize("function", FAILING)
+    def test_event_handler_is_logged_and_the_next_one_is_called(
+        self,
+        assent_served: Served,
+        caplog: pytest.LogCaptureFixture,
+        function: Callable[..., Any],
+    ) -> None:
+        heard: list[Any] = []
+
+        def broken(self: Plugin, event: Any) -> Any:
+            return function()
+
+        def note(self: Plugin, event: Any) -> None:
+            heard.append(event)
+
+        plugins = [made("bad", on_event=broken), made("good", on_event=note)]
+        service = assent_served(talkative(), plugins)
+        with caplog.at_level(logging.ERROR, "assent"):
+            assert service.chat("hello")["content"] == "fine"
+        assert len(heard) == 3
+        assert caplog.text.count("plugin bad: on_event failed") == 3
+
+    def test_event_handler_that_hangs_is_left(
+        self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("assent.turn._HANDLER_SECONDS", 0.1)
+
+        async def hang(self: Plugin, event: Any) -> None:
+            await asyncio.sleep(60)
+
+        service = assent_served(talkative(), [made("bad", on_event=hang)])
+        assert service.chat("hello")["content"] == "fine"
+
+    @pytest.mark.parametrize("function", FAILING)
+    def test_authentication_refuses(
+        self, assent_served: Served, function: Callable[..., Any]
+    ) -> None:
+        def authenticate(self: Plugin, headers: Mapping[str, str]) -> Any:
+            return function() if "x-fail" in headers else "ann"
+
+        service = assent_served(talkative(), [made("bad", authenticate=authenticate)])
+        body = {"messages": [user("hello")]}
+        failed = service.post("/api/chat", body, {"X-Fail": "1"})
+        assert (failed.status, failed.json()["code"]) == (500, "AGENT_ERROR")
+        assert "hunter2" not in failed.text
+        assert service.post("/api/chat", body).status == 200
+        assert service.get("/health").status == 200
+
+
+class TestFailuresOfLife:
+    """At start a failure names the plugin; at the end the others are still left."""
+
+    @pytest.mark.parametrize("hook", ["lifespan", "resources"])
+    @pytest.mark.parametrize(
+        ("start", "cause"),
+        [
+            (fail, "raised OSError: hunter2"),
+            (lambda: asyncio.sleep(60), "did not start within 0.3 seconds"),
+        ],
+    )
+    def test_start(self, hook: str, start: Callable[[], Any], cause: str) -> None:
+        left: list[str] = []
+
+        @asynccontextmanager
+        async def bad(self: Plugin, host: Host) -> AsyncIterator[None]:
+            await start()
+            yield
+
+        @asynccontextmanager
+        async def good(self: Plugin, host: Host) -> AsyncIterator[None]:
+            yield
+            left.append("good")
+
+        plugins = [made("good", **{hook: good}), made("bad", **{hook: bad})]
+        with pytest.raises(PluginError, match=f"plugin 'bad': {hook} {cause}"):
+            with served(talkative(), plugins, start_timeout=0.3):
+                pass
+        assert left == ["good"]
+
+    @pytest.mark.parametrize("hook", ["lifespan", "resources"])
+    @pytest.mark.parametrize("end", [fail, lambda: asyncio.sleep(60)])
+    def test_end(self, caplog: pytest.LogCaptureFixture, hook: str, end: Callable[[], Any]) -> None:
+        left: list[str] = []
+
+        @asynccontextmanager
+        async def bad(self: Plugin, host: Host) -> AsyncIterator[None]:
+            yield
+            await end()
+
+        @asynccontextmanager
+        async def good(self: Plugin, host: Host) -> AsyncIterator[None]:
+            yield
+            left.append("good")
+
+        plugins = [made("good", **{hook: good}), made("bad", **{hook: bad})]
+        with caplog.at_level(logging.ERROR, "assent.plugins"):
+            with served(talkative(), plugins, start_timeout=0.3) as service:
+                assert service.chat("hello")["content"] == "fine"
+        assert left == ["good"]
+        assert f"plugin 'bad': {hook} failed at its end" in caplog.text
+
+    def test_routes(self) -> None:
+        plugin = made("bad", register_routes=lambda self: fail())
+        with pytest.raises(PluginError, match="plugin 'bad': register_routes raised OSError"):
+            with served(talkative(), [plugin]):
+                pass
+
+
+def test_service_gives_what_a_test_needs(assent_served: Served) -> None:
+    service: Service = assent_served(talkative())
+    assert service.url.startswith("http://127.0.0.1:")
+    assert "POST /api/chat" in service.routes
+    with pytest.raises(AssertionError, match="the service answered 422"):
+        service.chat({"role": "robot", "content": "hello"})
+    with pytest.raises(AssertionError, match="nothing of that waits"):
+        service.conversation().approve()

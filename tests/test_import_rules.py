@@ -1,0 +1,208 @@
+"""Which module may import which: design, section 3, "Rules that keep it simple"."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CORE = ROOT / "core" / "assent"
+PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
+PLUGIN_PACKAGES = {
+    "assent_v1",
+    "assent_v2",
+    "assent_a2a",
+    "assent_mcp",
+    "assent_router",
+    "assent_console",
+}
+
+TIERS: tuple[frozenset[str], ...] = (
+    frozenset({"cli"}),
+    frozenset({"server"}),
+    frozenset({"app"}),
+    frozenset({"host"}),
+    frozenset({"turn"}),
+    frozenset(
+        {"approvals", "commands", "tools", "models", "ledger", "session", "agent", "plugins"}
+    ),
+    frozenset({"messages", "events", "config", "hookspecs", "workers"}),
+    frozenset({"errors"}),
+)
+"""From the top to the bottom: none may reach, by whatever way, one of a tier above its own."""
+
+HEAVY = {
+    "fastapi",
+    "uvicorn",
+    "starlette",
+    "anthropic",
+    "mcp",
+    "httpx",
+    "httpx2",
+    "openai",
+    "a2a",
+    "psycopg",
+}
+
+
+def imported(source: str) -> Iterator[str]:
+    """The dotted names that `source` imports, anywhere but under TYPE_CHECKING."""
+    tree = ast.parse(source)
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=otherwise):
+                waiting.extend(otherwise)
+                continue
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=str(module), level=0, names=names):
+                yield from (f"{module}.{alias.name}" for alias in names)
+            case ast.ImportFrom(level=level) if level:
+                yield "a relative import"
+        waiting.extend(ast.iter_child_nodes(node))
+
+
+def part(path: Path) -> str:
+    """The module or sub-package of the core that `path` belongs to."""
+    return path.relative_to(CORE).parts[0].removesuffix(".py")
+
+
+def graph() -> dict[str, set[str]]:
+    """Each part of the core with the parts that it imports."""
+    found: dict[str, set[str]] = {}
+    for path in CORE.rglob("*.py"):
+        names = {
+            name.split(".")[1]
+            for name in imported(path.read_text(encoding="utf-8"))
+            if name.startswith("assent.")
+        }
+        found.setdefault(part(path), set()).update(names & parts() - {part(path)})
+    return found
+
+
+def parts() -> set[str]:
+    return {part(path) for path in CORE.rglob("*.py")}
+
+
+def reachable(start: str, edges: dict[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for name in edges.get(waiting.pop(), set()) - seen:
+            seen.add(name)
+            waiting.append(name)
+    return seen
+
+
+def plugin_offences(package: str, source: str, in_tests: bool = False) -> list[str]:
+    """The imports of a plugin's module that are not of the public API or its own package."""
+    offences = []
+    for name in imported(source):
+        root, *rest = name.split(".")
+        if root == "assent" and rest:
+            testing = in_tests and rest[0] == "testing"
+            # `from assent import Agent` names no module; everything deeper does.
+            if not testing and (len(rest) > 1 or rest[0] in parts()):
+                offences.append(name)
+        elif root in PLUGIN_PACKAGES - {package} or name == "a relative import":
+            offences.append(name)
+    return offences
+
+
+def test_core_imports_no_plugin() -> None:
+    offences = [
+        (path.name, name)
+        for path in CORE.rglob("*.py")
+        for name in imported(path.read_text(encoding="utf-8"))
+        if name.split(".")[0] in PLUGIN_PACKAGES
+    ]
+    assert offences == []
+
+
+def test_core_names_its_modules_in_full() -> None:
+    offences = [
+        path.name
+        for path in CORE.rglob("*.py")
+        if "a relative import" in imported(path.read_text(encoding="utf-8"))
+    ]
+    assert offences == []
+
+
+@pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
+def test_plugin_imports_only_the_public_api(folder: Path) -> None:
+    package = f"assent_{folder.name}"
+    offences = {
+        str(path.relative_to(folder)): found
+        for path in folder.rglob("*.py")
+        if (
+            found := plugin_offences(
+                package, path.read_text(encoding="utf-8"), "tests" in path.relative_to(folder).parts
+            )
+        )
+    }
+    assert offences == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from assent.host import Host",
+        "import assent.turn",
+        "from assent import host",
+        "from assent.testing import scripted",
+        "from assent_v2 import V2",
+        "def late():\n    import assent_v2.routes",
+        "from .routes import router",
+    ],
+)
+def test_private_imports_of_a_plugin_are_found(source: str) -> None:
+    assert plugin_offences("assent_v1", source) != []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from assent import Plugin, hookimpl",
+        "import assent",
+        "from assent_v1.routes import router",
+        "from fastapi import APIRouter",
+    ],
+)
+def test_public_imports_of_a_plugin_pass(source: str) -> None:
+    assert plugin_offences("assent_v1", source) == []
+
+
+def test_core_has_no_import_cycle() -> None:
+    edges = graph()
+    assert [name for name in edges if name in reachable(name, edges)] == []
+
+
+@pytest.mark.parametrize(
+    "place", range(1, len(TIERS)), ids=lambda place: "+".join(sorted(TIERS[place]))
+)
+def test_imports_run_one_way(place: int) -> None:
+    edges = graph()
+    above = frozenset[str]().union(*TIERS[:place])
+    offences = {name: found for name in TIERS[place] if (found := reachable(name, edges) & above)}
+    assert offences == {}
+
+
+def test_lower_tiers_are_there_and_are_reached() -> None:
+    edges = graph()
+    assert {"errors", "messages", "config"} <= reachable("cli", edges)
+
+
+@pytest.mark.parametrize("module", ["assent", "assent.config", "assent.plugins", "assent.cli"])
+def test_import_loads_nothing_heavy(module: str) -> None:
+    code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert set(done.stdout.split()) & HEAVY == set()

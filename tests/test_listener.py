@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from assent import listener
+from assent.testing import served
+from assent.testing.client import Service
+
+GET = b"GET /health HTTP/1.1\r\nHost: a\r\n"
+BODY = json.dumps({"messages": [{"role": "user", "content": "x" * 300_000}]}).encode()
+DEADLINE = 10.0
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[Service]:
+    with served(lambda messages, context: str(len(messages[-1].content))) as running:
+        yield running
+
+
+@contextmanager
+def connected(service: Service) -> Iterator[socket.socket]:
+    address = ("127.0.0.1", service.port)
+    with closing(socket.create_connection(address, DEADLINE)) as connection:
+        yield connection
+
+
+def rest(connection: socket.socket) -> bytes:
+    """What comes until the service closes the connection."""
+    said = b""
+    try:
+        while got := connection.recv(65536):
+            said += got
+    except ConnectionError:
+        pass
+    return said
+
+
+def status(connection: socket.socket) -> bytes:
+    return connection.recv(65536).split(b" ", 2)[1]
+
+
+def send_without_end(connection: socket.socket, piece: bytes) -> int:
+    """How many bytes were sent before the service closed the connection."""
+    sent = 0
+    try:
+        while sent < 64 * 2**20:
+            connection.sendall(piece)
+            sent += len(piece)
+    except ConnectionError:
+        pass
+    return sent
+
+
+@pytest.mark.parametrize("size", [1000, 9000, 70_000, 300_000])
+def test_head_over_the_limit_is_431(service: Service, size: int) -> None:
+    with connected(service) as connection:
+        connection.sendall(GET + b"A: ")
+        try:
+            for _ in range(listener.HEAD_SIZE // size + 1):
+                connection.sendall(b"x" * size)
+        except ConnectionError:
+            pass
+        said = rest(connection)
+    if size == 1000:
+        assert said.startswith(b"HTTP/1.1 431 ")
+        assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "TOO_LARGE"
+    assert b" 200 " not in said
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        GET + b"A: ",
+        GET,
+        GET + b"\r\n" + GET + b"A: ",
+        b"POST /health HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nA: ",
+        b"POST /api/chat HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\nA: ",
+    ],
+    ids=["one header", "many headers", "pipelined", "trailers, answered", "trailers"],
+)
+def test_unfinished_head_is_not_kept(service: Service, begin: bytes) -> None:
+    piece = b"a: b\r\n" * 10_000 if begin == GET else b"x" * 60_000
+    with connected(service) as connection:
+        connection.sendall(begin)
+        assert send_without_end(connection, piece) < 32 * 2**20
+
+
+@pytest.mark.parametrize("first", [1, 50, 60_000])
+def test_head_at_the_limit_and_a_large_body_behind_it_are_served(
+    service: Service, first: int
+) -> None:
+    head = (
+        b"POST /api/chat HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\nA: " % len(BODY)
+    )
+    head += b"x" * (listener.HEAD_SIZE - len(head) - 4) + b"\r\n\r\n"
+    with connected(service) as connection:
+        for _ in range(2):
+            connection.sendall(head[:first])
+            connection.sendall(head[first:] + BODY)
+            assert status(connection) == b"200"
+
+
+def test_chunked_body_of_any_pieces_is_served(service: Service) -> None:
+    head = (
+        b"POST /api/chat HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n"
+    )
+    pieces = [BODY[at : at + 50_000] for at in range(0, len(BODY), 50_000)]
+    with connected(service) as connection:
+        connection.sendall(head)
+        for piece in pieces:
+            connection.sendall(b"%x\r\n" % len(piece))
+            connection.sendall(piece + b"\r\n")
+        connection.sendall(b"0\r\nA: b\r\n\r\n")
+        assert status(connection) == b"200"
+        connection.sendall(GET + b"\r\n")
+        assert status(connection) == b"200"
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setattr(listener, "HEAD_TIME", 0.3)
+    agent = lambda messages, context: "ok"  # noqa: E731
+    with served(agent, timeout_keep_alive=60) as running:
+        yield running
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET /hea", GET, b"\r\n"])
+def test_connection_without_a_whole_head_is_closed_in_time(hurried: Service, begin: bytes) -> None:
+    with connected(hurried) as connection:
+        if begin:
+            connection.sendall(begin)
+        rest(connection)
+
+
+def test_head_that_drips_after_an_answer_is_closed_in_time(hurried: Service) -> None:
+    with connected(hurried) as connection:
+        connection.sendall(GET + b"\r\n")
+        assert status(connection) == b"200"
+        connection.sendall(b"GET /")
+        rest(connection)
+
+
+def test_kept_connections_and_websockets_outlive_the_time_for_a_head(hurried: Service) -> None:
+    pytest.importorskip("websockets")
+    from websockets.sync.client import connect
+
+    turn = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
+    with connected(hurried) as kept, connect(f"ws://127.0.0.1:{hurried.port}/api/chat-ws") as ws:
+        kept.sendall(GET + b"\r\n")
+        assert status(kept) == b"200"
+        with connected(hurried) as silent:
+            rest(silent)
+        kept.sendall(GET + b"\r\n")
+        assert status(kept) == b"200"
+        ws.send(turn)
+        while json.loads(ws.recv(timeout=DEADLINE))["type"] != "done":
+            pass

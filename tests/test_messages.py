@@ -1,0 +1,192 @@
+"""Reading requests: what is taken, what is refused, and that no refusal repeats a value."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assent.canonical import canonical
+from assent.errors import InvalidRequest, MessagesMissing
+from assent.messages import (
+    AgentMessage,
+    Data,
+    Message,
+    PlatformContext,
+    parse_request,
+    platform_of,
+)
+
+
+def body(*messages: dict[str, Any], **fields: Any) -> bytes:
+    return json.dumps({"messages": list(messages), **fields}).encode()
+
+
+def user(content: str = "hi", **fields: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content, **fields}
+
+
+def test_request_fields_are_all_top_level_fields_but_messages_as_sent() -> None:
+    request = parse_request(body(user(), source="team-chat", ticket=7))
+    assert request.request_fields == {"source": "team-chat", "ticket": 7}
+    assert parse_request(body(user())).request_fields == {}
+
+
+def test_source_is_help_desk_by_default() -> None:
+    assert parse_request(body(user())).source == "help-desk"
+
+
+def test_a_missing_messages_field_is_its_own_refusal() -> None:
+    with pytest.raises(MessagesMissing):
+        parse_request(b"{}")
+
+
+@pytest.mark.parametrize(
+    ("sent", "kind"),
+    [
+        (b"{", "json_invalid"),
+        (b'{"messages": NaN}', "list_type"),
+        (body(user(data={"session": {"n": float("nan")}})), "json_invalid"),
+        (body(), "too_short"),
+        (body({"role": "assistant", "content": "x"}), "last_message_not_user"),
+        (body({"role": "system", "content": "x"}), "literal_error"),
+        (body(user(data={"tool_calls": [{"id": "a"}]})), "missing"),
+        (body(user(timestamp="s3cret-value")), "timestamp"),
+        (b'{"messages":[{"role":"user","content":"\\ud800"}]}', "json_invalid"),
+        (b'{"messages":[{"role":"user","content":"\xff"}]}', "json_invalid"),
+    ],
+)
+def test_a_malformed_body_is_refused_by_kind(sent: bytes, kind: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        parse_request(sent)
+    assert refused.value.items[0]["type"] == kind
+    assert refused.value.items[0]["loc"][0] == "body"
+
+
+@given(secret=st.from_regex(r"[a-z]{6}s3cret[0-9]{4}", fullmatch=True))
+def test_no_refusal_repeats_a_value(secret: str) -> None:
+    bad = [
+        user(timestamp=secret),
+        {"role": secret, "content": "x"},
+        user(data={"tool_calls": [{"id": 1, "name": secret, "input": secret}]}),
+        user(platform_context={"platform_token": [secret]}),
+        user(data={"tool_calls": [{"id": "1", "name": "n", "input": {}, "execute": secret}]}),
+    ]
+    for message in bad:
+        with pytest.raises(InvalidRequest) as refused:
+            parse_request(body(message))
+        assert secret not in json.dumps(refused.value.items) + str(refused.value)
+
+
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for level in range(levels):
+        value = {"a": value} if level % 2 else [value]
+    return value
+
+
+@given(levels=st.integers(min_value=0, max_value=120), text=st.text(max_size=20))
+def test_nesting_is_counted_exactly(levels: int, text: str) -> None:
+    # The body, the list, the message, its data and its session are five levels already.
+    sent = body(user(data={"session": {text + '}]"\\': nested(levels)}}))
+    if levels + 5 <= 64:
+        parse_request(sent)
+    else:
+        with pytest.raises(InvalidRequest):
+            parse_request(sent)
+
+
+def test_too_many_messages_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="more than 2"):
+        parse_request(body(user(), user(), user()), messages=2)
+
+
+def test_null_data_is_no_data_and_unknown_keys_pass() -> None:
+    request = parse_request(body(user(data=None, mood="good")))
+    assert request.messages[0].data is None
+    assert request.messages[0].model_extra == {"mood": "good"}
+
+
+@pytest.mark.parametrize("execute", ["true", 1, "yes", None])
+def test_execute_must_be_a_boolean(execute: Any) -> None:
+    call = {"id": "a", "name": "n", "input": {}, "execute": execute}
+    with pytest.raises(InvalidRequest):
+        parse_request(body(user(data={"tool_calls": [call]})))
+
+
+def test_an_empty_reply_has_the_contracts_defaults() -> None:
+    reply = json.loads(AgentMessage().model_dump_json())
+    assert reply["data"].pop("approvals") == reply["data"].pop("executed_approvals") == []
+    assert reply == {
+        "role": "assistant",
+        "content": "",
+        "data": {
+            "cmds": [],
+            "executed_cmds": [],
+            "tool_calls": [],
+            "executed_tool_calls": [],
+            "url_configs": [],
+        },
+        "meta_data": {},
+        "timestamp": None,
+        "user": None,
+        "agent": None,
+    }
+
+
+def test_lists_of_two_messages_are_not_shared() -> None:
+    first, second = Data(), Data()
+    first.tool_calls.append(None)  # type: ignore[arg-type]
+    assert second.tool_calls == []
+    assert AgentMessage().data.tool_calls == []
+
+
+def test_secrets_of_the_platform_context_never_show() -> None:
+    context = PlatformContext.model_validate(
+        {
+            "platform_token": "tok-12345",
+            "kubeconfig": "kube-12345",
+            "aws_credentials": {"secret": "aws-12345"},
+            "other_secret": "extra-12345",
+        }
+    )
+    shown = repr(context) + str(context) + context.model_dump_json(exclude={"other_secret"})
+    assert "12345" not in shown
+    assert sorted(context.secrets()) == ["aws-12345", "kube-12345", "tok-12345"]
+
+
+def test_the_newest_platform_context_wins_field_by_field() -> None:
+    def said(role: str, **context: Any) -> Message:
+        return Message.model_validate(
+            {"role": role, "content": "", "platform_context": context or None}
+        )
+
+    merged = platform_of(
+        [
+            said("user", tenant_name="one", user_id="u1"),
+            said("assistant", tenant_name="ignored"),
+            said("user"),
+            said("user", tenant_name="two"),
+        ]
+    )
+    assert (merged.tenant_name, merged.user_id) == ("two", "u1")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"a": 1, "b": 2}, {"b": 2.0, "a": 1e0}, True),
+        (0.0, -0.0, True),
+        (1, True, False),
+        ("1", 1, False),
+        ([1, 2], [2, 1], False),
+        (10**400, 10**400, True),
+        (10**400, -(10**400), False),
+        (None, False, False),
+    ],
+)
+def test_inputs_are_compared_as_canonical_json(one: Any, other: Any, same: bool) -> None:
+    assert (canonical(one) == canonical(other)) is same

@@ -1,0 +1,167 @@
+"""The wheels: what is in them, and that they work without the checkout."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from assent._version import __version__
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))]
+OURS = re.compile(r"assent(-\w+)?")
+
+
+def project(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = tomllib.loads((folder / "pyproject.toml").read_text("utf-8"))
+    return content
+
+
+def name_of(folder: Path) -> str:
+    name: str = project(folder)["project"]["name"]
+    return name
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheel of each distribution, by its name."""
+    out = tmp_path_factory.mktemp("dist")
+    for folder in FOLDERS:
+        run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)], folder)
+    found = {path.name.split("-")[0].replace("_", "-"): path for path in out.glob("*.whl")}
+    assert set(found) == {name_of(folder) for folder in FOLDERS}
+    return found
+
+
+def run(command: list[str], folder: Path, timeout: float = 60) -> str:
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def metadata(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        return Parser().parsestr(archive.read(name).decode())
+
+
+def test_all_wheels_have_the_one_version(wheels: dict[str, Path]) -> None:
+    assert {metadata(wheel)["Version"] for wheel in wheels.values()} == {__version__}
+
+
+def test_wheel_holds_its_package_and_nothing_else(wheels: dict[str, Path]) -> None:
+    for name, wheel in wheels.items():
+        package = name.replace("-", "_")
+        with zipfile.ZipFile(wheel) as archive:
+            files = archive.namelist()
+        roots = {file.split("/")[0] for file in files}
+        assert roots == {package, f"{package}-{__version__}.dist-info"}, name
+        assert f"{package}/py.typed" in files, name
+        strange = {"tests", "examples", "benchmarks", "__pycache__"}
+        assert not [file for file in files if strange & set(file.split("/"))], name
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
+def test_metadata_is_complete(folder: Path) -> None:
+    declared = project(folder)["project"]
+    assert declared["description"]
+    assert declared["requires-python"] == ">=3.11"
+    assert "Typing :: Typed" in declared["classifiers"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
+def test_requirements_on_each_other_admit_this_version(folder: Path) -> None:
+    declared = project(folder)["project"]
+    extras = declared.get("optional-dependencies", {}).values()
+    lines = [*declared["dependencies"], *(line for extra in extras for line in extra)]
+    own = [r for r in map(Requirement, lines) if OURS.fullmatch(r.name) and r.specifier]
+    assert own
+    assert [str(r) for r in own if not r.specifier.contains(__version__)] == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS[1:], ids=name_of)
+def test_plugin_is_an_extra_and_a_development_requirement(folder: Path) -> None:
+    extras = project(ROOT)["project"]["optional-dependencies"]
+    lines = (ROOT / "requirements-dev.txt").read_text("utf-8").splitlines()
+    assert [Requirement(line).name for line in extras[folder.name]] == [name_of(folder)]
+    assert folder.name in Requirement(extras["all"][0]).extras
+    assert f"-e plugins/{folder.name}" in lines
+
+
+def test_all_names_every_extra() -> None:
+    extras = project(ROOT)["project"]["optional-dependencies"]
+    assert Requirement(extras["all"][0]).extras == set(extras) - {"all"}
+
+
+def test_no_file_of_requirements_names_a_host() -> None:
+    for path in (ROOT / "requirements-dev.txt", *(f / "pyproject.toml" for f in FOLDERS)):
+        assert "://" not in path.read_text("utf-8"), path.name
+
+
+@pytest.fixture(scope="module")
+def empty(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an empty environment into which the core, V1 and V2 were installed."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    chosen = [str(wheels[name]) for name in ("assent", "assent-v1", "assent-v2")]
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    run([*command, "--disable-pip-version-check", *chosen], folder, timeout=300)
+    return python
+
+
+def test_installed_wheels_work_without_the_checkout(empty: Path, tmp_path: Path) -> None:
+    shown = json.loads(run([str(empty.parent / "assent"), "plugins", "--json"], tmp_path))
+    assert {(info["name"], info["active"]) for info in shown} == {("v1", True), ("v2", True)}
+    assert "GET /health" not in [route for info in shown for route in info["routes"]]
+    assert "POST /api/chat" in next(i["routes"] for i in shown if i["name"] == "v2")
+
+
+NAMED = re.compile(r"assent\[([a-z0-9,]+)\]")
+"""The extras that README and documentation tell people to install together."""
+
+
+def combinations() -> list[str]:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
+    return sorted({found for page in pages for found in NAMED.findall(page.read_text("utf-8"))})
+
+
+@pytest.mark.parametrize("extras", combinations())
+def test_documented_combination_installs_into_an_empty_environment(
+    extras: str, wheels: dict[str, Path], tmp_path: Path
+) -> None:
+    venv.create(tmp_path / "environment", with_pip=False, symlinks=True)
+    python = tmp_path / "environment" / "bin" / "python"
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    links = ["--disable-pip-version-check", "--find-links", str(wheels["assent"].parent)]
+    run([*command, *links, f"assent[{extras}]"], tmp_path, timeout=300)
+    shown = json.loads(run([str(python.parent / "assent"), "plugins", "--json"], tmp_path))
+    plugins = {"v1", "v2", "a2a", "mcp", "router", "console"}
+    assert {info["name"] for info in shown} == plugins & set(extras.split(","))
+    for extra in set(extras.split(",")) - plugins:
+        module = {"postgres": "psycopg", "openai": "httpx2"}.get(extra, extra)
+        run([str(python), "-c", f"import {module}"], tmp_path)
+
+
+def test_installation_is_small(empty: Path, tmp_path: Path) -> None:
+    code = (
+        "import importlib.metadata as m; "
+        "print(*sorted({d.name.lower().replace('_', '-') for d in m.distributions()}))"
+    )
+    names = run([str(empty), "-c", code], tmp_path).split()
+    # What plain FastAPI needs with uvicorn's usual extras, and no more.
+    assert len([name for name in names if not OURS.fullmatch(name)]) <= 20, names

@@ -1,0 +1,674 @@
+"""The plugin host: discovery, selection, checks, order, lifespans (design, sections 3 and 4)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, cast
+
+import click
+import pytest
+from fastapi import APIRouter
+
+from assent import discovery
+from assent.config import Config, load_config
+from assent.discovery import Installed, discover, select
+from assent.errors import ConfigError, PluginError
+from assent.hookspecs import HOOKS, hookimpl
+from assent.plugins import Plugin, Plugins
+from assent.versions import admits
+
+HOST = cast("Any", object())
+NONE = Config(plugins=[])
+
+
+def installed(*names: str) -> dict[str, Installed]:
+    """What `discover` would find."""
+    return {
+        name: Installed(name, f"dist-{name}", "1.0", EntryPoint(name, "nowhere", "assent"))
+        for name in sorted(names)
+    }
+
+
+def configured(folder: Path, toml: str = "", **keywords: Any) -> Config:
+    (folder / "assent.toml").write_text(toml, "utf-8")
+    return load_config(environ=keywords.pop("environ", {}), directory=folder, **keywords)
+
+
+def chosen(config: Config, *names: str) -> list[str]:
+    return [choice.name for choice in select(config, installed(*names)).chosen]
+
+
+ALL = ("a2a", "acme", "console", "mcp", "router", "v1", "v2")
+
+
+class TestSelection:
+    def test_installed_ones_are_active_by_name_but_not_the_quiet_ones(self, tmp_path: Path) -> None:
+        assert chosen(configured(tmp_path), *reversed(ALL)) == ["acme", "v1", "v2"]
+
+    def test_list_says_all_and_the_order(self, tmp_path: Path) -> None:
+        config = configured(tmp_path, 'plugins = ["v2", "a2a", "acme"]\n')
+        assert chosen(config, *ALL) == ["v2", "a2a", "acme"]
+
+    def test_empty_list_chooses_none(self, tmp_path: Path) -> None:
+        assert chosen(configured(tmp_path, "plugins = []\n"), *ALL) == []
+
+    @pytest.mark.parametrize(
+        "toml",
+        ["[server]\nmcp = true\n", "[plugin.mcp]\n", "[plugin.mcp]\nport = 9\n", "[plugin.MCP]\n"],
+    )
+    def test_switch_or_table_in_the_file_activates(self, tmp_path: Path, toml: str) -> None:
+        assert chosen(configured(tmp_path, toml), *ALL) == ["acme", "mcp", "v1", "v2"]
+
+    @pytest.mark.parametrize(
+        "keywords",
+        [
+            {"overrides": {"server.mcp": True}},
+            {"environ": {"ASSENT_SERVER__MCP": "true"}},
+            {"activate": ["mcp"]},
+        ],
+    )
+    def test_flag_adds_to_the_list(self, tmp_path: Path, keywords: dict[str, Any]) -> None:
+        config = configured(tmp_path, 'plugins = ["v2"]\n', **keywords)
+        assert chosen(config, *ALL) == ["v2", "mcp"]
+
+    @pytest.mark.parametrize(
+        "keywords",
+        [
+            {"overrides": {"plugin.mcp.port": 9}},
+            {"environ": {"ASSENT_PLUGIN__MCP__PORT": "9"}},
+        ],
+    )
+    def test_option_never_activates(self, tmp_path: Path, keywords: dict[str, Any]) -> None:
+        assert "mcp" not in chosen(configured(tmp_path, **keywords), *ALL)
+        assert "mcp" not in chosen(configured(tmp_path, **keywords), "v1")
+
+    @pytest.mark.parametrize(
+        "toml", ["", "[plugin.mcp]\n", 'plugins = ["mcp"]\n', "[server]\nmcp = true\n"]
+    )
+    def test_explicit_false_always_wins(self, tmp_path: Path, toml: str) -> None:
+        config = configured(tmp_path, toml, overrides={"server.mcp": False})
+        selection = select(config, installed(*ALL))
+        assert "mcp" not in [choice.name for choice in selection.chosen]
+        assert selection.left_out["mcp"] == "switched off by server.mcp, flag --mcp"
+
+    @pytest.mark.parametrize(
+        "toml",
+        [
+            'plugins = ["v1"]\n[server]\nmcp = true\n',
+            'plugins = ["v1", "mcp"]\n[server]\nmcp = false\n',
+            'plugins = ["v1"]\n[plugin.mcp]\n',
+            'plugins = ["v1"]\n[plugin.acme]\n',
+        ],
+    )
+    def test_list_that_disagrees_with_its_own_file_is_an_error(
+        self, tmp_path: Path, toml: str
+    ) -> None:
+        with pytest.raises(ConfigError, match=r"assent\.toml has .*; change one of the two"):
+            select(configured(tmp_path, toml), installed(*ALL))
+
+    def test_list_of_a_flag_narrows_what_the_file_switches_on(self, tmp_path: Path) -> None:
+        toml = "[server]\nmcp = true\n[plugin.a2a]\n"
+        config = configured(tmp_path, toml, overrides={"plugins": ["v1"]})
+        assert chosen(config, *ALL) == ["v1"]
+
+    def test_named_and_missing_says_how_to_install(self, tmp_path: Path) -> None:
+        with pytest.raises(
+            PluginError, match=r"'a2a' .*not installed; try: pip install 'assent\[a2a\]'"
+        ):
+            select(configured(tmp_path, "[server]\na2a = true\n"), installed("v1"))
+        with pytest.raises(PluginError, match=r"'redct' .* not installed; .*did you mean 'redact'"):
+            select(configured(tmp_path, 'plugins = ["redct"]\n'), installed("redact"))
+
+    def test_option_of_an_unknown_plugin_suggests_the_right_one(self, tmp_path: Path) -> None:
+        config = configured(tmp_path, environ={"ASSENT_PLUGIN__MPC__PORT": "1"})
+        with pytest.raises(ConfigError, match=r"no plugin 'mpc' \(environ.*did you mean 'mcp'"):
+            select(config, installed("v1"))
+
+    def test_each_left_out_plugin_has_a_reason(self, tmp_path: Path) -> None:
+        selection = select(configured(tmp_path, 'plugins = ["v1"]\n'), installed(*ALL))
+        assert set(selection.left_out) == set(ALL) - {"v1"}
+        assert selection.left_out["v2"] == "not named in plugins, assent.toml"
+
+    def test_nothing_is_imported_to_choose(self, tmp_path: Path) -> None:
+        # Each entry point names a module that does not exist.
+        assert len(chosen(configured(tmp_path), *ALL)) == 3
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A folder of distributions; only these count as installed."""
+    made = Site(tmp_path / "site")
+    monkeypatch.syspath_prepend(str(made.folder))
+    monkeypatch.setattr(
+        "assent.plugins.discover",
+        lambda: {name: plugin for name, plugin in discover().items() if name in made.names},
+    )
+    modules = set(sys.modules)
+    yield made
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.names: set[str] = set()
+        folder.mkdir()
+
+    def install(self, name: str, source: str, target: str = "", requires: str = "assent") -> None:
+        module = f"plug_{name.replace('-', '_')}"
+        info = self.folder / f"dist_{module}-1.5.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: dist-{name}\nVersion: 1.5\nRequires-Dist: {requires}\n",
+            "utf-8",
+        )
+        (info / "entry_points.txt").write_text(f"[assent]\n{name} = {module}{target}\n", "utf-8")
+        (self.folder / f"{module}.py").write_text(textwrap.dedent(source), "utf-8")
+        self.names.add(name)
+
+
+QUIET = """
+    from assent.plugins import Plugin, hookimpl
+    class P(Plugin):
+        active_by_default = False
+        class Settings(Plugin.Settings):
+            port: int = 5
+            names: list[str] = []
+            secret: int = 1
+        @hookimpl
+        def on_event(self, event): pass
+"""
+MODULE = """
+    from assent.hookspecs import hookimpl
+    @hookimpl
+    def on_event(event): pass
+"""
+
+
+class TestLoading:
+    def test_installing_a_distribution_is_all_it_takes(self, site: Site) -> None:
+        site.install("acme", MODULE)
+        plugins = Plugins.load(Config())
+        assert plugins.names == ("acme",)
+        (info,) = plugins.info()
+        assert (info.distribution, info.version, info.hooks) == ("dist-acme", "1.5", ("on_event",))
+
+    def test_third_party_may_be_inactive_by_default(self, site: Site) -> None:
+        site.install("quiet", QUIET, ":P")
+        plugins = Plugins.load(Config())
+        assert plugins.names == ()
+        assert "not active by default" in plugins.info()[0].why
+        assert Plugins.load(Config(plugins=["quiet"])).names == ("quiet",)
+
+    def test_settings_come_from_the_table_and_the_environment(
+        self, site: Site, tmp_path: Path
+    ) -> None:
+        site.install("quiet", QUIET, ":P")
+        config = configured(
+            tmp_path,
+            "[plugin.quiet]\nport = 6\n",
+            environ={"ASSENT_PLUGIN__QUIET__NAMES": "a,b", "ASSENT_PLUGIN__QUIET__SECRET": "3"},
+        )
+        settings = cast("Plugin", Plugins.load(config).get("quiet")).settings
+        assert (settings.port, settings.names, settings.secret) == (6, ["a", "b"], 3)
+
+    @pytest.mark.parametrize(
+        ("toml", "expected"),
+        [
+            (
+                'secret = "hunter2"',
+                "plugin.quiet.secret (assent.toml): expected a whole number",
+            ),
+            ("prot = 1", "unknown key 'plugin.quiet.prot' (assent.toml); did you mean"),
+        ],
+    )
+    def test_wrong_settings_stop_the_start(
+        self, site: Site, tmp_path: Path, toml: str, expected: str
+    ) -> None:
+        site.install("quiet", QUIET, ":P")
+        with pytest.raises(ConfigError) as caught:
+            Plugins.load(configured(tmp_path, f"[plugin.quiet]\n{toml}\n"))
+        assert expected in str(caught.value)
+        assert "plugin 'quiet' (distribution 'dist-quiet 1.5')" in str(caught.value)
+        assert "hunter2" not in str(caught.value)
+
+    def test_module_without_settings_refuses_a_table(self, site: Site, tmp_path: Path) -> None:
+        site.install("acme", MODULE)
+        with pytest.raises(ConfigError, match=r"takes no settings; take plugin\.acme\.port"):
+            Plugins.load(configured(tmp_path, "[plugin.acme]\nport = 1\n"))
+
+    @pytest.mark.parametrize(
+        ("source", "target", "requires", "cause"),
+        [
+            ("1 / 0", "", "assent", "ZeroDivisionError"),
+            ("import sys; sys.exit('no')", "", "assent", "SystemExit: no"),
+            ("import time; time.sleep(60)", "", "assent", "did not come back within 0.3 seconds"),
+            ("P = 5", ":P", "assent", "neither a subclass of assent.Plugin nor a module"),
+            ("", ":P", "assent", "has no attribute 'P'"),
+            (MODULE, "", "assent>=99", "requires 'assent>=99', but this is assent"),
+            (
+                MODULE.replace("on_event(", "on_evnt("),
+                "",
+                "assent",
+                "did you mean on_event(event, host)?",
+            ),
+            (
+                MODULE.replace("(event)", "(evnt)"),
+                "",
+                "assent",
+                "the hook is on_event(event, host)",
+            ),
+        ],
+    )
+    def test_failing_plugin_stops_the_start_when_named_and_is_left_out_when_installed(
+        self,
+        site: Site,
+        caplog: pytest.LogCaptureFixture,
+        source: str,
+        target: str,
+        requires: str,
+        cause: str,
+    ) -> None:
+        site.install("bad", source, target, requires)
+        site.install("good", MODULE)
+        server = {"server": {"start_timeout": 0.3}}
+        with pytest.raises(PluginError) as caught:
+            Plugins.load(Config.model_validate({"plugins": ["bad"], **server}))
+        assert cause in str(caught.value)
+        assert "plugin 'bad' (distribution 'dist-bad 1.5')" in str(caught.value)
+        sys.modules.pop("plug_bad", None)
+        with caplog.at_level(logging.WARNING):
+            plugins = Plugins.load(Config.model_validate(server))
+        assert plugins.names == ("good",)
+        assert cause in caplog.text
+        assert cause in next(info.why for info in plugins.info() if info.name == "bad")
+
+    def test_import_that_hangs_off_the_main_thread_is_bounded_too(self, site: Site) -> None:
+        site.install("bad", "import threading; threading.Event().wait(3)")
+        config = Config.model_validate({"plugins": ["bad"], "server": {"start_timeout": 0.2}})
+        errors: list[Exception] = []
+
+        def load() -> None:
+            try:
+                Plugins.load(config)
+            except PluginError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=load)
+        thread.start()
+        thread.join(2)
+        assert "did not come back within 0.2 seconds" in str(errors[0])
+
+    def test_two_distributions_with_one_name_are_a_conflict(self, site: Site) -> None:
+        site.install("acme", MODULE)
+        site.install("other", MODULE)
+        (site.folder / "dist_plug_other-1.5.dist-info" / "entry_points.txt").write_text(
+            "[assent]\nacme = plug_other\n", "utf-8"
+        )
+        with pytest.raises(PluginError, match=r"'dist-\w+' and 'dist-\w+' both have a plugin"):
+            Plugins.load(Config(plugins=["acme"]))
+
+
+class Given(Plugin):
+    name = "given"
+
+    @hookimpl
+    def on_event(self, event: object) -> None: ...
+
+
+class TestChecks:
+    def refusal(self, plugin: object) -> str:
+        with pytest.raises(PluginError) as caught:
+            Plugins.load(NONE, [plugin])
+        return str(caught.value)
+
+    def test_hook_without_a_mark_is_refused(self) -> None:
+        class Forgot(Plugin):
+            def intercept_request(self, request: object) -> None: ...
+
+        assert "put @hookimpl above it" in self.refusal(Forgot)
+
+    def test_wrapper_and_order_marks_are_refused(self) -> None:
+        class Wraps(Plugin):
+            @hookimpl(wrapper=True)
+            def on_event(self, event: object) -> Iterator[None]:
+                yield
+
+        class First(Plugin):
+            @hookimpl(tryfirst=True)
+            def on_event(self, event: object) -> None: ...
+
+        assert "wrapper, tryfirst or trylast" in self.refusal(Wraps)
+        assert "order of the `plugins` setting" in self.refusal(First)
+
+    def test_argument_that_the_hook_has_not_is_refused_with_its_signature(self) -> None:
+        class Wrong(Plugin):
+            @hookimpl
+            def intercept_request(self, request: object, session: object) -> None: ...
+
+        message = self.refusal(Wrong)
+        assert "'intercept_request' has the argument 'session'" in message
+        assert "intercept_request(request, context, host)" in message
+
+    def test_misspelt_hook_is_refused_with_the_nearest(self) -> None:
+        class Wrong(Plugin):
+            @hookimpl
+            def intercept_requests(self, request: object) -> None: ...
+
+        assert "did you mean intercept_request(request, context, host)?" in self.refusal(Wrong)
+
+    def test_argument_with_a_default_is_the_plugins_own(self) -> None:
+        class Fine(Plugin):
+            @hookimpl
+            def on_event(self, event: object, prefix: str = "x") -> str:
+                return prefix
+
+        (impl,) = Plugins.load(NONE, [Fine]).implementations("on_event")
+        assert asyncio.run(impl(None, event=1, host=2)) == "x"
+
+    def test_two_given_plugins_of_one_name_are_refused(self) -> None:
+        with pytest.raises(PluginError, match="one name"):
+            Plugins.load(NONE, [Given(), Given()])
+
+
+def interceptor(name: str, function: Callable[..., Any]) -> Plugin:
+    made = type("Made", (Plugin,), {"name": name, "intercept_request": hookimpl(function)})
+    plugin: Plugin = made()
+    return plugin
+
+
+class TestCalling:
+    def test_order_is_that_of_the_list_then_of_those_given(self) -> None:
+        plugins = [interceptor(name, lambda self: None) for name in ("c", "a", "b", "own")]
+        loaded = Plugins.load(Config(plugins=["b", "a"]), plugins)
+        assert loaded.names == ("b", "a", "c", "own")
+        order = [impl.plugin for impl in loaded.implementations("intercept_request")]
+        assert order == ["b", "a", "c", "own"]
+
+    def test_hook_that_nobody_implements_has_no_implementations(self) -> None:
+        plugins = Plugins.load(NONE, [Given])
+        assert [hook for hook in HOOKS if plugins.implementations(hook)] == ["on_event"]
+
+    def test_each_gets_only_what_it_names_plain_in_a_thread_and_async_here(self) -> None:
+        threads: list[Any] = []
+
+        def plain(self: Any, host: str) -> tuple[str, int]:
+            threads.append(threading.get_ident())
+            return host, threading.get_ident()
+
+        async def later(self: Any, request: str, context: str) -> tuple[str, str, int]:
+            return request, context, threading.get_ident()
+
+        plugins = Plugins.load(NONE, [interceptor("a", plain), interceptor("b", later)])
+
+        async def results() -> list[Any]:
+            available = {"request": "r", "context": "c", "host": "h"}
+            impls = plugins.implementations("intercept_request")
+            return [await impl(asyncio.to_thread, **available) for impl in impls]
+
+        first, second = asyncio.run(results())
+        here = threading.get_ident()
+        assert first[0] == "h"
+        assert first[1] != here
+        assert second == ("r", "c", here)
+
+    def test_plain_function_that_returns_an_awaitable_is_awaited(self) -> None:
+        async def late() -> int:
+            return 7
+
+        plugins = Plugins.load(NONE, [interceptor("a", lambda self: late())])
+        (impl,) = plugins.implementations("intercept_request")
+        assert asyncio.run(impl(None, request=1, context=2, host=3)) == 7
+
+    def test_plugins_of_two_hosts_do_not_meet(self) -> None:
+        one, two = Plugins.load(NONE, [Given]), Plugins.load(NONE)
+        assert (one.names, two.names) == (("given",), ())
+
+
+def router(*routes: tuple[str, str]) -> APIRouter:
+    made = APIRouter()
+    for method, path in routes:
+        if method == "WEBSOCKET":
+            made.add_api_websocket_route(path, lambda websocket: None)
+        else:
+            made.add_api_route(path, lambda: None, methods=[method])
+    return made
+
+
+def routed(name: str, *routes: tuple[str, str], inside: str = "") -> Plugin:
+    def register_routes(self: Any, host: object) -> APIRouter:
+        if not inside:
+            return router(*routes)
+        outer = APIRouter()
+        outer.include_router(router(*routes), prefix=inside)
+        return outer
+
+    made: Plugin = type(
+        "Made", (Plugin,), {"name": name, "register_routes": hookimpl(register_routes)}
+    )()
+    return made
+
+
+class TestRoutes:
+    def test_each_plugin_brings_its_router(self) -> None:
+        plugins = Plugins.load(NONE, [routed("a", ("GET", "/x")), routed("b", ("POST", "/x"))])
+        assert [name for name, _ in plugins.routes(HOST)] == ["a", "b"]
+        assert [info.routes for info in plugins.info(HOST) if info.active] == [
+            ("GET /x",),
+            ("POST /x",),
+        ]
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            routed("b", ("GET", "/x/{id}")),
+            routed("b", ("POST", "/x/{name}"), ("GET", "/x/{name}")),
+            routed("b", ("GET", "/{id}"), inside="/x"),
+        ],
+    )
+    def test_two_that_claim_one_route_are_both_named(self, other: Plugin) -> None:
+        plugins = Plugins.load(NONE, [routed("a", ("GET", "/x/{id}")), other])
+        with pytest.raises(
+            PluginError, match=r"GET /x/\{\w+\} is claimed by 'a' and by plugin 'b'"
+        ):
+            plugins.routes(HOST)
+
+    def test_websocket_and_get_of_one_path_are_two_routes(self) -> None:
+        plugins = Plugins.load(NONE, [routed("a", ("GET", "/x")), routed("b", ("WEBSOCKET", "/x"))])
+        assert len(plugins.routes(HOST)) == 2
+
+    def test_health_is_the_cores(self) -> None:
+        with pytest.raises(PluginError, match="GET /health is claimed by 'assent itself'"):
+            Plugins.load(NONE, [routed("a", ("GET", "/health"))]).routes(HOST)
+
+    def test_async_implementation_and_a_running_loop_are_fine(self) -> None:
+        class Late(Plugin):
+            @hookimpl
+            async def register_routes(self, host: object) -> APIRouter:
+                return router(("GET", "/x"))
+
+        async def inside() -> int:
+            return len(Plugins.load(NONE, [Late]).routes(HOST))
+
+        assert asyncio.run(inside()) == 1
+
+    @pytest.mark.parametrize(
+        ("function", "expected"),
+        [
+            (lambda self, host: 1 / 0, "register_routes raised ZeroDivisionError"),
+            (lambda self, host: 5, "returned int; return a fastapi.APIRouter"),
+            (lambda self, host: time.sleep(60), "did not return within 0.2 seconds"),
+        ],
+    )
+    def test_failure_names_the_plugin(self, function: Callable[..., Any], expected: str) -> None:
+        made = type("Made", (Plugin,), {"name": "bad", "register_routes": hookimpl(function)})
+        config = Config.model_validate({"plugins": [], "server": {"start_timeout": 0.2}})
+        with pytest.raises(PluginError) as caught:
+            Plugins.load(config, [made]).routes(HOST)
+        assert expected in str(caught.value)
+        assert "plugin 'bad': register_routes" in str(caught.value)
+
+
+def living(
+    name: str,
+    log: list[str],
+    start: Callable[[], Any] = lambda: None,
+    end: Callable[[], Any] = lambda: None,
+) -> Plugin:
+    @asynccontextmanager
+    async def lifespan(self: Any, host: object) -> AsyncIterator[None]:
+        started = start()
+        if started is not None:
+            await started
+        log.append(f"{name} in")
+        yield
+        log.append(f"{name} out")
+        end()
+
+    made: Plugin = type("Made", (Plugin,), {"name": name, "lifespan": hookimpl(lifespan)})()
+    return made
+
+
+def fail() -> None:
+    raise OSError("no pool")
+
+
+class TestLifespans:
+    def live(self, *plugins: Plugin, timeout: float = 5.0, **keywords: Any) -> None:
+        config = Config.model_validate({"plugins": [], "server": {"start_timeout": timeout}})
+        loaded = Plugins.load(config, plugins)
+
+        async def life() -> None:
+            async with loaded.lifespans(HOST, **keywords):
+                pass
+
+        asyncio.run(life())
+
+    def test_entered_in_order_and_left_in_reverse(self) -> None:
+        log: list[str] = []
+        self.live(living("a", log), living("b", log))
+        assert log == ["a in", "b in", "b out", "a out"]
+
+    def test_only_those_named_have_theirs_here(self) -> None:
+        log: list[str] = []
+        self.live(living("a", log), living("b", log), only=["b"])
+        assert log == ["b in", "b out"]
+
+    def test_failure_at_the_start_names_the_plugin_and_leaves_those_before(self) -> None:
+        log: list[str] = []
+        with pytest.raises(PluginError, match=r"plugin 'b': lifespan raised OSError: no pool"):
+            self.live(living("a", log), living("b", log, start=fail))
+        assert log == ["a in", "a out"]
+
+    def test_failure_at_the_end_is_logged_and_the_others_are_left(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        log: list[str] = []
+        self.live(living("a", log), living("b", log, end=fail))
+        assert log == ["a in", "b in", "b out", "a out"]
+        assert "plugin 'b': lifespan failed at its end" in caplog.text
+
+    @pytest.mark.parametrize("start", [lambda: asyncio.sleep(60), lambda: time.sleep(60)])
+    def test_hang_at_the_start_ends_and_names_the_plugin(self, start: Callable[[], Any]) -> None:
+        begun = time.monotonic()
+        with pytest.raises(PluginError, match=r"'b': lifespan did not start within 0\.2 seconds"):
+            self.live(living("b", [], start=start), timeout=0.2)
+        assert time.monotonic() - begun < 10
+
+    def test_timeout_error_of_the_plugin_itself_is_not_taken_for_a_hang(self) -> None:
+        def late() -> None:
+            raise TimeoutError("database")
+
+        with pytest.raises(PluginError, match="lifespan raised TimeoutError: database"):
+            self.live(living("b", [], start=late))
+
+    def test_what_is_no_context_manager_is_refused(self) -> None:
+        class Wrong(Plugin):
+            @hookimpl
+            async def lifespan(self, host: object) -> int:
+                return 5
+
+        with pytest.raises(PluginError, match="returned int, which is no async context manager"):
+            self.live(Wrong())
+
+    def test_error_of_the_service_passes_through_and_is_nobodys(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        loaded = Plugins.load(NONE, [living("a", [])])
+
+        async def life() -> None:
+            async with loaded.lifespans(HOST):
+                raise KeyError("service")
+
+        with pytest.raises(KeyError, match="service"):
+            asyncio.run(life())
+        assert caplog.text == ""
+
+    def test_own_process_plugins_are_known(self) -> None:
+        class Alone(Plugin):
+            own_process = True
+
+        assert Plugins.load(NONE, [Alone, Given]).own_process == ("alone",)
+
+
+class TestCommands:
+    def commanding(self, name: str, command: str) -> Plugin:
+        def register_commands(self: Any, cli: click.Group) -> None:
+            cli.add_command(click.Command(command))
+
+        made: Plugin = type(
+            "Made", (Plugin,), {"name": name, "register_commands": hookimpl(register_commands)}
+        )()
+        return made
+
+    def test_plugin_adds_a_command(self) -> None:
+        group = click.Group()
+        Plugins.load(NONE, [self.commanding("a", "audit")]).register_commands(group)
+        assert list(group.commands) == ["audit"]
+
+    def test_taken_name_is_refused(self) -> None:
+        plugins = Plugins.load(NONE, [self.commanding("a", "x"), self.commanding("b", "x")])
+        with pytest.raises(PluginError, match="'x' of plugin 'b' is a's already"):
+            plugins.register_commands(click.Group())
+        with pytest.raises(PluginError, match="is assent itself's already"):
+            plugins.register_commands(click.Group(), ["x"])
+
+
+@pytest.mark.parametrize(
+    ("requirement", "version", "expected"),
+    [
+        ("assent", "0.1.0", True),
+        ("assent>=0.1,<0.2", "0.1.0", True),
+        ("assent<0.2,>=0.1", "0.2.0", False),
+        ("assent~=0.1.3", "0.1.2", False),
+        ("assent~=0.1", "0.9", True),
+        ("assent==0.1.*", "0.1.7", True),
+        ("assent!=0.1.*", "0.1.7", False),
+        ("assent<1", "1.0rc1", False),
+        ("assent>=1", "1.0rc1", False),
+        ("assent (>=2)", "1.0", False),
+        ("assent[v2]>=2", "1.0", False),
+        ('assent>=2; extra == "x"', "1.0", True),
+        ("assent-extra>=2", "1.0", True),
+        ("Assent>=2", "1.0", False),
+        ("assent==1", "1.0.0", True),
+    ],
+)
+def test_requirement_admits_versions_as_packaging_says(
+    requirement: str, version: str, expected: bool
+) -> None:
+    assert admits(requirement, "assent", version) is expected
+
+
+def test_built_in_names_and_switches_agree() -> None:
+    assert set(discovery.SWITCHES) <= {n for n, on in discovery.BUILT_IN.items() if not on}

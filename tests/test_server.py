@@ -1,0 +1,427 @@
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from assent.config import Config
+from assent.errors import ConfigError, StartupError
+from assent.options import configured
+from assent.server import serve
+
+DEADLINE = 15.0
+HERE = Path(__file__).parent
+CORE = HERE.parent / "core"
+
+SCRIPT = f"""
+import sys
+sys.path.insert(0, {str(HERE)!r})
+import small_app
+small_app.install()
+from assent.server import serve
+
+class Agent:
+    def __str__(self):
+        return "one"
+
+agent = Agent()
+
+if __name__ == "__main__":
+    serve(agent, host="127.0.0.1", port=PORT, OPTIONS)
+"""
+
+
+def script(options: str, port: int = 0) -> str:
+    return SCRIPT.replace("PORT", str(port)).replace("OPTIONS", options)
+
+
+def until(holds: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + DEADLINE
+    while not (value := holds()):
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.02)
+    return value
+
+
+class Service:
+    """A script that serves, as a process; its standard error is read as it comes."""
+
+    def __init__(self, folder: Path, options: str, port: int, environ: dict[str, str]) -> None:
+        self.script = folder / "service.py"
+        self.script.write_text(script(options, port))
+        self.process = subprocess.Popen(
+            [sys.executable, "-W", "error", "service.py"],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": str(CORE), "PYTHONDONTWRITEBYTECODE": "1"} | environ,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.said = ""
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.said += line
+
+    @property
+    def port(self) -> int:
+        found = until(
+            lambda: (
+                re.search(r"listening on http://127.0.0.1:(\d+)", self.said)
+                or self.process.poll() is not None
+            )
+        )
+        assert found is not True, self.said
+        return int(found[1])
+
+    def get(self, path: str) -> Any:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)
+        try:
+            connection.request("GET", path)
+            return json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+
+    def pids(self, count: int) -> set[int]:
+        """The processes that answer, once there are `count` of them."""
+        found: set[int] = set()
+
+        def enough() -> bool:
+            found.add(self.get("/agent")["pid"])
+            return len(found) == count
+
+        until(enough)
+        return found
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """The exit status, once the process has ended."""
+        status = self.process.wait(DEADLINE)
+        self._reader.join()
+        return status
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(DEADLINE)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self._reader.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Callable[..., Service]]:
+    services: list[Service] = []
+
+    def start(options: str = "", port: int = 0, **environ: str) -> Service:
+        services.append(Service(tmp_path, options, port, environ))
+        return services[-1]
+
+    yield start
+    for each in services:
+        each.close()
+
+
+def lines_of(port: int, path: str) -> Generator[bytes, None, None]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
+    connection.request("GET", path)
+    try:
+        yield from connection.getresponse()
+    finally:
+        connection.close()
+
+
+def test_start_says_what_is_served_where(service: Callable[..., Service]) -> None:
+    running = service()
+    assert running.get("/health") == {"status": "ok"}
+    assert "assent: agent one" in running.said
+
+
+def test_sigterm_gives_a_stream_its_end_and_exits_0(service: Callable[..., Service]) -> None:
+    running = service()
+    lines = lines_of(running.port, "/stream")
+    assert next(lines) == b'{"n": 0}\n'
+    running.signal(signal.SIGTERM)
+    assert list(lines) == [b'{"type": "done"}\n']
+    assert running.end() == 0
+
+
+def test_sigint_ends_a_websocket_with_its_event_and_then_1012(
+    service: Callable[..., Service],
+) -> None:
+    running = service()
+    with connect(f"ws://127.0.0.1:{running.port}/ws") as client:
+        client.send("hello")
+        assert [client.recv() for _ in range(3)] == ["text"] * 3
+        running.signal(signal.SIGINT)
+        assert client.recv() == '{"type": "error"}'
+        with pytest.raises(ConnectionClosed) as closed:
+            client.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1012
+    assert running.end() == 0
+
+
+def test_second_sigint_ends_the_process_at_once(service: Callable[..., Service]) -> None:
+    running = service()
+    lines = lines_of(running.port, "/slow")
+    assert next(lines) == b"begun\n"
+    running.signal(signal.SIGINT)
+    until(lambda: "draining" in running.said)
+    assert running.process.poll() is None
+    running.signal(signal.SIGINT)
+    assert running.end() == 130
+    lines.close()
+
+
+def test_connection_that_does_not_end_is_cut_off(service: Callable[..., Service]) -> None:
+    running = service("drain_timeout=0.1")
+    lines = lines_of(running.port, "/slow")
+    assert next(lines) == b"begun\n"
+    running.signal(signal.SIGTERM)
+    assert running.end() == 0
+    lines.close()
+
+
+def test_broken_text_reaches_the_app_and_the_websocket_lives_on(
+    service: Callable[..., Service],
+) -> None:
+    with connect(f"ws://127.0.0.1:{service().port}/ws") as client:
+        client.send(b"\xff\xfe", text=True)
+        assert [client.recv() for _ in range(3)] == ["bytes"] * 3
+        client.send("hello")
+        assert client.recv() == "text"
+
+
+def test_health_answers_while_64_turns_block(service: Callable[..., Service]) -> None:
+    running = service()
+    port = running.port
+    started = time.monotonic()
+    callers = [socket.create_connection(("127.0.0.1", port)) for _ in range(64)]
+    for caller in callers:
+        caller.sendall(b"GET /block HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    slowest = 0.0
+    while time.monotonic() - started < 0.8:
+        before = time.monotonic()
+        assert running.get("/health") == {"status": "ok"}
+        slowest = max(slowest, time.monotonic() - before)
+    answers = [caller.makefile("rb").read() for caller in callers]
+    assert all(answer.endswith(b'{"done": true}') for answer in answers)
+    assert time.monotonic() - started < 2.0
+    assert slowest < 0.3
+    for caller in callers:
+        caller.close()
+
+
+@pytest.mark.parametrize("options", ["", "workers=2"])
+def test_busy_port_is_one_line_and_exit_1(service: Callable[..., Service], options: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        running = service(options, port)
+        assert running.end() == 1
+    assert running.said == (
+        f"assent: port {port} of 127.0.0.1 is in use; "
+        "stop what listens there or choose another with --port\n"
+    )
+
+
+@pytest.mark.parametrize("options", ["", "workers=2"])
+def test_app_that_does_not_start_ends_the_service_with_1(
+    service: Callable[..., Service], options: str
+) -> None:
+    running = service(options, SMALL_FAILS="1")
+    assert running.end() == 1
+    assert running.said == "assent: the plugin 'small' did not start\n"
+    running = service(options, SMALL_REFUSES="1")
+    assert running.end() == 1
+    assert running.said == "assent: plugin 'small' is not installed; try: pip install small\n"
+
+
+def test_script_with_two_workers_serves_from_both_and_drains_on_sigterm(
+    service: Callable[..., Service],
+) -> None:
+    running = service("workers=2")
+    assert running.get("/agent")["agent"] == "one"
+    pids = running.pids(2)
+    assert running.process.pid not in pids
+    lines = lines_of(running.port, "/stream")
+    assert next(lines) == b'{"n": 0}\n'
+    running.signal(signal.SIGTERM)
+    assert list(lines) == [b'{"type": "done"}\n']
+    assert running.end() == 0
+    assert running.said.count("listening on") == 1
+
+
+def test_killed_worker_is_started_again(service: Callable[..., Service]) -> None:
+    running = service("workers=2")
+    before = running.pids(2)
+    victim = before.pop()
+    os.kill(victim, signal.SIGKILL)
+    until(lambda: "was ended by SIGKILL" in running.said)
+    now: set[int] = set()
+
+    def replaced() -> bool:
+        now.add(running.get("/agent")["pid"])
+        return len(now) == 2
+
+    until(replaced)
+    assert victim not in now
+    assert before < now
+
+
+def test_sighup_renews_every_worker_without_a_refused_request(
+    service: Callable[..., Service],
+) -> None:
+    running = service("workers=2")
+    before = running.pids(2)
+    running.signal(signal.SIGHUP)
+    until(lambda: running.get("/agent")["pid"] not in before)
+    seen: list[int] = []
+
+    def only_new() -> bool:
+        seen.append(running.get("/agent")["pid"])
+        return len(seen) > 20 and not before & set(seen[-20:])
+
+    until(only_new)
+    running.signal(signal.SIGTERM)
+    assert running.end() == 0
+
+
+def test_workers_end_when_their_supervisor_is_killed(service: Callable[..., Service]) -> None:
+    running = service("workers=2")
+    pids = running.pids(2)
+    running.process.kill()
+
+    def alive(pid: int) -> bool:
+        stat = Path(f"/proc/{pid}/stat")
+        try:
+            return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+    until(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_plugins_of_their_own_process_live_once_and_are_started_again(
+    service: Callable[..., Service], tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    running = service("workers=2", SMALL_OWN_PROCESS=str(note))
+    until(lambda: note.exists() and note.read_text().endswith("\n"))
+    first = int(note.read_text())
+    assert first not in running.pids(2)
+    os.kill(first, signal.SIGKILL)
+    until(lambda: len(note.read_text().split()) == 2)
+    running.signal(signal.SIGTERM)
+    assert running.end() == 0
+    assert note.read_text().split()[-1] == "left"
+
+
+def test_own_process_that_does_not_start_ends_the_service(
+    service: Callable[..., Service], tmp_path: Path
+) -> None:
+    running = service("workers=2", SMALL_OWN_PROCESS=str(tmp_path))
+    assert running.end() == 1
+    assert running.said.count("assent: the port of plugin 'clock' is in use\n") == 1
+
+
+def test_reload_picks_up_a_changed_file_and_survives_a_broken_one(
+    service: Callable[..., Service],
+) -> None:
+    running = service("reload=True")
+    assert running.get("/agent")["agent"] == "one"
+    text = running.script.read_text()
+    running.script.write_text(text.replace('"one"', "1 +"))
+    until(lambda: "waiting for a change" in running.said)
+    running.script.write_text(text.replace('"one"', '"another"'))
+    until(lambda: running.get("/agent")["agent"] == "another")
+    running.signal(signal.SIGINT)
+    assert running.end() == 0
+
+
+def test_program_without_a_file_is_a_clear_error(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=f"import sys; sys.path.insert(0, {str(CORE)!r})\n"
+        "from assent.server import serve\nserve(object(), port=0, workers=2)\n",
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("assent: the agent cannot be found again in child processes")
+
+
+def test_program_that_does_not_serve_again_is_told_so(service: Callable[..., Service]) -> None:
+    running = service('workers="_ASSENT_PLACE" in __import__("os").environ and sys.exit() or 2')
+    assert running.end() == 1
+    assert "must call serve() again" in running.said
+
+
+def test_reload_with_workers_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match=r"reload.*workers"):
+        serve(object(), reload=True, workers=2)
+
+
+def test_several_workers_cannot_share_a_ledger_in_memory(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = Config.model_validate({"approvals": {"ledger": "memory://"}})
+    with pytest.raises(SystemExit) as stopped:
+        serve(object(), config=config, workers=2, port=0)
+    assert stopped.value.code == 1
+    assert "memory://" in capsys.readouterr().err
+
+
+def test_serve_inside_a_running_loop_says_what_to_do_instead() -> None:
+    async def within() -> None:
+        serve(object(), port=0)
+
+    with pytest.raises(StartupError, match=r"create_app\(agent\)"):
+        asyncio.run(within())
+
+
+def test_service_without_an_agent_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        serve(config=Config(), port=0)
+    assert "there is no agent" in capsys.readouterr().err
+
+
+def test_options_win_over_a_configuration_and_keep_the_rest() -> None:
+    given = Config.model_validate({"server": {"port": 9000, "docs": True}})
+    card = {"name": "x"}
+    config, extras = configured({"port": 7000, "mcp_port": 7001, "a2a_agent_card": card}, given)
+    assert (config.server.port, config.server.docs) == (7000, True)
+    assert config.plugin == {"mcp": {"port": 7001}}
+    assert extras == {"a2a_agent_card": card}
+    assert given.server.port == 9000
+
+
+def test_misspelt_option_and_wrong_value_are_named() -> None:
+    with pytest.raises(TypeError, match="did you mean 'port'"):
+        configured({"prot": 1})
+    with pytest.raises(ConfigError, match=r"server\.port \(keyword port\)"):
+        configured({"port": 99_999}, Config())

@@ -1,0 +1,70 @@
+"""The session: its operations, its reserved key, and what may be stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from pydantic import BaseModel
+
+from assent.session import RESERVED, Session
+
+
+class Pod(BaseModel):
+    name: str
+    ready: bool = True
+
+
+@dataclass
+class Node:
+    name: str
+
+
+def test_models_and_dataclasses_become_plain_objects() -> None:
+    session = Session()
+    session.set("pod", Pod(name="a"))
+    session["node"] = Node("n")
+    assert session.dump() == {"pod": {"name": "a", "ready": True}, "node": {"name": "n"}}
+    assert session.get("pod", as_type=Pod) == Pod(name="a")
+    assert session.get("node", as_type=Node) == Node("n")
+
+
+def test_get_has_a_default_and_delete_takes_what_is_not_there() -> None:
+    session = Session({"a": 1})
+    assert session.get("b", 2) == 2
+    session.delete("b")
+    session.delete("a")
+    assert "a" not in session and session.dump() == {}
+
+
+def test_update_and_clear() -> None:
+    session = Session()
+    session.update({"a": 1}, b=[2])
+    assert dict(session) == {"a": 1, "b": [2]}
+    session.clear()
+    assert len(session) == 0
+
+
+def test_a_session_that_was_never_set_is_absent() -> None:
+    assert Session().dump() is None
+    assert Session({}).dump() == {}
+
+
+def test_the_reserved_key_is_hidden_kept_by_clear_and_refused() -> None:
+    session = Session({RESERVED: "key", "a": 1})
+    assert dict(session) == {"a": 1} and session.shown() == {"a": 1}
+    session.clear()
+    assert session.dump() == {RESERVED: "key"}
+    assert session.conversation == "key"
+    with pytest.raises(ValueError, match="reserved"):
+        session.set(RESERVED, "other")
+
+
+def test_what_is_no_json_value_is_refused() -> None:
+    with pytest.raises(ValueError, match="serialize"):
+        Session().set("x", object())
+
+
+def test_a_missing_key_raises_by_index() -> None:
+    with pytest.raises(KeyError):
+        Session()["a"]

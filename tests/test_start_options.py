@@ -1,0 +1,134 @@
+"""What start-up options promise, tried from outside: CORS, model config, limits, secrets, life."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from fastapi import APIRouter, FastAPI
+from starlette.testclient import TestClient
+
+from assent import Agent, Call, LocalShell, RequestContext, create_app, load_config
+from assent.app import App
+from assent.cli.group import cli, run
+from assent.testing import scripted, served
+
+PAGE = {"Origin": "https://page.example"}
+REQUEST = {"messages": [{"role": "user", "content": "hi"}]}
+
+
+def app_of(folder: Path, agent: object, **options: Any) -> App:
+    overrides = {"approvals.ledger": "memory://", "server.state_dir": str(folder / "state")}
+    config = load_config(environ={}, directory=folder, overrides=overrides)
+    return create_app(agent, config=config, **options)
+
+
+def answer(messages: Sequence[object], context: RequestContext) -> str:
+    return "fine"
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready"])
+def test_cors_headers_of_one_request_are_not_in_the_next(path: str) -> None:
+    with served(answer, cors_origins=["https://page.example"], ready=True) as service:
+        for _ in range(3):
+            service.get(path, PAGE)
+        foreign = service.get(path, {"Origin": "https://evil.example"})
+    named = {name.lower(): value for name, value in foreign.headers.items()}
+    assert "access-control-allow-origin" not in named
+    assert named["vary"] == "Origin"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"temp": 0.5}, {"temperature": 2}, {"max_tokens": "x"}, {"thinking_level": "medium"}]
+)
+def test_wrong_model_config_of_an_agent_stops_the_start(
+    wrong: dict[str, object], tmp_path: Path
+) -> None:
+    with pytest.raises((ValueError, TypeError), match=next(iter(wrong))):
+        app_of(tmp_path, Agent(model="offline", model_config=wrong))
+
+
+def test_output_of_a_command_is_cut_at_the_limit() -> None:
+    limit = 1024
+    command = f"head -c {limit + 5000} /dev/zero | tr '\\0' x"
+    model = scripted([Call("1", "suggest_commands", {"commands": [{"command": command}]})], "done")
+    config = f"[limits]\ncommand_output = {limit}\n"
+    with served(Agent(model=model, commands=LocalShell()), config=config) as service:
+        talk = service.conversation()
+        talk.say("go")
+        output = talk.approve()["data"]["executed_cmds"][0]["output"]
+    assert output.count("x") == pytest.approx(limit, abs=16)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://u@127.0.0.1/db?password=hunter2", "host=127.0.0.1 password=hunter2"],
+)
+def test_password_of_the_store_is_not_shown(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "assent.toml"
+    file.write_text(f'[approvals]\nledger = "{url}"\n')
+    shown = CliRunner().invoke(cli, ["--config", str(file), "config"])
+    assert "127.0.0.1" in shown.output
+    assert "hunter2" not in shown.output
+
+
+def test_app_without_its_lifespan_says_so_and_ends_its_stream(tmp_path: Path) -> None:
+    outer = FastAPI()
+    outer.mount("/agent", app_of(tmp_path, answer))
+    client = TestClient(outer, raise_server_exceptions=False)
+    streamed = client.post("/agent/api/chat-stream", json=REQUEST)
+    last = json.loads(streamed.text.splitlines()[-1])
+    assert last["type"] == "error"
+    assert "lifespan" in last["error"]
+    assert "lifespan" in client.post("/agent/api/chat", json=REQUEST).json()["detail"]
+
+
+def test_app_can_live_twice(tmp_path: Path) -> None:
+    app = app_of(tmp_path, answer)
+    for _ in range(2):
+        with TestClient(app) as client:
+            assert client.post("/api/chat", json=REQUEST).json()["content"] == "fine"
+
+
+def test_additional_router_that_is_none_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises((ValueError, TypeError), match="additional_routers"):
+        app_of(tmp_path, answer, additional_routers=[5])
+
+
+def test_serving_object_that_is_no_agent_is_no_internal_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "number.py").write_text("agent = 5\n")
+    assert run(["serve", str(tmp_path / "number.py"), "--port", "0"]) == 1
+    told = capsys.readouterr().err
+    assert "number.py" in told
+    assert "internal error" not in told
+
+
+def test_openapi_lists_the_chat_endpoints(tmp_path: Path) -> None:
+    with TestClient(app_of(tmp_path, answer, docs=True), base_url="http://127.0.0.1") as client:
+        document = client.get("/openapi.json").json()
+    chat = {"/api/chat", "/api/chat-stream", "/api/sendMessage", "/api/sendMessageStream"}
+    assert chat | {"/health"} <= document["paths"].keys()
+    assert "ChatRequest" in document["components"]["schemas"]
+
+
+def test_additional_router_that_claims_a_taken_path_is_refused(tmp_path: Path) -> None:
+    router = APIRouter()
+    router.add_api_route("/api/chat", lambda: "mine", methods=["POST"])
+    with pytest.raises(ValueError, match="POST /api/chat is served already"):
+        app_of(tmp_path, answer, additional_routers=[router])
+
+
+def test_configuration_wins_over_the_model_config_of_the_agent(tmp_path: Path) -> None:
+    overrides = {"approvals.ledger": "memory://", "server.state_dir": str(tmp_path / "state")}
+    config = load_config(
+        environ={"ASSENT_MODEL__TEMPERATURE": "0.2"}, directory=tmp_path, overrides=overrides
+    )
+    agent = Agent(model="offline", model_config={"temperature": 0.7, "max_tokens": 100})
+    merged = create_app(agent, config=config).host.engine.model_config
+    assert merged == {"temperature": 0.2, "max_tokens": 100}

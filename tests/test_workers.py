@@ -1,0 +1,531 @@
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from assent.workers import Channel, Workers, per_loop
+
+DEADLINE = 10.0
+
+
+def run(work: Callable[[Workers], Any], **options: Any) -> Any:
+    """Run `work(workers)` on a loop of its own, as the server's loop would."""
+
+    async def main() -> Any:
+        async with asyncio.timeout(DEADLINE), Workers(**options) as workers:
+            return await work(workers)
+
+    return asyncio.run(main())
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110
+        await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def longest_pause() -> AsyncIterator[list[float]]:
+    """The longest time in seconds for which the running loop did not come round."""
+    longest = [0.0]
+
+    async def beat() -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.002)
+            longest[0] = max(longest[0], time.monotonic() - before)
+
+    beating = asyncio.create_task(beat())
+    try:
+        yield longest
+    finally:
+        beating.cancel()
+
+
+async def sleeping(seconds: float) -> str:
+    time.sleep(seconds)  # noqa: ASYNC251
+    return threading.current_thread().name
+
+
+async def thread_name() -> str:
+    return threading.current_thread().name
+
+
+def test_turn_runs_at_home_and_off_the_callers_loop() -> None:
+    async def work(workers: Workers) -> None:
+        names = {await workers.spawn(thread_name) for _ in range(20)}
+        assert names == {"assent-home"}
+        assert workers.loops == 1
+
+    run(work)
+
+
+def test_64_blocking_turns_end_together_while_the_server_loop_stays_free() -> None:
+    async def work(workers: Workers) -> None:
+        started = time.monotonic()
+        async with longest_pause() as pause:
+            turns = [workers.spawn(lambda: sleeping(1.0)) for _ in range(64)]
+            names = await asyncio.gather(*turns)
+        assert time.monotonic() - started < 1.5
+        assert len(names) == 64
+        assert pause[0] < 0.25
+
+    run(work)
+
+
+def test_user_code_that_blocks_after_an_await_holds_up_no_turn_at_the_desk() -> None:
+    async def work(workers: Workers) -> None:
+        async def turn() -> str:
+            await asyncio.sleep(0.02)
+            return await workers.spawn(lambda: sleeping(0.5))
+
+        started = time.monotonic()
+        await asyncio.gather(*[workers.at_desk(turn) for _ in range(32)])
+        assert time.monotonic() - started < 1.0
+
+    run(work)
+
+
+def test_blocking_functions_get_a_thread_each() -> None:
+    async def work(workers: Workers) -> None:
+        async def turn() -> None:
+            await workers.in_thread(time.sleep, 0.5)
+
+        started = time.monotonic()
+        await asyncio.gather(*[workers.spawn(turn) for _ in range(64)])
+        assert time.monotonic() - started < 1.0
+        assert workers.loops == 1
+
+    run(work)
+
+
+def test_standard_way_to_a_thread_gets_a_thread_each_too() -> None:
+    async def work(workers: Workers) -> None:
+        async def turn() -> None:
+            with pytest.raises(LookupError):
+                await asyncio.to_thread(fail)
+
+        def fail() -> None:
+            time.sleep(0.5)
+            raise LookupError
+
+        started = time.monotonic()
+        await asyncio.gather(*[workers.spawn(turn) for _ in range(48)])
+        assert time.monotonic() - started < 1.0
+
+    run(work)
+
+
+def test_threads_keep_to_their_limit_and_idle_ones_end() -> None:
+    async def work(workers: Workers) -> None:
+        running, most = 0, 0
+        lock = threading.Lock()
+
+        def job() -> None:
+            nonlocal running, most
+            with lock:
+                running += 1
+                most = max(most, running)
+            time.sleep(0.02)
+            with lock:
+                running -= 1
+
+        await asyncio.gather(*[workers.in_thread(job) for _ in range(12)])
+        assert most == 3
+        await until(lambda: not any(t.name == "assent-thread" for t in threading.enumerate()))
+        assert await workers.in_thread(lambda: "again") == "again"
+
+    run(work, threads=3, idle_seconds=0.05)
+
+
+def test_one_loop_keeps_blocking_turns_at_home() -> None:
+    async def work(workers: Workers) -> None:
+        turns = [workers.spawn(lambda: sleeping(0.05)) for _ in range(4)]
+        assert set(await asyncio.gather(*turns)) == {"assent-home"}
+        assert workers.loops == 1
+
+    run(work, loops=1)
+
+
+def test_loops_keep_to_their_limit_and_idle_ones_end() -> None:
+    async def work(workers: Workers) -> None:
+        turns = [workers.spawn(lambda: sleeping(0.1)) for _ in range(12)]
+        await asyncio.gather(*turns)
+        assert 2 <= workers.loops <= 3
+        await until(lambda: workers.loops == 1)
+        assert await workers.spawn(thread_name) == "assent-home"
+
+    run(work, loops=3, idle_seconds=0.1)
+
+
+def test_new_turn_is_not_placed_on_a_loop_that_blocks_after_its_first_await() -> None:
+    async def work(workers: Workers) -> None:
+        async def late() -> str:
+            await asyncio.sleep(0)
+            return await sleeping(0.6)
+
+        blocked = workers.spawn(late)
+        await asyncio.sleep(0.05)
+        started = time.monotonic()
+        assert await workers.spawn(thread_name) != "assent-home"
+        assert time.monotonic() - started < 0.3
+        assert await blocked == "assent-home"
+
+    run(work)
+
+
+def test_exception_comes_out_and_harms_no_other_turn() -> None:
+    async def work(workers: Workers) -> None:
+        async def fail() -> None:
+            raise LookupError("mine")
+
+        turns: list[Any] = [workers.spawn(fail), workers.spawn(thread_name), workers.spawn(fail)]
+        results = await asyncio.gather(*turns, return_exceptions=True)
+        assert [type(result) for result in results] == [LookupError, str, LookupError]
+
+    run(work)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration])
+def test_exception_that_ends_programs_ends_no_loop_and_no_thread(
+    error: type[BaseException],
+) -> None:
+    async def work(workers: Workers) -> None:
+        def fail() -> None:
+            raise error
+
+        async def fail_here() -> None:
+            fail()
+
+        with pytest.raises(RuntimeError):
+            await workers.in_thread(fail)
+        if error is not GeneratorExit:
+            with pytest.raises(RuntimeError):
+                await workers.spawn(fail_here)
+        assert await workers.spawn(thread_name) == "assent-home"
+        assert await workers.in_thread(lambda: 1) == 1
+
+    run(work)
+
+
+def test_exit_raised_in_a_task_of_the_users_own_leaves_home_running() -> None:
+    async def work(workers: Workers) -> None:
+        async def leave() -> None:
+            raise SystemExit(3)
+
+        async def turn() -> None:
+            task = asyncio.create_task(leave())
+            await asyncio.wait([task])
+            task.exception()
+
+        await workers.spawn(turn)
+        assert await workers.spawn(thread_name) == "assent-home"
+
+    run(work)
+
+
+def test_turn_and_thread_run_in_a_copy_of_the_callers_context() -> None:
+    word = contextvars.ContextVar("word", default="none")
+
+    async def work(workers: Workers) -> None:
+        async def turn() -> str:
+            heard = word.get() + await workers.in_thread(word.get)
+            word.set("changed")
+            return heard
+
+        word.set("one")
+        first = workers.spawn(turn)
+        word.set("two")
+        assert await first == "oneone"
+        assert await workers.at_home(turn) == "twotwo"
+        assert word.get() == "two"
+
+    run(work)
+
+
+def test_cancelling_whoever_awaits_cancels_the_turn_and_its_cleanup_runs() -> None:
+    async def work(workers: Workers) -> None:
+        began, ended = threading.Event(), threading.Event()
+
+        async def turn() -> None:
+            began.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                ended.set()
+
+        for start in (workers.spawn, workers.at_home, workers.at_desk):
+            began.clear()
+            ended.clear()
+
+            async def wait(start: Any = start) -> None:
+                await start(turn)
+
+            waiting = asyncio.create_task(wait())
+            await until(began.is_set)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            await until(ended.is_set)
+
+    run(work)
+
+
+def test_cancelled_turn_has_cleaned_up_when_its_canceller_goes_on() -> None:
+    async def work(workers: Workers) -> None:
+        cleaned = False
+        began = threading.Event()
+
+        async def turn() -> None:
+            nonlocal cleaned
+            began.set()
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(0.2)
+                cleaned = True
+
+        running = workers.spawn(turn)
+        await until(began.is_set)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert cleaned
+        assert running.done()
+
+    run(work)
+
+
+def test_cancelling_a_blocked_turn_returns_at_once() -> None:
+    async def work(workers: Workers) -> None:
+        began = threading.Event()
+
+        async def turn() -> None:
+            began.set()
+            await sleeping(0.8)
+
+        running = workers.spawn(turn)
+        await until(began.is_set)
+        started = time.monotonic()
+        threading.Thread(target=running.cancel).start()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert time.monotonic() - started < 0.4
+
+    run(work)
+
+
+def test_turn_cancelled_before_it_began_never_runs() -> None:
+    async def work(workers: Workers) -> None:
+        ran = []
+
+        async def turn() -> None:
+            ran.append(1)
+
+        blocking = workers.spawn(lambda: sleeping(0.2))
+        running = workers.spawn(turn)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await blocking
+        await workers.spawn(thread_name)
+        assert ran == []
+
+    run(work, loops=1)
+
+
+def test_closing_cancels_what_runs_and_does_not_wait_for_blocked_code() -> None:
+    async def main() -> None:
+        workers = Workers()
+        await workers.start()
+        release = threading.Event()
+        began = threading.Event()
+
+        async def block() -> None:
+            began.set()
+            release.wait(5)
+
+        stuck = workers.spawn(block)
+        await until(began.is_set)
+        waiting = workers.spawn(lambda: asyncio.sleep(60))
+        started = time.monotonic()
+        await workers.close(0.3)
+        assert time.monotonic() - started < 1.0
+        results = await asyncio.gather(stuck, waiting, return_exceptions=True)
+        assert [type(result) for result in results] == [asyncio.CancelledError] * 2
+        with pytest.raises(RuntimeError, match="stopping"):
+            workers.spawn(thread_name)
+        release.set()
+
+    asyncio.run(main())
+
+
+def test_per_loop_gives_one_object_a_loop_closed_with_it() -> None:
+    events: list[str] = []
+
+    class Client:
+        async def aclose(self) -> None:
+            events.append(f"closed on {threading.current_thread().name}")
+
+    client = per_loop(Client)
+
+    async def work(workers: Workers) -> None:
+        async def same() -> bool:
+            return client() is client()
+
+        async def mine() -> Client:
+            return client()
+
+        assert await workers.spawn(same)
+        at_home, here = await workers.spawn(mine), client()
+        assert at_home is not here
+        assert await workers.at_home(mine) is at_home
+        assert events == []
+
+    run(work)
+    assert sorted(events) == ["closed on MainThread", "closed on assent-home"]
+
+
+def test_per_loop_keeps_no_foreign_loop_alive() -> None:
+    made = []
+
+    class Client:
+        def __init__(self) -> None:
+            self.loop = asyncio.get_running_loop()
+            made.append(1)
+
+        def __del__(self) -> None:
+            made.pop()
+
+    client = per_loop(Client)
+
+    async def use() -> bool:
+        return client() is client()
+
+    for _ in range(3):
+        assert asyncio.run(use())
+        gc.collect()
+    assert len(made) == 1
+
+
+def test_subprocesses_start_on_worker_loops() -> None:
+    async def work(workers: Workers) -> None:
+        async def turn() -> bytes:
+            process = await asyncio.create_subprocess_exec("echo", "hi", stdout=-1)
+            return (await process.communicate())[0]
+
+        assert await workers.spawn(turn) == b"hi\n"
+
+    run(work)
+
+
+def test_channel_hands_everything_over_in_order_with_few_wake_ups() -> None:
+    async def work(workers: Workers) -> None:
+        channel: Channel[int] = Channel()
+
+        async def produce() -> None:
+            for number in range(200):
+                await channel.put(number)
+            channel.close()
+
+        running = workers.spawn(produce)
+        got: list[int] = []
+        wakes = 0
+        while items := await channel.ready():
+            got += items
+            wakes += 1
+        await running
+        assert got == list(range(200))
+        assert wakes < 100
+        assert await channel.ready() == []
+
+    run(work)
+
+
+@pytest.mark.parametrize("size", [None, len])
+def test_channel_pauses_a_producer_whose_consumer_is_slow(size: Any) -> None:
+    async def work(workers: Workers) -> None:
+        limit = 4 if size is None else 40
+        channel: Channel[bytes] = Channel(limit, size=size)
+        put = 0
+
+        async def produce() -> None:
+            nonlocal put
+            for _ in range(20):
+                await channel.put(b"0123456789")
+                put += 1
+            channel.close()
+
+        running = workers.spawn(produce)
+        await until(lambda: put == 4)
+        await asyncio.sleep(0.02)
+        assert put == 4
+        assert len(await channel.ready()) == 5
+        assert [item async for item in channel] == [b"0123456789"] * 15
+        await running
+
+    run(work)
+
+
+def test_channel_takes_items_from_threads() -> None:
+    async def work(workers: Workers) -> None:
+        channel: Channel[int] = Channel(8)
+
+        async def produce() -> None:
+            await asyncio.gather(
+                *[workers.in_thread(channel.put_nowait, number) for number in range(50)]
+            )
+            channel.close()
+
+        running = workers.spawn(produce)
+        assert sorted([item async for item in channel]) == list(range(50))
+        await running
+        with pytest.raises(RuntimeError, match="closed"):
+            channel.put_nowait(1)
+
+    run(work)
+
+
+def test_channel_raises_the_producers_error_after_its_items() -> None:
+    async def work(workers: Workers) -> None:
+        channel: Channel[int] = Channel()
+
+        async def produce() -> None:
+            await channel.put(1)
+            channel.close(LookupError("mine"))
+
+        await workers.spawn(produce)
+        assert await channel.ready() == [1]
+        with pytest.raises(LookupError):
+            await channel.ready()
+
+    run(work)
+
+
+def test_cancelled_channel_lets_its_producer_go_on() -> None:
+    async def work(workers: Workers) -> None:
+        channel: Channel[int] = Channel(1)
+        put = 0
+
+        async def produce() -> int:
+            nonlocal put
+            for number in range(10):
+                await channel.put(number)
+                put += 1
+            return put
+
+        running = workers.spawn(produce)
+        await until(lambda: put == 1)
+        channel.cancel()
+        assert await running == 10
+        assert await channel.ready() == []
+        assert channel.cancelled
+
+    run(work)
