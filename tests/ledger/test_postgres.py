@@ -123,10 +123,11 @@ class Proxy:
         with suppress(OSError):
             while data := source.recv(65536):
                 self.flowing.wait(20)
-                sink.sendall(data)
                 if self.loses_commits and b"COMMIT" in data:
                     self.loses_commits = False
+                    # Before the server can answer: its reply must not overtake the loss.
                     source.shutdown(socket.SHUT_RDWR)
+                sink.sendall(data)
         for connection in (source, sink):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
