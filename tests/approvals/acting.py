@@ -111,8 +111,8 @@ def note(name: str, line: object) -> None:
 
 
 def wait_for(name: str) -> None:
-    """Return when the file `name` exists, or after ten seconds."""
-    deadline = time.monotonic() + 10
+    """Return when the file `name` exists, or after two minutes."""
+    deadline = time.monotonic() + 120
     while not Path(name).exists() and time.monotonic() < deadline:
         time.sleep(0.005)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "contract"))
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -51,7 +52,7 @@ def postgres_url() -> Iterator[str]:
     """The URL of a schema of this test's own; skips where no server runs, but not in CI."""
     psycopg = pytest.importorskip("psycopg")
     try:
-        admin = psycopg.connect(SERVER, autocommit=True, connect_timeout=3)
+        admin = psycopg.connect(SERVER, autocommit=True, connect_timeout=60)
     except psycopg.OperationalError as error:
         if os.environ.get("CI") == "true":
             raise
@@ -59,5 +60,5 @@ def postgres_url() -> Iterator[str]:
     schema = f"assent_test_{secrets.token_hex(6)}"
     with admin:
         admin.execute(f"CREATE SCHEMA {schema}".encode())
-        yield f"{SERVER}?options=-csearch_path%3D{schema}"
+        yield f"{SERVER}?connect_timeout=60&options=-csearch_path%3D{schema}"
         admin.execute(f"DROP SCHEMA {schema} CASCADE".encode())

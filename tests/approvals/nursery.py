@@ -1,7 +1,8 @@
 """Forks services quickly: imports once, then one process a line of standard input.
 
-A line is `{"folder": str, "said": str, "environ": {...}}`; the answer is the process id. A child is
-a process of its own that runs `acting.main()` in its folder, with what it says in the file `said`.
+A line is `{"folder": str, "said": str, "environ": {...}}`; the answer is the process id, and after
+one more line the child begins. A child is a process of its own that runs `acting.main()` in its
+folder, with what it says in the file `said`.
 """
 
 from __future__ import annotations
@@ -43,12 +44,16 @@ def live(folder: str, said: str, environ: dict[str, str]) -> None:
 
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    for line in sys.stdin:
+    while line := sys.stdin.readline():
         order = json.loads(line)
+        begin, started = os.pipe()
         pid = os.fork()
         if pid == 0:
             status = 0
             try:
+                os.close(started)
+                os.read(begin, 1)
+                os.close(begin)
                 live(**order)
             except SystemExit as error:
                 status = error.code if isinstance(error.code, int) else 1
@@ -59,6 +64,9 @@ def main() -> None:
                 sys.stderr.flush()
                 os._exit(status)
         print(pid, flush=True)
+        os.close(begin)
+        sys.stdin.readline()
+        os.close(started)
 
 
 if __name__ == "__main__":

@@ -108,6 +108,9 @@ class Nursery:
         self._parent.stdin.write(json.dumps(order) + "\n")
         self._parent.stdin.flush()
         child = Process(int(self._parent.stdout.readline()), said)
+        # It waits for this: a process that ends at once would be gone before it is held.
+        self._parent.stdin.write("go\n")
+        self._parent.stdin.flush()
         self._children.append(child)
         return child
 
@@ -121,7 +124,7 @@ class Nursery:
         self.clear()
         assert self._parent.stdin is not None and self._parent.stdout is not None
         self._parent.stdin.close()
-        self._parent.wait(10)
+        self._parent.wait(60)
         self._parent.stdout.close()
 
 
@@ -150,7 +153,7 @@ def commanded(
     finally:
         child.terminate()
         try:
-            child.wait(15)
+            child.wait(60)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()

@@ -79,10 +79,10 @@ class Staged:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """What `work` gives, within ten seconds."""
+    """What `work` gives, within two minutes."""
 
     async def bounded() -> T:
-        return await asyncio.wait_for(work, 10)
+        return await asyncio.wait_for(work, 120)
 
     return asyncio.run(bounded())
 

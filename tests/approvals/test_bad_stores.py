@@ -15,6 +15,8 @@ import pytest
 from processes import CONFIG, Nursery, Process, database, lines
 from serving import Json, approved, said, until, user
 
+from ports import quiet_port
+
 
 def deciding(reply: Json) -> list[Json]:
     calls = [approved(call) for call in reply["data"]["tool_calls"]]
@@ -135,12 +137,11 @@ class Proxy:
         self._open: list[socket.socket] = []
         self._muted: set[socket.socket] = set()
         self.loses_commits = False
-        self.port = 0
+        self.port = quiet_port()
         self.back()
 
     def back(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", self.port))
-        self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def cut(self) -> None:

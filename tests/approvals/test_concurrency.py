@@ -29,7 +29,7 @@ def all_at_once(services: list[Service], count: int, *messages: Json) -> list[An
     together = threading.Barrier(count)
 
     def one(number: int) -> Any:
-        together.wait(30)
+        together.wait(120)
         return services[number % len(services)].ask(*messages)
 
     with ThreadPoolExecutor(count) as pool:
@@ -77,7 +77,7 @@ def test_waiting_requests_hold_no_place(served: Serve) -> None:
 
     async def slow() -> str:
         begun.set()
-        assert await asyncio.to_thread(go.wait, 30)
+        assert await asyncio.to_thread(go.wait, 120)
         return "gone"
 
     def script(ask: Any) -> Any:
@@ -91,7 +91,7 @@ def test_waiting_requests_hold_no_place(served: Serve) -> None:
     with ThreadPoolExecutor(8) as pool:
         waiting = [pool.submit(service.ask, *messages) for _ in range(8)]
         try:
-            assert begun.wait(10)
+            assert begun.wait(60)
             # Seven wait for the continuation of one; there is still a place.
             assert service.chat(user("hi"))["content"] == "hello"
             until(lambda: service.app.host.turns_running == 1)
@@ -109,12 +109,13 @@ def test_who_waits_to_its_limit_is_told_so_and_nothing_is_made_up(served: Serve)
     def delete(name: str) -> str:
         """Delete a thing."""
         runs.append(name)
-        assert go.wait(30)
+        assert go.wait(120)
         return f"deleted {name}"
 
     agent, _ = scripted([[Call("p", "delete", {"name": "a"})], "gone"], [delete])
-    service = served(agent, limits__turn_time=1.0, approvals__ledger="sqlite:///approvals.db")
-    messages = deciding(service.chat(user("wipe")))
+    ledger = "sqlite:///approvals.db"
+    messages = deciding(served(agent, approvals__ledger=ledger).chat(user("wipe")))
+    service = served(agent, limits__turn_time=3.0, approvals__ledger=ledger)
     with ThreadPoolExecutor(2) as pool:
         answers = [pool.submit(service.ask, *messages) for _ in range(2)]
         codes = {a.result().json()["code"] for a in answers}
@@ -140,7 +141,7 @@ def test_turns_go_on_when_the_calls_of_both_tabs_have_ended(served: Serve) -> No
         """Delete a thing."""
         if name == "slow":
             begun.set()
-            assert go.wait(30)
+            assert go.wait(120)
         return f"deleted {name}"
 
     calls = [Call("p1", "delete", {"name": "slow"}), Call("p2", "delete", {"name": "fast"})]
@@ -155,7 +156,7 @@ def test_turns_go_on_when_the_calls_of_both_tabs_have_ended(served: Serve) -> No
 
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(one, slow)
-        assert begun.wait(10)
+        assert begun.wait(60)
         second = pool.submit(one, fast)
         ledger = service.app.host.ledger
         ended = fast["id"]

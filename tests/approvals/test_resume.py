@@ -239,7 +239,7 @@ def test_a_reply_lost_by_the_client_is_not_lost(served: Serve) -> None:
 
     async def wait(ask: Any) -> str:
         begun.set()
-        await asyncio.to_thread(go.wait, 10)
+        await asyncio.to_thread(go.wait, 120)
         return "late"
 
     agent, model = scripted([[delete("a")], wait, "gone"], tools.tools)
@@ -252,7 +252,7 @@ def test_a_reply_lost_by_the_client_is_not_lost(served: Serve) -> None:
             + f"Content-Length: {len(body)}\r\n\r\n".encode()
             + body
         )
-        assert begun.wait(10)
+        assert begun.wait(60)
     until(lambda: service.app.host.turns_running == 0)
     go.set()
     assert service.chat(*messages)["content"] == "gone"

@@ -19,7 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 from assent import create_app, load_config
 from assent.listener import uvicorn_config
 
-DEADLINE = 15.0
+DEADLINE = 60.0
 PATHS = {
     "v1": ("/api/sendMessage", "/api/sendMessageStream"),
     "v2": ("/api/chat", "/api/chat-stream"),
@@ -139,7 +139,7 @@ class Service:
         body: bytes | str | Iterator[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2 * DEADLINE)
         try:
             connection.request(method, path, body, dict(headers or {}))
             got = connection.getresponse()

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 def run(work: Callable[[], Awaitable[T]]) -> T:
     async def bounded() -> T:
-        return await asyncio.wait_for(work(), 30)
+        return await asyncio.wait_for(work(), 120)
 
     return asyncio.run(bounded())
 

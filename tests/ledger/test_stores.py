@@ -21,7 +21,7 @@ def test_store_conforms(check: Check, factory: Factory) -> None:
 
 
 async def _bounded(check: Check, factory: Factory) -> None:
-    await asyncio.wait_for(check(factory), 30)
+    await asyncio.wait_for(check(factory), 120)
 
 
 @pytest.mark.parametrize(
