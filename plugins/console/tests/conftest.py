@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-PATIENCE = 15_000.0
+PATIENCE = 60_000.0
 """Milliseconds that the browser waits for what a test names."""
 
 Opened = Callable[..., Any]
@@ -35,7 +35,9 @@ def profile() -> Iterator[Any]:
     if chromium is None:
         _missing("there is no chromium on the path; on Debian: apt-get install chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=FLAGS, timeout=2 * PATIENCE
+        )
         context = browser.new_context(reduced_motion="reduce")
         context.set_default_timeout(PATIENCE)
         yield context

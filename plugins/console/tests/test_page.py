@@ -62,7 +62,13 @@ def deleting(*paths: str) -> list[Call]:
     return [Call(f"call-{path}", "delete", {"path": path}) for path in paths]
 
 
+def rests(page: Any) -> None:
+    """Wait until no turn runs: only then the page takes a message and has kept the last one."""
+    page.locator("#stop").wait_for(state="hidden")
+
+
 def say(page: Any, text: str) -> None:
+    rests(page)
     page.get_by_label("Message").fill(text)
     page.keyboard.press("Enter")
 
@@ -78,7 +84,7 @@ def press(page: Any, name: str) -> None:
 def run(work: Coroutine[Any, Any, Any]) -> Any:
     """What `work` gives; on a thread of its own, since the browser's driver has a loop here."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, work).result(20)
+        return pool.submit(asyncio.run, work).result(60)
 
 
 def sent(page: Any) -> list[Any]:
@@ -99,7 +105,7 @@ def test_reply_is_shown_while_it_comes(assent_served: Served, opened: Opened) ->
     def agent(messages: Any, context: Any) -> Iterator[str]:
         context.update("looking")
         yield "first half, "
-        more.wait(20)
+        more.wait(60)
         yield "second half"
 
     page = opened(served(assent_served, agent))
@@ -110,6 +116,7 @@ def test_reply_is_shown_while_it_comes(assent_served: Served, opened: Opened) ->
     more.set()
     sees(page, "first half, second half")
     sees(page, "1 step")
+    rests(page)
     assert page.locator("#announcer").inner_text() == "first half, second half"
 
 
@@ -127,6 +134,7 @@ def test_approved_call_runs_once_and_shows_its_outcome(
     assert files.ran == []
     press(page, "Approve")
     sees(page, "It is gone.")
+    rests(page)
     assert files.ran == ["a.txt"]
     page.get_by_text("Ran delete").click()
     sees(page, "deleted a.txt")
@@ -141,6 +149,7 @@ def test_rejection_takes_a_reason_to_the_model(assent_served: Served, opened: Op
     page.get_by_label("Why not?").fill("it is still needed")
     page.keyboard.press("Enter")
     sees(page, "As you like.")
+    rests(page)
     assert files.ran == []
     assert "it is still needed" in files.results()[0].output
     sees(page, "Rejected delete: it is still needed")
@@ -166,6 +175,7 @@ def test_several_proposals_are_decided_and_sent_in_one_message(
     assert files.ran == []
     press(page, "Send decisions")
     sees(page, "All is decided.")
+    rests(page)
     assert files.ran == ["a"]
     assert len(bodies) == 2
     data = bodies[1]["messages"][-1]["data"]
@@ -183,6 +193,7 @@ def test_part_of_the_proposals_can_be_sent(assent_served: Served, opened: Opened
     press(page, "Approve")
     press(page, "Send decisions")
     sees(page, "Ran delete")
+    rests(page)
     assert files.ran == ["a"]
     assert page.get_by_role("region", name="Proposed tool call").count() == 1
     press(page, "Approve")
@@ -212,6 +223,7 @@ def test_nothing_from_model_and_tools_becomes_html(assent_served: Served, opened
     assert card.inner_text().count(IMAGE) >= 3
     press(page, "Approve")
     page.locator("details", has_text="Ran").last.wait_for()
+    rests(page)
     page.reload()
     page.locator("details", has_text="Ran").last.wait_for()
     assert page.locator("img, a[href^=javascript], iframe, script:not([src])").count() == 0
@@ -236,6 +248,7 @@ def test_unseen_characters_and_large_numbers_are_shown_exactly(
     shown = page.get_by_role("region", name="Proposed tool call").locator("pre")
     shown.first.wait_for()
     assert shown.all_inner_texts() == [str(number), "EveU+202EU+200BmocU+0009a"]
+    rests(page)
     page.reload()
     assert shown.first.inner_text() == str(number)
     press(page, "Approve")
@@ -252,11 +265,13 @@ def test_reload_keeps_the_conversation_and_what_waits_in_it(
     sees(page, "Hello.")
     say(page, "delete a.txt")
     page.get_by_role("region", name="Proposed tool call").wait_for()
+    rests(page)
     page.reload()
     sees(page, "hello there")
     sees(page, "Hello.")
     press(page, "Approve")
     sees(page, "It is gone.")
+    rests(page)
     page.reload()
     sees(page, "Approved delete")
     sees(page, "Ran delete")
@@ -286,7 +301,7 @@ def test_stop_ends_the_turn(assent_served: Served, opened: Opened) -> None:
             return
         try:
             yield "a long story"
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
         finally:
             ended.set()
 
@@ -295,7 +310,7 @@ def test_stop_ends_the_turn(assent_served: Served, opened: Opened) -> None:
     sees(page, "a long story")
     press(page, "Stop")
     sees(page, "Stopped.")
-    assert ended.wait(10)
+    assert ended.wait(60)
     say(page, "and now?")
     sees(page, "3 messages")
 
@@ -425,6 +440,7 @@ def test_token_is_asked_for_and_kept_in_this_tab_only(
     field.fill("a-token-for-ann-0123456789")
     page.keyboard.press("Enter")
     sees(page, "Hello, Ann.")
+    rests(page)
     assert field.is_hidden()
     page.reload()
     say(page, "hello again")
@@ -456,7 +472,7 @@ def test_page_works_by_keyboard_alone(assent_served: Served, opened: Opened) -> 
     page.keyboard.press("Enter")
     approve = page.get_by_role("button", name="Approve", exact=True)
     approve.wait_for()
-    expect(approve).to_be_enabled()
+    expect(approve).to_be_enabled(timeout=60_000)
     # Focus stays in the message field: a key that was meant for it decides nothing.
     page.keyboard.press("Enter")
     assert files.ran == []
@@ -486,5 +502,7 @@ def test_narrow_page_does_not_scroll_sideways(assent_served: Served, opened: Ope
     page.keyboard.press("Enter")
     press(page, "Approve all")
     press(page, "Send decisions")
+    page.get_by_text("Ran delete").wait_for()
+    rests(page)
     page.get_by_text("Ran delete").click()
     assert page.evaluate("document.documentElement.scrollWidth") == 360
