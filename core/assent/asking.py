@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from assent.history import NO_OUTPUT, model_turns
 from assent.ledger import Proposal
 from assent.messages import Approval
 from assent.models import Ask, Call, Model, Reply, Result, Text, Thought, ToolStart, Turn
-from assent.tools import Tool
+from assent.tools import Arguments, Tool
 
 if TYPE_CHECKING:
     from assent.turn import RunningTurn
@@ -41,20 +41,19 @@ async def ask_model(turn: RunningTurn) -> None:
     transcript: list[Turn] = []
     used = {b.id for t in turns for b in t.blocks if isinstance(b, Call)}
     for _ in range(limits.model_calls):
-        reply = await _model_call(turn, replace(ask, turns=[*turns, *transcript]))
+        reply = await _model_call(turn, _with_turns(ask, [*turns, *transcript]))
         said = _with_fresh_ids(reply.turn, used)
-        reply = reply if said is reply.turn else replace(reply, turn=said)
         if transcript and transcript[-1].role == "assistant":
-            transcript[-1] = _joined(transcript[-1], reply.turn)
+            transcript[-1] = _joined(transcript[-1], said)
         else:
-            transcript.append(reply.turn)
+            transcript.append(said)
         if reply.stop == "pause":
             continue
-        calls = [b for b in reply.turn.blocks if isinstance(b, Call)]
+        calls = [b for b in said.blocks if isinstance(b, Call)]
         if reply.stop != "tool_use" or not calls:
             await finish(turn, _STOPS.get(reply.stop, "end_turn"))
             return
-        step = await _Step(turn, calls, reply.turn).run(agent)
+        step = await _Step(turn, calls, said).run(agent)
         transcript.append(Turn("user", step.results))
         if step.proposals:
             if not step.results:
@@ -88,40 +87,41 @@ async def _ask(turn: RunningTurn) -> Ask:
     )
 
 
+def _with_turns(ask: Ask, turns: Sequence[Turn]) -> Ask:
+    # Each model call has one; `replace` would cost three times as much.
+    return Ask(turns, ask.system, ask.context, ask.tools, ask.config)
+
+
 async def _model_call(turn: RunningTurn, ask: Ask) -> Reply:
-    separate = bool(turn.out.text)
-    async for event in _model_events(turn, ask):
-        match event:
-            case TextDelta(text=text):
-                if separate and text.strip():
-                    await turn.out.send(TextDelta("\n\n"))
-                    separate = False
-                await turn.out.send(event)
-            case Thought(text=text):
-                turn.out.update(IntermittentUpdate(text, {"kind": "thinking"}), "Thinking")
-            case ToolStart(name=name):
-                words = f"Preparing {name}"
-                content = {"kind": "tool_call", "tool": name}
-                turn.out.update(IntermittentUpdate(words, content), words)
-            case Reply():
-                return event
-    raise ModelError("protocol", "the model's reply ended without an end")
-
-
-async def _model_events(turn: RunningTurn, ask: Ask) -> AsyncIterator[Any]:
-    model = turn.engine.model
+    model, out = turn.engine.model, turn.out
     stream = model.stream(ask)
     events = stream if is_built_in(model) else turn.engine.code.items(stream)
+    separate = bool(out.text)
     try:
         async for event in events:
-            yield event
-    except (ModelError, asyncio.CancelledError, GeneratorExit):
+            match event:
+                case TextDelta(text=text):
+                    if separate and text.strip():
+                        out.say("\n\n")
+                        separate = False
+                    if out.say(text):
+                        await out.caught_up()
+                case Reply():
+                    return event
+                case Thought(text=text):
+                    out.update(IntermittentUpdate(text, {"kind": "thinking"}), "Thinking")
+                case ToolStart(name=name):
+                    words = f"Preparing {name}"
+                    content = {"kind": "tool_call", "tool": name}
+                    out.update(IntermittentUpdate(words, content), words)
+    except (ModelError, asyncio.CancelledError):
         raise
     except Exception as error:
         raise ModelError("server", "the model failed") from error
     finally:
         if close := getattr(events, "aclose", None):
             await close()
+    raise ModelError("protocol", "the model's reply ended without an end")
 
 
 def is_built_in(model: Model) -> bool:
@@ -140,12 +140,12 @@ class _Step:
         self.proposals: list[Proposal] = []
 
     async def run(self, agent: Agent) -> _Step:
-        now: list[tuple[Call, Tool[..., Any]]] = []
+        now: list[tuple[Call, Tool[..., Any], Arguments]] = []
         ready: dict[str, Result] = {}
         for call in self.calls:
             try:
-                if (tool := await self._sorted(call, agent)) is not None:
-                    now.append((call, tool))
+                if (cleared := await self._sorted(call, agent)) is not None:
+                    now.append((call, *cleared))
             except ToolInputError as error:
                 text = approvals.mask(f"Error: {error}", self.turn.secrets)
                 ready[call.id] = await self._told(call, Outcome("FAILED", text))
@@ -153,28 +153,34 @@ class _Step:
             # Without a task of its own, a tool's code can run where it is called.
             results = [await self._run(*now[0])]
         else:
-            results = await asyncio.gather(*(self._run(c, t) for c, t in now))
+            results = await asyncio.gather(*(self._run(*one) for one in now))
         for result in results:
             ready[result.call_id] = result
         self.results = [ready[call.id] for call in self.calls if call.id in ready]
         return self
 
-    async def _run(self, call: Call, tool: Tool[..., Any]) -> Result:
+    async def _run(self, call: Call, tool: Tool[..., Any], arguments: Arguments) -> Result:
         turn = self.turn
         words = f"Running {tool.name}"
         content = {"kind": "tool_call", "tool": tool.name, "id": call.id}
         turn.out.update(IntermittentUpdate(words, content), words)
-        outcome = await turn.engine.gate.run(tool, call.input, turn.session, turn.context)
+        outcome = await turn.engine.gate.run(
+            tool, call.input, turn.session, turn.context, arguments=arguments
+        )
         return await self._told(call, outcome)
 
     async def _told(self, call: Call, outcome: Outcome) -> Result:
-        given = approvals.mask(dict(call.input), self.turn.secrets)
-        item = Approval(id=call.id, name=call.name, input=given, execute=True)
-        await self.turn.told(item, outcome)
+        if self.turn.events_on:
+            given = approvals.mask(dict(call.input), self.turn.secrets)
+            item = Approval(id=call.id, name=call.name, input=given, execute=True)
+            await self.turn.told(item, outcome)
         return Result(call.id, outcome.output or NO_OUTPUT, outcome.failed)
 
-    async def _sorted(self, call: Call, agent: Agent) -> Tool[..., Any] | None:
-        """The tool to run now, or None for what became a proposal; raises ToolInputError."""
+    async def _sorted(self, call: Call, agent: Agent) -> tuple[Tool[..., Any], Arguments] | None:
+        """The tool to run now and what it gets, or None for what became a proposal.
+
+        Raises ToolInputError.
+        """
         turn = self.turn
         turn.calls_made += 1
         if turn.calls_made > turn.engine.limits.tool_calls:
@@ -192,9 +198,9 @@ class _Step:
         if verdict == "deny":
             raise ToolInputError(f"a rule of this service forbids this call of {tool.name!r}")
         # Validators are user code.
-        await turn.engine.code.check(tool.validate, call.input)
+        arguments = await turn.engine.code.check(tool.validate, call.input)
         if verdict == "allow":
-            return tool
+            return tool, arguments
         self._propose(
             call,
             kind="tool_call",
@@ -227,16 +233,15 @@ class _Step:
 
 def _with_fresh_ids(said: Turn, used: set[str]) -> Turn:
     """The turn with ids that the conversation has not had; some providers count from zero."""
-    blocks = []
-    for block in said.blocks:
+    blocks, same = list(said.blocks), True
+    for index, block in enumerate(blocks):
         if isinstance(block, Call):
             fresh = block.id
             while fresh in used:
                 fresh = f"call_{secrets.token_hex(8)}"
             used.add(fresh)
-            block = block if fresh == block.id else replace(block, id=fresh)
-        blocks.append(block)
-    same = all(new is old for new, old in zip(blocks, said.blocks, strict=True))
+            if fresh != block.id:
+                blocks[index], same = replace(block, id=fresh), False
     return said if same else Turn(said.role, blocks)
 
 

@@ -71,7 +71,7 @@ class UserCode:
     async def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
         if is_coroutine_function(fn):
             if may_block_here():
-                return await _awaited_here(fn, args)
+                return await awaited_here(fn, *args)
             return await self.workers.spawn(lambda: fn(*args))
         result = await self.workers.in_thread(_contained, fn, args)
         if inspect.isawaitable(result):
@@ -163,7 +163,11 @@ def _contained(fn: Callable[..., T], args: tuple[Any, ...]) -> T:
         raise RuntimeError("the code raised StopIteration") from error
 
 
-async def _awaited_here(fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+async def awaited_here(fn: Callable[..., Any], *args: Any) -> Any:
+    """What `fn(*args)` gives, awaited in the calling task; only where `may_block_here`.
+
+    As with `UserCode.call` nothing is raised but exceptions, and the caller's own cancellation.
+    """
     try:
         return await fn(*args)
     except Exception:

@@ -114,7 +114,7 @@ async def _carry_out(turn: RunningTurn, grants: Sequence[Grant]) -> None:
 
 
 async def _tell_decided(turn: RunningTurn) -> None:
-    for id_ in turn.found.fresh:
+    for id_ in turn.found.fresh if turn.events_on else ():
         row = turn.found.rows[id_]
         call = approvals.approval(row, execute=row.state != "REJECTED")
         reason = row.decision.reason if row.decision else None

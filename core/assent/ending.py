@@ -78,7 +78,7 @@ async def finish(
     if suspended is not None or (record and turn.continuing is not None):
         await _record(turn, stop, pending, suspended, last)
         turn.continuing = None
-    if suspended is not None:
+    if suspended is not None and turn.events_on:
         await turn.fire(ApprovalRequested([approvals.approval(row) for row in pending]))
     if altered is not None:
         _keep_conversation(turn, altered)

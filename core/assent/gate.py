@@ -12,12 +12,12 @@ from typing import Any
 
 from assent.agent import RequestContext
 from assent.approvals import mask
-from assent.code import UserCode, may_block_here
+from assent.code import UserCode, awaited_here, may_block_here
 from assent.ledger import State
 from assent.ledger.choices import Grant, unknown_outcome
 from assent.policy import Policy
 from assent.session import Session
-from assent.tools import Tool, ToolInputError, ToolResult, text_of
+from assent.tools import Arguments, Tool, ToolInputError, ToolResult, text_of
 
 logger = logging.getLogger("assent.tools")
 _LONGEST_ERROR = 500
@@ -57,33 +57,42 @@ class Gate:
         context: RequestContext,
         grant: Grant | None = None,
         late: Late | None = None,
+        arguments: Arguments | None = None,
     ) -> Outcome:
         """Run `tool` once and say how it ended; raises only on misuse.
 
         A call that needs approval runs only with the grant for exactly this call, which is spent.
-        `late` is told the real end of a call that was given up as INDETERMINATE.
+        `late` is told the real end of a call that was given up as INDETERMINATE. `arguments` are
+        what `tool.validate` gave for this input; without them it is validated here.
         """
+        verdict = self.policy.verdict(tool, input, context.platform)
         if grant is not None:
             row = grant.proposal
             if row.name != tool.name or dict(input) != row.runs:
                 raise RuntimeError(f"the grant is for another call than {tool.name!r}")
             grant.spend()
-        elif self.policy.verdict(tool, input, context.platform) != "allow":
+            # A rule may be newer than the approval, or forbid what the approver changed.
+            if verdict == "deny":
+                text = f"Error: a rule of this service forbids this call of {tool.name!r}"
+                return Outcome("FAILED", text)
+        elif verdict != "allow":
             raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
         start = time.perf_counter()
         secrets = context.platform.secrets()
-        # A rule may be newer than the approval, or forbid what the approver changed.
-        if self.policy.verdict(tool, input, context.platform) == "deny":
-            text = f"Error: a rule of this service forbids this call of {tool.name!r}"
-            return Outcome("FAILED", text)
-        try:
-            arguments = tool.validate(input)
-        except ToolInputError as error:
-            return Outcome("FAILED", mask(f"Error: {error}", secrets))
+        if arguments is None:
+            try:
+                arguments = await self.code.check(tool.validate, input)
+            except ToolInputError as error:
+                return Outcome("FAILED", mask(f"Error: {error}", secrets))
+        if tool.timeout is None and tool.is_async and may_block_here():
+            # A call that nobody may have to give up needs no task of its own.
+            try:
+                value = await awaited_here(tool.call, arguments, session, context)
+            except Exception as error:
+                return self._failed(error, tool, start, secrets)
+            return self._done(value, start, secrets)
         own: list[asyncio.Task[Any]] = []
         bound = _bound(tool, arguments, session, context, own)
-        if tool.timeout is None and tool.is_async and may_block_here():
-            return self._ended(await _settled(self.code.call(bound)), tool, start, secrets)
         call = asyncio.ensure_future(self.code.call(bound))
         try:
             done, _ = await asyncio.wait({call}, timeout=tool.timeout)
@@ -100,14 +109,22 @@ class Gate:
     def _ended(
         self, call: asyncio.Future[Any], tool: Tool[..., Any], start: float, secrets: Sequence[str]
     ) -> Outcome:
-        took = time.perf_counter() - start
-        try:
-            value = call.result()
-        except asyncio.CancelledError:
+        if call.cancelled():
+            took = time.perf_counter() - start
             return Outcome("FAILED", "Error: the tool was cancelled", took)
-        except Exception as error:
-            logger.info("tool %s failed\n%s", tool.name, hidden_trace(error, secrets))
-            return Outcome("FAILED", mask(error_text(error), secrets), took)
+        if (error := call.exception()) is not None:
+            return self._failed(error, tool, start, secrets)
+        return self._done(call.result(), start, secrets)
+
+    def _failed(
+        self, error: BaseException, tool: Tool[..., Any], start: float, secrets: Sequence[str]
+    ) -> Outcome:
+        took = time.perf_counter() - start
+        logger.info("tool %s failed\n%s", tool.name, hidden_trace(error, secrets))
+        return Outcome("FAILED", mask(error_text(error), secrets), took)
+
+    def _done(self, value: Any, start: float, secrets: Sequence[str]) -> Outcome:
+        took = time.perf_counter() - start
         try:
             output = mask(cut(text_of(value), self.output_limit), secrets)
         except Exception as error:
@@ -149,7 +166,7 @@ _late: set[asyncio.Future[None]] = set()
 
 def _bound(
     tool: Tool[..., Any],
-    arguments: Any,
+    arguments: Arguments,
     session: Session,
     context: RequestContext,
     own: list[asyncio.Task[Any]],
@@ -164,21 +181,6 @@ def _bound(
 
         return run_async
     return lambda: tool.call(arguments, session, context)
-
-
-async def _settled(call: Awaitable[Any]) -> asyncio.Future[Any]:
-    """The ended `call`, awaited in the calling task; only its cancellation is raised."""
-    ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    try:
-        ended.set_result(await call)
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        ended.cancel()
-    except Exception as error:
-        ended.set_exception(error)
-    return ended
 
 
 def error_text(error: BaseException) -> str:
@@ -214,6 +216,8 @@ def hidden_in(error: BaseException) -> Sequence[str]:
 
 def cut(text: str, limit: int) -> str:
     """`text` within `limit` bytes of UTF-8, with a last line that says what was cut."""
+    if len(text) <= limit and text.isascii():
+        return text
     raw = text.encode("utf-8", "replace")
     if len(raw) <= limit:
         return raw.decode("utf-8")

@@ -142,7 +142,11 @@ class _Builder:
         )
 
     def _assistant(self, index: int, message: Message) -> None:
-        data = message.data or Data()
+        if message.data is None:
+            if message.content.strip() and index not in self.taken_place:
+                self.out.append(Turn("assistant", [Text(message.content)]))
+            return
+        data = message.data
         pending = {c.id: c for c in data.stated}
         own = [
             Call(c.id, c.name, c.input)
@@ -167,7 +171,12 @@ class _Builder:
             self.out.append(Turn("user", [self._known(call.id) for call in own]))
 
     def _user(self, index: int, message: Message) -> None:
-        data = message.data or Data()
+        if message.data is None:
+            texts = [*self.late.get(index, ()), message.content]
+            if blocks := [Text(text) for text in texts if text.strip()]:
+                self.out.append(Turn("user", blocks))
+            return
+        data = message.data
         strangers = [e for e in data.executed_tool_calls if e.id not in self.called]
         self.called |= {e.id for e in strangers}
         if strangers:

@@ -51,18 +51,19 @@ class Sink(Protocol):
 
 
 class Gathered:
-    """A sink that keeps the events, for a synchronous reply."""
+    """A sink that keeps the events, for a synchronous reply, which has no status lines."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
 
     async def put(self, item: Event, /) -> None:
         """Keep the event."""
-        self.events.append(item)
+        self.put_nowait(item)
 
     def put_nowait(self, item: Event, /) -> bool:
         """Keep the event."""
-        self.events.append(item)
+        if type(item) is not IntermittentUpdate:
+            self.events.append(item)
         return False
 
     async def space(self) -> None:
@@ -118,6 +119,10 @@ class Output:
         if not self._closed:
             shown = event if self._held is None else IntermittentUpdate(words)
             self._sink.put_nowait(shown)
+
+    def working(self, event: IntermittentUpdate) -> None:
+        """Send a status line of the agent's code, as `update`."""
+        self.update(event, "Working")
 
     def whole(self, ending: Sequence[Event]) -> AgentMessage:
         """The reply that the held events and `ending` amount to."""

@@ -106,7 +106,7 @@ class Tool(Generic[P, R]):
         """The tool as the model sees it."""
         return ToolDefinition(self.name, self.description, self.input_schema)
 
-    @property
+    @functools.cached_property
     def is_async(self) -> bool:
         """Whether the function is a coroutine function; others belong in a thread."""
         fn: Any = self.fn
@@ -122,9 +122,12 @@ class Tool(Generic[P, R]):
 
     def call(self, arguments: Arguments, session: Session, context: object) -> Any:
         """What the function returns, an awaitable if it is async; `arguments` from `validate`."""
+        fn = cast("Callable[..., Any]", self.fn)
+        if not self._injected:
+            return fn(**arguments)
         given: dict[str, object] = {"session": session, "context": context}
         injected = {name: given[kind] for name, kind in self._injected.items()}
-        return cast("Callable[..., Any]", self.fn)(**arguments, **injected)
+        return fn(**arguments, **injected)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.fn(*args, **kwargs)
@@ -319,6 +322,8 @@ def text_of(value: Any) -> str:
     match value:
         case None:
             return ""
+        case str() if type(value) is str and value.isascii():
+            return value
         case Enum():
             return text_of(value.value)
         case ToolResult():

@@ -149,7 +149,7 @@ class Reply:
 
     turn: Turn
     stop: Stop
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
 
 
 ModelEvent = TextDelta | Thought | ToolStart | Reply
