@@ -16,6 +16,9 @@ class Settings(Plugin.Settings):
     `assent.a2a_adapters`."""
     agent_card: dict[str, Any] | None = None
     """Fields of the agent card that stand in place of the generated ones."""
+    legacy_card: bool = False
+    """Give everybody the official card with the fields of 0.3, which 1.0's schema does not know;
+    else only those get them who ask with the header `A2A-Version: 0.3`."""
     url: str | None = None
     """The service's public address, for the cards; absent: as each request names it."""
     trust_forwarded: bool = False

@@ -79,8 +79,21 @@ def test_card_names_both_bindings_and_the_tools(service: Service) -> None:
     ]
     assert card["capabilities"]["streaming"] is True
     assert not card["capabilities"].get("pushNotifications")
-    assert card["url"] == f"{service.url}/a2a/rpc", "0.3 clients read this field"
+    assert "url" not in card, "the schema of 1.0 knows no such field"
     assert service.http.get("/.well-known/agent.json").status_code == 404
+
+
+def test_card_has_the_fields_of_0_3_for_those_who_ask(
+    serve: Serve, service: Service, cluster: Cluster
+) -> None:
+    path = "/.well-known/agent-card.json"
+    told = service.http.get(path, headers={"A2A-Version": "0.3"})
+    always = serve(cluster.agent, adapter="a2a", legacy_card=True)
+    for card, url in ((told.json(), service.url), (always.http.get(path).json(), always.url)):
+        assert (card["url"], card["preferredTransport"]) == (f"{url}/a2a/rpc", "JSONRPC")
+        assert card["protocolVersion"].startswith("0.3")
+    assert "A2A-Version" in told.headers["vary"]
+    assert told.headers["etag"] != service.http.get(path).headers["etag"]
 
 
 def test_card_is_cached_by_its_headers(service: Service) -> None:
@@ -345,6 +358,8 @@ def test_rest_answers_application_json(service: Service) -> None:
         assert got.headers["content-type"] == "application/json"
     assert http.get("/a2a/rest/tasks/unknown", headers=V1).status_code == 404
     assert http.post(f"/a2a/rest/tasks/{task['id']}:cancel", headers=V1).status_code == 400
+    asked = http.get("/a2a/rest/tasks", headers={**V1, "accept": "application/a2a+json"})
+    assert asked.headers["content-type"] == "application/a2a+json"
     kind = {**V1, "content-type": "application/a2a+json"}
     sent = json.dumps({"message": message("hello")}).encode()
     assert http.post("/a2a/rest/message:send", content=sent, headers=kind).status_code == 200

@@ -39,7 +39,7 @@ from assent_a2a.settings import Settings, task_file
 __all__ = ["Official"]
 
 _CARD_SECONDS = 300
-_FORWARDED = "Host, X-Forwarded-Proto, X-Forwarded-Host, X-Forwarded-Prefix"
+_FORWARDED = ("Host", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Prefix")
 _PARKED_SECONDS = 30.0
 _LATE_SECONDS = 30.0
 
@@ -148,15 +148,18 @@ class Official:
                 await self._rows.close()
 
     async def _card(self, request: Request) -> Response:
-        body = to_json(card_json(self.card(_url(request, self._settings))))
+        legacy = self._settings.legacy_card or request.headers.get("a2a-version", "")[:2] == "0."
+        body = to_json(card_json(self.card(_url(request, self._settings)), legacy=legacy))
         tag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
         headers = {
             "Cache-Control": f"public, max-age={_CARD_SECONDS}",
             "ETag": tag,
             "Last-Modified": self._made,
         }
+        vary = ["A2A-Version"]
         if self._settings.url is None:
-            headers["Vary"] = _FORWARDED if self._settings.trust_forwarded else "Host"
+            vary += _FORWARDED if self._settings.trust_forwarded else _FORWARDED[:1]
+        headers["Vary"] = ", ".join(vary)
         if _fresh(request, tag, self._made):
             return Response(status_code=304, headers=headers)
         return Response(body, media_type="application/json", headers=headers)

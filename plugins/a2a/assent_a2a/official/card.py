@@ -94,9 +94,14 @@ def _translated(custom: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def card_json(card: AgentCard) -> dict[str, Any]:
-    """The card as JSON, with the fields by which 0.3 clients read it."""
+def card_json(card: AgentCard, *, legacy: bool) -> dict[str, Any]:
+    """The card as JSON; with `legacy` also the fields by which 0.3 clients read it.
+
+    The schema of 1.0 knows no other fields, so a strict reader of 1.0 refuses a card that has them.
+    """
+    if not legacy:
+        return MessageToDict(card)
     from a2a.server.request_handlers.response_helpers import agent_card_to_dict
 
-    shown: dict[str, Any] = agent_card_to_dict(card) or MessageToDict(card)
+    shown: dict[str, Any] = agent_card_to_dict(card)
     return shown

@@ -1,7 +1,8 @@
 """A layer around the SDK's endpoints: limits, and where its answers differ from the standard.
 
 The SDK answers a wrong content type as unparsable JSON, where A2A has an error of its own
-(-32005), and labels REST replies `application/a2a+json`, which plain JSON clients refuse.
+(-32005), and labels REST replies `application/a2a+json`, which plain JSON clients refuse: only
+those get it who ask for it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Mended:
                 message = "the body must be sent as 'application/json'"
                 await self._refuse(ContentTypeNotSupportedError(message=message), 400, send)
                 return
-        await self._app(scope, _again(body, receive), self._relabelled(send))
+        await self._app(scope, _again(body, receive), self._relabelled(scope, send))
 
     async def _body(self, receive: Receive) -> bytes | None:
         parts: list[bytes] = []
@@ -71,8 +72,8 @@ class Mended:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    def _relabelled(self, send: Send) -> Send:
-        if not self._rest:
+    def _relabelled(self, scope: Scope, send: Send) -> Send:
+        if not self._rest or _asks_for_a2a_json(scope):
             return send
 
         async def relabelling(message: MutableMapping[str, Any]) -> None:
@@ -94,6 +95,13 @@ def _accepted(scope: Scope, body: bytes) -> bool:
         # To cancel or to subscribe needs no body, hence no content type.
         return not body
     return kinds[-1].split(b";", 1)[0].strip().lower() in _ACCEPTED
+
+
+def _asks_for_a2a_json(scope: Scope) -> bool:
+    return any(
+        name == b"accept" and b"application/a2a+json" in value.lower()
+        for name, value in scope["headers"]
+    )
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
