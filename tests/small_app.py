@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-import time
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +23,8 @@ class SmallHost:
         self.workers = Workers()
         self.stopping = asyncio.Event()
         self.streams = 0
+        self.blocked: list[bool] = []
+        self.release = threading.Event()
         self.all_ended = asyncio.Event()
         own = ["clock"] if os.environ.get("SMALL_OWN_PROCESS") else []
         self.plugins = SimpleNamespace(own_process=own)
@@ -69,10 +71,19 @@ class SmallApp:
 
     async def get_block(self, receive: Any, send: Any) -> None:
         async def turn() -> None:
-            time.sleep(1.0)  # noqa: ASYNC251
+            self.host.blocked.append(True)
+            self.host.release.wait(300)
+            self.host.blocked.pop()
 
         await self.host.workers.spawn(turn)
         await _answer(send, {"done": True})
+
+    async def get_blocked(self, receive: Any, send: Any) -> None:
+        await _answer(send, {"turns": len(self.host.blocked)})
+
+    async def get_release(self, receive: Any, send: Any) -> None:
+        self.host.release.set()
+        await _answer(send, {})
 
     async def get_stream(self, receive: Any, send: Any) -> None:
         headers = [(b"content-type", b"application/x-ndjson")]
@@ -88,7 +99,7 @@ class SmallApp:
         self.host.streams += 1
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"begun\n", "more_body": True})
-        await asyncio.sleep(60)
+        await asyncio.sleep(600)
 
     async def _talk(self, receive: Any, send: Any) -> None:
         await receive()

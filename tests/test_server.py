@@ -24,7 +24,7 @@ from assent.errors import ConfigError, StartupError
 from assent.options import configured
 from assent.server import serve
 
-DEADLINE = 15.0
+DEADLINE = 60.0
 HERE = Path(__file__).parent
 CORE = HERE.parent / "core"
 
@@ -218,19 +218,16 @@ def test_broken_text_reaches_the_app_and_the_websocket_lives_on(
 def test_health_answers_while_64_turns_block(service: Callable[..., Service]) -> None:
     running = service()
     port = running.port
-    started = time.monotonic()
-    callers = [socket.create_connection(("127.0.0.1", port)) for _ in range(64)]
+    callers = [socket.create_connection(("127.0.0.1", port), DEADLINE) for _ in range(64)]
     for caller in callers:
         caller.sendall(b"GET /block HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    slowest = 0.0
-    while time.monotonic() - started < 0.8:
-        before = time.monotonic()
+    until(lambda: running.get("/blocked")["turns"] == 64)
+    for _ in range(20):
         assert running.get("/health") == {"status": "ok"}
-        slowest = max(slowest, time.monotonic() - before)
+    assert running.get("/blocked")["turns"] == 64
+    assert running.get("/release") == {}
     answers = [caller.makefile("rb").read() for caller in callers]
     assert all(answer.endswith(b'{"done": true}') for answer in answers)
-    assert time.monotonic() - started < 2.0
-    assert slowest < 0.3
     for caller in callers:
         caller.close()
 
