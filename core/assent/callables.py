@@ -227,7 +227,14 @@ class _Collected:
         self.quiet = quiet
         self.only_text = True
         self.text: list[str] = []
-        self.reply = AgentMessage()
+        self._reply: AgentMessage | None = None
+
+    @property
+    def reply(self) -> AgentMessage:
+        """What the items make beside text; most are text alone and never need it."""
+        if self._reply is None:
+            self._reply = AgentMessage()
+        return self._reply
 
     async def all_of(self, items: AsyncIterator[Any]) -> None:
         """Take every item, text with as little ado as can be: most items are a few letters."""
@@ -286,7 +293,7 @@ class _Collected:
             await self.turn.out.send(TextDelta(text))
 
     async def _whole(self, message: AgentMessage) -> None:
-        self.reply = message
+        self._reply = message
         self.text.append(message.content)
 
 

@@ -192,20 +192,42 @@ def _fitting(value: Any) -> Any:
         return _fitting(f"<{type(value).__name__}>")
 
 
-def encode_lines(events: Sequence[Event]) -> bytes:
-    """The events as NDJSON, as `encode` writes each."""
-    try:
-        # Without a call of ours for each piece of text.
-        return b"".join(
-            [
-                _TEXT + to_json(event.text) + b"}\n"
-                if type(event) is TextDelta
-                else encode(event) + b"\n"
-                for event in events
-            ]
-        )
-    except PydanticSerializationError:
-        return b"".join([encode(event) + b"\n" for event in events])
+def encode_lines(events: Sequence[Event | str]) -> bytes:
+    """The events as NDJSON, as `encode` writes each; a `str` stands for the TextDelta of it."""
+    lines: list[bytes] = []
+    pieces: list[str] = []
+    for event in events:
+        if type(event) is str:
+            pieces.append(event)
+            continue
+        if pieces:
+            lines.append(text_lines(pieces))
+            pieces = []
+        lines.append(encode(event) + b"\n")  # type: ignore[arg-type]
+    if pieces:
+        lines.append(text_lines(pieces))
+    return b"".join(lines)
+
+
+# A letter that JSON escapes and that texts hardly ever hold.
+_MARK = "\x1e"
+_ESCAPED_MARK = to_json(_MARK)[1:-1]
+_BETWEEN = b'"}\n' + _TEXT + b'"'
+
+
+def text_lines(pieces: Sequence[str]) -> bytes:
+    """The lines of text deltas, as `encode` writes each."""
+    # One call for all of them: a twentieth of a microsecond for each instead of a third. What
+    # stands between two pieces is told from their text: a backslash could be half of an escape.
+    joined = _MARK.join(pieces)
+    if "\\" not in joined and joined.count(_MARK) == len(pieces) - 1:
+        try:
+            text = to_json(joined)
+        except PydanticSerializationError:
+            pass
+        else:
+            return _TEXT + text.replace(_ESCAPED_MARK, _BETWEEN) + b"}\n"
+    return b"".join([_TEXT + dump_json(piece) + b"}\n" for piece in pieces])
 
 
 def decode(line: bytes | str) -> dict[str, Any]:

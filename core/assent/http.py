@@ -11,10 +11,12 @@ from typing import Any, Protocol
 
 from pydantic_core import to_json
 
+from assent.departure import Departure
 from assent.errors import Busy, InvalidRequest, RequestError, TooLarge, UnsupportedMediaType
-from assent.events import encode_lines, reply_json
+from assent.events import reply_json
 from assent.host import Failure, Host
 from assent.messages import ChatRequest, parse_request
+from assent.ndjson import stream_reply
 from assent.turn import Caller
 
 Scope = MutableMapping[str, Any]
@@ -24,15 +26,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 PRINCIPAL = "assent.principal"
 """Where the authentication of the app puts the caller's name in an ASGI scope."""
 
-_A_MOMENT = 0.05
-"""Seconds of a turn after which a client that leaves is noticed."""
-
 _JSON = [(b"content-type", b"application/json")]
-_NDJSON = [
-    (b"content-type", b"application/x-ndjson"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-]
 
 
 class ErrorShape(Protocol):
@@ -179,52 +173,3 @@ async def _respond(
     }
     await send(start)
     await send({"type": "http.response.body", "body": body})
-
-
-class Departure:
-    """Calls `then` when the client has gone, until `stop`.
-
-    It begins to look a moment into the turn: most turns have ended by then, and to start and
-    cancel a task for each would cost a tenth of a small one.
-    """
-
-    def __init__(self, receive: Receive, then: Callable[[], object] | None) -> None:
-        self._receive = receive
-        self._then = then
-        self._task: asyncio.Task[None] | None = None
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(_A_MOMENT, self._look) if then is not None else None
-
-    def stop(self) -> None:
-        """The turn has ended; nobody is called any more."""
-        self._then = None
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
-
-    def _look(self) -> None:
-        self._task = self._loop.create_task(self._disconnected())
-
-    async def _disconnected(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        if self._then is not None:
-            self._then()
-
-
-async def stream_reply(
-    host: Host, request: ChatRequest, caller: Caller, receive: Receive, send: Send
-) -> None:
-    """Send a turn as NDJSON, one event a line; what waits leaves in one chunk."""
-    await send({"type": "http.response.start", "status": 200, "headers": _NDJSON})
-    stream = host.stream(request, caller)
-    departure = Departure(receive, stream.drop)
-    try:
-        while events := await stream.ready():
-            lines = encode_lines(events)
-            await send({"type": "http.response.body", "body": lines, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-    finally:
-        departure.stop()
-        await stream.aclose()

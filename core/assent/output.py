@@ -45,6 +45,10 @@ class Sink(Protocol):
         """Hand the event over from any thread; True asks to await `space` before the next."""
         ...
 
+    def say(self, piece: str, /) -> bool:
+        """Hand a piece of the reply's text over, as `put_nowait` does its TextDelta."""
+        ...
+
     async def space(self) -> None:
         """Return when the reader has caught up."""
         ...
@@ -64,6 +68,11 @@ class Gathered:
         """Keep the event."""
         if type(item) is not IntermittentUpdate:
             self.events.append(item)
+        return False
+
+    def say(self, piece: str, /) -> bool:
+        """Keep the piece."""
+        self.events.append(TextDelta(piece))
         return False
 
     async def space(self) -> None:
@@ -108,7 +117,7 @@ class Output:
             return False
         if self._closed:
             return False
-        return self._sink.put_nowait(TextDelta(piece))
+        return self._sink.say(piece)
 
     async def caught_up(self) -> None:
         """Return when a slow reader has read on."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from assent.errors import NotStarted, TurnTimeout
-from assent.events import ErrorEvent, Event, TextDelta
+from assent.events import Done, ErrorEvent, Event, TextDelta, encode_lines
 from assent.messages import ChatRequest
 from assent.turn import Caller
 from assent.workers import Channel, Running
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 STOPPED = "the service stopped before the turn had ended"
 _WAITING_BYTES = 1 << 18
+_OVERHEAD = 64
+_TERMINAL = (Done, ErrorEvent)
 
 
 class Begun:
@@ -36,19 +38,43 @@ class Begun:
             self.running.cancel()
 
 
+class Events(Channel[Event | str]):
+    """The events of a turn on their way; a `str` stands for the TextDelta of it.
+
+    Most of what a turn sends is pieces of text, which nobody needs as objects of their own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_WAITING_BYTES, size=_size)
+
+    def say(self, piece: str, /) -> bool:
+        """`put_nowait` for a piece of text, with as little ado as can be."""
+        if self._closed or type(piece) is not str:
+            return self.put_nowait(TextDelta(piece))
+        if self.cancelled:
+            return False
+        self._put += len(piece) + _OVERHEAD
+        self._items.append(piece)
+        if self._waiter is not None:
+            self._wake()
+        return self._put - self._taken > _WAITING_BYTES
+
+
 class EventStream:
     """The events of one turn, for the loop that made it.
 
-    `ready()` gives all that waits, for coalescing into one write; iterating gives one by one.
+    `ready()` gives all that waits, for coalescing into one write, `lines()` the same as NDJSON;
+    iterating gives one by one.
     `aclose()` says that the client is gone: the turn is cancelled, or finished unseen with
     `server.on_disconnect = "continue"`; a claimed tool always finishes.
     """
 
     def __init__(self, host: Host, request: ChatRequest, caller: Caller) -> None:
         self._host = host
-        self._channel: Channel[Event] = Channel(_WAITING_BYTES, size=_size)
+        self._channel = Events()
         self._stopped = False
         self._ended = False
+        self._told = False
         try:
             self._begun = host.begin(request, caller, self._channel)
         except NotStarted as error:
@@ -79,7 +105,20 @@ class EventStream:
 
     async def ready(self) -> list[Event]:
         """All events that wait, at least one; an empty list after the terminal event."""
-        return await self._channel.ready()
+        return [TextDelta(e) if isinstance(e, str) else e for e in await self._waiting()]
+
+    async def lines(self) -> tuple[bytes, bool]:
+        """What `ready()` would give as NDJSON, and whether more comes."""
+        events = await self._waiting()
+        return encode_lines(events), not self._told
+
+    async def _waiting(self) -> list[Event | str]:
+        if self._told:
+            return []
+        events = await self._channel.ready()
+        # The terminal event is the end already: the work's own comes a little later.
+        self._told = not events or type(events[-1]) in _TERMINAL
+        return events
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         while events := await self.ready():
@@ -98,9 +137,10 @@ class EventStream:
     def drop(self) -> None:
         """As `aclose`, for callbacks."""
         self._channel.cancel()
-        if not self._ended and self._host.config.server.on_disconnect == "cancel":
+        if not (self._ended or self._told) and self._host.config.server.on_disconnect == "cancel":
             self._work.cancel()
 
 
-def _size(event: Event) -> int:
-    return len(event.text) + 64 if isinstance(event, TextDelta) else 1024
+def _size(event: Event | str) -> int:
+    text = event.text if isinstance(event, TextDelta) else event
+    return len(text) + _OVERHEAD if isinstance(text, str) else 1024

@@ -1,0 +1,58 @@
+"""A turn as an NDJSON stream over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from assent.departure import Departure
+from assent.messages import ChatRequest
+from assent.turn import Caller
+
+if TYPE_CHECKING:
+    from assent.host import Host
+    from assent.http import Receive, Send
+
+_HEADERS = [
+    (b"content-type", b"application/x-ndjson"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+async def stream_reply(
+    host: Host, request: ChatRequest, caller: Caller, receive: Receive, send: Send
+) -> None:
+    """Send a turn as NDJSON, one event a line; what waits leaves in one chunk."""
+    head = _Head(send)
+    stream = host.stream(request, caller)
+    departure = Departure(receive, stream.drop, head.sent)
+    try:
+        more = True
+        while more:
+            lines, more = await stream.lines()
+            await head.sent()
+            await send({"type": "http.response.body", "body": lines, "more_body": more})
+    finally:
+        departure.stop()
+        await stream.aclose()
+
+
+class _Head:
+    """The head of the response: with the first events, or before them where they take their time.
+
+    Alone it would be a packet more for every turn.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._sending = asyncio.Lock()
+        self._waits = True
+
+    async def sent(self) -> None:
+        """Return when it has been sent."""
+        async with self._sending:
+            if self._waits:
+                self._waits = False
+                start = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
+                await self._send(start)
