@@ -16,7 +16,7 @@ from agents import Counted, delete, scripted
 from processes import CONFIG, Nursery, Process, commanded, events_logged, lines, lost
 from serving import Json, Serve, Service, approved, said, until, user
 
-from assent import Call, tool
+from assent import Call, slots, tool
 
 
 def deciding(reply: Json, first: str = "wipe") -> list[Json]:
@@ -57,7 +57,11 @@ def sockets() -> Iterator[None]:
 @pytest.mark.usefixtures("sockets")
 @pytest.mark.parametrize("count", [2, 32, 1_000])
 @pytest.mark.parametrize("ledger", ["memory://", "sqlite:///approvals.db"])
-def test_concurrent_approvals_run_once(served: Serve, count: int, ledger: str) -> None:
+def test_concurrent_approvals_run_once(
+    served: Serve, count: int, ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So many of them may wait long for a place on a slow machine.
+    monkeypatch.setattr(slots, "PATIENCE", 300.0)
     tools = Counted()
     script = [[delete("a")], [delete("b", "p2")]]
     agent, model = scripted(script, tools.tools)
