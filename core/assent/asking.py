@@ -22,7 +22,7 @@ from assent.history import NO_OUTPUT, model_turns
 from assent.ledger import Proposal
 from assent.messages import Approval
 from assent.models import Ask, Call, Model, Reply, Result, Text, Thought, ToolStart, Turn
-from assent.tools import Arguments, Tool
+from assent.tools import Tool
 
 if TYPE_CHECKING:
     from assent.turn import RunningTurn
@@ -135,17 +135,17 @@ class _Step:
     def __init__(self, turn: RunningTurn, calls: Sequence[Call], said: Turn) -> None:
         self.turn = turn
         self.calls = calls
-        self.intent = _intent(said)
+        self.said = said
         self.results: list[Result] = []
         self.proposals: list[Proposal] = []
 
     async def run(self, agent: Agent) -> _Step:
-        now: list[tuple[Call, Tool[..., Any], Arguments]] = []
+        now: list[tuple[Call, Tool[..., Any]]] = []
         ready: dict[str, Result] = {}
         for call in self.calls:
             try:
-                if (cleared := await self._sorted(call, agent)) is not None:
-                    now.append((call, *cleared))
+                if (tool := await self._sorted(call, agent)) is not None:
+                    now.append((call, tool))
             except ToolInputError as error:
                 text = approvals.mask(f"Error: {error}", self.turn.secrets)
                 ready[call.id] = await self._told(call, Outcome("FAILED", text))
@@ -153,20 +153,18 @@ class _Step:
             # Without a task of its own, a tool's code can run where it is called.
             results = [await self._run(*now[0])]
         else:
-            results = await asyncio.gather(*(self._run(*one) for one in now))
+            results = await asyncio.gather(*(self._run(c, t) for c, t in now))
         for result in results:
             ready[result.call_id] = result
         self.results = [ready[call.id] for call in self.calls if call.id in ready]
         return self
 
-    async def _run(self, call: Call, tool: Tool[..., Any], arguments: Arguments) -> Result:
+    async def _run(self, call: Call, tool: Tool[..., Any]) -> Result:
         turn = self.turn
         words = f"Running {tool.name}"
         content = {"kind": "tool_call", "tool": tool.name, "id": call.id}
         turn.out.update(IntermittentUpdate(words, content), words)
-        outcome = await turn.engine.gate.run(
-            tool, call.input, turn.session, turn.context, arguments=arguments
-        )
+        outcome = await turn.engine.gate.run(tool, call.input, turn.session, turn.context)
         return await self._told(call, outcome)
 
     async def _told(self, call: Call, outcome: Outcome) -> Result:
@@ -176,11 +174,8 @@ class _Step:
             await self.turn.told(item, outcome)
         return Result(call.id, outcome.output or NO_OUTPUT, outcome.failed)
 
-    async def _sorted(self, call: Call, agent: Agent) -> tuple[Tool[..., Any], Arguments] | None:
-        """The tool to run now and what it gets, or None for what became a proposal.
-
-        Raises ToolInputError.
-        """
+    async def _sorted(self, call: Call, agent: Agent) -> Tool[..., Any] | None:
+        """The tool to run now, or None for what became a proposal; raises ToolInputError."""
         turn = self.turn
         turn.calls_made += 1
         if turn.calls_made > turn.engine.limits.tool_calls:
@@ -197,10 +192,11 @@ class _Step:
         verdict = turn.engine.gate.policy.verdict(tool, call.input, turn.context.platform)
         if verdict == "deny":
             raise ToolInputError(f"a rule of this service forbids this call of {tool.name!r}")
-        # Validators are user code.
-        arguments = await turn.engine.code.check(tool.validate, call.input)
         if verdict == "allow":
-            return tool, arguments
+            # The gate validates the input where the tool runs, at the price of one hand-over.
+            return tool
+        # Validators are user code.
+        await turn.engine.code.check(tool.validate, call.input)
         self._propose(
             call,
             kind="tool_call",
@@ -208,7 +204,7 @@ class _Step:
             input=dict(call.input),
             description=tool.description,
             input_description=tool.input_description,
-            intent=self.intent,
+            intent=_intent(self.said),
             idempotent=tool.idempotent,
         )
         return None
@@ -221,7 +217,7 @@ class _Step:
                 name="command",
                 input=approvals.command_input(command),
                 description="A terminal command",
-                intent=command.intent or self.intent,
+                intent=command.intent or _intent(self.said),
             )
 
     def _propose(self, call: Call, **fields: Any) -> None:

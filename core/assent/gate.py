@@ -17,7 +17,7 @@ from assent.ledger import State
 from assent.ledger.choices import Grant, unknown_outcome
 from assent.policy import Policy
 from assent.session import Session
-from assent.tools import Arguments, Tool, ToolInputError, ToolResult, text_of
+from assent.tools import Tool, ToolInputError, ToolResult, text_of
 
 logger = logging.getLogger("assent.tools")
 _LONGEST_ERROR = 500
@@ -57,13 +57,11 @@ class Gate:
         context: RequestContext,
         grant: Grant | None = None,
         late: Late | None = None,
-        arguments: Arguments | None = None,
     ) -> Outcome:
         """Run `tool` once and say how it ended; raises only on misuse.
 
         A call that needs approval runs only with the grant for exactly this call, which is spent.
-        `late` is told the real end of a call that was given up as INDETERMINATE. `arguments` are
-        what `tool.validate` gave for this input; without them it is validated here.
+        `late` is told the real end of a call that was given up as INDETERMINATE.
         """
         verdict = self.policy.verdict(tool, input, context.platform)
         if grant is not None:
@@ -79,20 +77,15 @@ class Gate:
             raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
         start = time.perf_counter()
         secrets = context.platform.secrets()
-        if arguments is None:
-            try:
-                arguments = await self.code.check(tool.validate, input)
-            except ToolInputError as error:
-                return Outcome("FAILED", mask(f"Error: {error}", secrets))
         if tool.timeout is None and tool.is_async and may_block_here():
             # A call that nobody may have to give up needs no task of its own.
             try:
-                value = await awaited_here(tool.call, arguments, session, context)
+                value = await awaited_here(_called, tool, input, session, context)
             except Exception as error:
                 return self._failed(error, tool, start, secrets)
             return self._done(value, start, secrets)
         own: list[asyncio.Task[Any]] = []
-        bound = _bound(tool, arguments, session, context, own)
+        bound = _bound(tool, input, session, context, own)
         call = asyncio.ensure_future(self.code.call(bound))
         try:
             done, _ = await asyncio.wait({call}, timeout=tool.timeout)
@@ -119,6 +112,8 @@ class Gate:
     def _failed(
         self, error: BaseException, tool: Tool[..., Any], start: float, secrets: Sequence[str]
     ) -> Outcome:
+        if isinstance(error, _Unfit):
+            return Outcome("FAILED", mask(f"Error: {error}", secrets))
         took = time.perf_counter() - start
         logger.info("tool %s failed\n%s", tool.name, hidden_trace(error, secrets))
         return Outcome("FAILED", mask(error_text(error), secrets), took)
@@ -164,9 +159,27 @@ class Gate:
 _late: set[asyncio.Future[None]] = set()
 
 
+class _Unfit(Exception):
+    """The input does not fit the tool, which has not run."""
+
+
+def _called(
+    tool: Tool[..., Any], input: Mapping[str, Any], session: Session, context: RequestContext
+) -> Any:
+    """What the tool gives, an awaitable if it is async; raises _Unfit.
+
+    Validators are user code: they run where the tool does.
+    """
+    try:
+        arguments = tool.validate(input)
+    except ToolInputError as error:
+        raise _Unfit(str(error)) from error
+    return tool.call(arguments, session, context)
+
+
 def _bound(
     tool: Tool[..., Any],
-    arguments: Arguments,
+    input: Mapping[str, Any],
     session: Session,
     context: RequestContext,
     own: list[asyncio.Task[Any]],
@@ -177,10 +190,10 @@ def _bound(
         async def run_async() -> Any:
             if task := asyncio.current_task():
                 own.append(task)
-            return await tool.call(arguments, session, context)
+            return await _called(tool, input, session, context)
 
         return run_async
-    return lambda: tool.call(arguments, session, context)
+    return lambda: _called(tool, input, session, context)
 
 
 def error_text(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from assent.approvals import command_input
 from assent.canonical import canonical
@@ -32,7 +32,24 @@ def model_turns(
     `references` are the prefix digests of the messages as received; `prefix` is the digest of
     system prompt, context and tools that provider blocks are sent verbatim for.
     """
+    if not found.rows and not found.turns and (turns := _texts(messages)):
+        return turns
     return _Builder(messages, found, references, prefix).build()
+
+
+def _texts(messages: Sequence[Message]) -> list[Turn] | None:
+    """The turns of a conversation of nothing but texts, one and the other; None for any other.
+
+    Most are so, and what the builder and `paired` look for is not in them.
+    """
+    turns: list[Turn] = []
+    role: Literal["user", "assistant"] = "user"
+    for message in messages:
+        if message.data is not None or message.role != role or not message.content.strip():
+            return None
+        turns.append(Turn(role, [Text(message.content)]))
+        role = "assistant" if role == "user" else "user"
+    return turns if role == "assistant" else None
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from assent import approvals
@@ -187,15 +187,19 @@ class RunningTurn:
             session=self.session,
             principal=caller.principal,
             protocol=caller.protocol,
-            has_decision=any(not c.copy for c in self.decisions),
+            has_decision=bool(self.decisions) and any(not c.copy for c in self.decisions),
             # No method of the turn: then each turn would wait for the garbage collector to go.
             _send=self.out.working,
         )
         self.seen = request
         self.found = Decided()
-        self.data = Data()
         self.continuing: Continuation | None = None
         self.calls_made = 0
+
+    @cached_property
+    def data(self) -> Data:
+        """What of the reply is no text; most turns have nothing of it."""
+        return Data()
 
     def left(self) -> float:
         """Seconds until the turn's limit."""
