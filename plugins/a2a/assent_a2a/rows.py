@@ -22,13 +22,23 @@ create table if not exists tasks (
 ) without rowid;
 create index if not exists tasks_by_time on tasks (adapter, updated);
 create index if not exists tasks_by_context on tasks (adapter, owner, context, updated);
+create table if not exists leases (
+    adapter text not null, id text not null, until real not null, primary key (adapter, id)
+) without rowid;
 """
-_COLUMNS = "id, owner, context, state, updated, body"
+_COLUMNS = (
+    "id, owner, context, state, updated, body, coalesce((select until from leases "
+    "where leases.adapter = tasks.adapter and leases.id = tasks.id), 0.0)"
+)
+_LEASE_KEPT = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One task; `updated` is in nanoseconds since 1970, `body` is the adapter's own."""
+    """One task; `updated` is in nanoseconds since 1970, `body` is the adapter's own.
+
+    `lease` is the time, in seconds since 1970, until which a process has it in hand.
+    """
 
     id: str
     owner: str
@@ -36,6 +46,7 @@ class Row:
     state: str
     updated: int
     body: bytes
+    lease: float = 0.0
 
 
 class Rows:
@@ -92,6 +103,32 @@ class Rows:
         """Forget the task `id` of `owner`."""
         statement = "delete from tasks where adapter = ? and owner = ? and id = ?"
         await self._run(lambda: self._execute(statement, (self._adapter, owner, id)))
+
+    async def lease(self, ids: Sequence[str], until: float) -> None:
+        """Prolong the leases of the tasks `ids` that have one."""
+        values = [(until, self._adapter, id) for id in ids]
+
+        def work() -> None:
+            with self._connection as database:
+                database.execute("begin immediate")
+                database.executemany(
+                    "update leases set until = ? where adapter = ? and id = ?", values
+                )
+
+        await self._run(work)
+
+    async def states(self, ids: Sequence[str]) -> dict[str, str]:
+        """The states of those of the tasks `ids` that are there."""
+
+        def work() -> dict[str, str]:
+            found: dict[str, str] = {}
+            for id in ids:
+                found |= self._connection.execute(
+                    "select id, state from tasks where adapter = ? and id = ?", (self._adapter, id)
+                ).fetchall()
+            return found
+
+        return await self._run(work)
 
     async def page(
         self,
@@ -185,6 +222,12 @@ class Rows:
                 row.body,
             ),
         )
+        if row.lease:
+            lease = (self._adapter, row.id, row.lease)
+            database.execute("insert or replace into leases values (?, ?, ?)", lease)
+        else:
+            lost = (self._adapter, row.id)
+            database.execute("delete from leases where adapter = ? and id = ?", lost)
         self._writes += 1
         if self._writes % _PRUNE_EVERY == 0:
             self._prune(database)
@@ -198,6 +241,8 @@ class Rows:
             "tasks where adapter = ? order by updated desc limit 1 offset ?), 0)",
             (*mine, *mine, self._most - 1),
         )
+        late = now - _LEASE_KEPT
+        database.execute("delete from leases where adapter = ? and until < ?", (*mine, late))
 
     def _execute(self, statement: str, values: Sequence[object]) -> None:
         self._connection.execute(statement, values)

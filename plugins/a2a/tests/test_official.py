@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from a2a.server.context import ServerCallContext
-from a2a.types import ListTasksRequest, Task, TaskState, TaskStatus
 from a2a_services import (
     V1,
     Cluster,
@@ -31,8 +27,6 @@ from a2a_services import (
 
 from assent import Agent, AgentMessage, Ask, Call, Config, Message, RequestContext, tool
 from assent_a2a import Artifact, reply, send_artifact, working
-from assent_a2a.official.stores import KeptTasks
-from assent_a2a.rows import Rows
 
 
 @pytest.fixture
@@ -514,25 +508,6 @@ def test_tasks_survive_a_restart_when_the_ledger_does(tmp_path: Path, cluster: C
         done = Rpc(service).task({"id": call["id"], "execute": True}, taskId=task["id"])
     assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
     assert cluster.deleted == ["web"]
-
-
-def test_task_left_behind_by_a_dead_process_has_failed(tmp_path: Path) -> None:
-    async def use() -> None:
-        rows = Rows("a2a", tmp_path / "tasks.db", ttl=60, most=10)
-        await rows.open()
-        store, context = KeptTasks(rows, longest=60), ServerCallContext()
-        for id, age in (("fresh", 1), ("old", 100)):
-            status = TaskStatus(state=TaskState.TASK_STATE_WORKING)
-            status.timestamp.FromSeconds(int(time.time()) - age)
-            await store.save(Task(id=id, context_id="c", status=status), context)
-        states = [
-            TaskState.Name(task.status.state)
-            for task in (await store.list(ListTasksRequest(), context)).tasks
-        ]
-        await rows.close()
-        assert states == ["TASK_STATE_WORKING", "TASK_STATE_FAILED"]
-
-    asyncio.run(use())
 
 
 def test_task_canceled_through_another_process_stops(tmp_path: Path, cluster: Cluster) -> None:

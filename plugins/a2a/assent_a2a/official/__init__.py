@@ -7,17 +7,19 @@
 Which version a request speaks is said by its header `A2A-Version`; without one it is 0.3.
 """
 
+import asyncio
 import hashlib
+import logging
 from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from email.utils import formatdate, parsedate_to_datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx
 from a2a.server.context import ServerCallContext
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
-from a2a.server.tasks import BasePushNotificationSender, TaskStore
+from a2a.server.tasks import BasePushNotificationSender
 from a2a.types import AgentCard
 from a2a.utils.push_url_validator import validate_push_notification_url
 from fastapi import APIRouter
@@ -26,22 +28,26 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from assent import Host
+from assent import Host, PluginError
 from assent_a2a.card import base_url, custom_card
 from assent_a2a.official.card import REST, RPC, card_json, generated_card, official_card
 from assent_a2a.official.execution import Executor
 from assent_a2a.official.handler import CallContexts, Handler
 from assent_a2a.official.mends import ASGIApp, Mended, Receive, Scope, Send
-from assent_a2a.official.stores import DatabaseTasks, KeptPushConfigs, KeptTasks
+from assent_a2a.official.stores import KeptPushConfigs, KeptTasks
 from assent_a2a.rows import Rows
 from assent_a2a.settings import Settings, task_file
+from assent_a2a.task import LEASE
 
+if TYPE_CHECKING:
+    from assent_a2a.official.database import DatabaseTasks
+
+logger = logging.getLogger("assent.a2a")
 __all__ = ["Official"]
 
 _CARD_SECONDS = 300
 _FORWARDED = ("Host", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Prefix")
 _PARKED_SECONDS = 30.0
-_LATE_SECONDS = 30.0
 
 
 class Official:
@@ -53,15 +59,15 @@ class Official:
         self._custom = custom_card(host, settings.agent_card)
         self._generated = generated_card(host, settings)
         self._made = formatdate(usegmt=True)
-        self._rows: Rows | None = None
-        self._database: DatabaseTasks | None = None
         self._client: httpx.AsyncClient | None = None
         card = self.card(settings.url or "http://localhost")
-        store = self._store()
+        self._tasks = self._store()
+        self._executor = Executor(host, self._tasks)
         self._handler = Handler(
             host,
-            store,
-            agent_executor=Executor(host, store),
+            self._tasks,
+            task_store=self._tasks,
+            agent_executor=self._executor,
             agent_card=card,
             validate_input_modes=True,
             interrupted_task_timeout=_PARKED_SECONDS,
@@ -73,15 +79,20 @@ class Official:
         """The card of a service at `url`."""
         return official_card(self._generated, self._custom, url)
 
-    def _store(self) -> TaskStore:
+    def _store(self) -> "KeptTasks | DatabaseTasks":
         settings = self._settings
-        if settings.database is not None:
-            self._database = DatabaseTasks(settings.database)
-            return self._database.store
-        self._rows = Rows(
-            "a2a", task_file(self._host), ttl=settings.task_ttl, most=settings.max_tasks
-        )
-        return KeptTasks(self._rows, self._host.config.limits.turn_time + _LATE_SECONDS)
+        kept: dict[str, Any] = {"ttl": settings.task_ttl, "most": settings.max_tasks}
+        if settings.database is None:
+            return KeptTasks(Rows("a2a", task_file(self._host), **kept))
+        try:
+            from assent_a2a.official.database import DatabaseTasks
+
+            return DatabaseTasks(settings.database, **kept)
+        except ImportError as error:
+            raise PluginError(
+                f"plugin.a2a.database needs SQLAlchemy and a driver ({error}); "
+                "try: pip install 'assent-a2a[sqlite]', or [postgresql] or [mysql]"
+            ) from error
 
     def _extended(self, card: AgentCard) -> dict[str, Any]:
         """What authenticated callers' card needs; its addresses are those of the request."""
@@ -99,7 +110,9 @@ class Official:
         if not self._settings.push_notifications:
             return {}
         self._client = httpx.AsyncClient(timeout=10.0, follow_redirects=False, trust_env=False)
-        kept = KeptPushConfigs(self._settings.max_tasks)
+        kept = getattr(self._tasks, "push_configs", None)
+        if kept is None:
+            kept = KeptPushConfigs(self._settings.max_tasks)
         sender = BasePushNotificationSender(self._client, kept, push_url_validator=self._may_push)
         return {
             "push_config_store": kept,
@@ -133,19 +146,26 @@ class Official:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Keep the store open; running tasks are ended with the service."""
-        if self._rows is not None:
-            await self._rows.open()
+        """Keep the store open and the leases of running tasks alive; both end with the service."""
+        await self._tasks.open()
+        beating = asyncio.ensure_future(self._beat())
         try:
             yield
         finally:
+            beating.cancel()
             await self._handler.aclose()
             if self._client is not None:
                 await self._client.aclose()
-            if self._database is not None:
-                await self._database.engine.dispose()
-            if self._rows is not None:
-                await self._rows.close()
+            await self._tasks.close()
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE / 5)
+            try:
+                for task_id in await self._tasks.beat():
+                    self._executor.stop(task_id)
+            except Exception:
+                logger.exception("the leases of running tasks could not be prolonged")
 
     async def _card(self, request: Request) -> Response:
         legacy = self._settings.legacy_card or request.headers.get("a2a-version", "")[:2] == "0."

@@ -99,9 +99,7 @@ def card_json(card: AgentCard, *, legacy: bool) -> dict[str, Any]:
 
     The schema of 1.0 knows no other fields, so a strict reader of 1.0 refuses a card that has them.
     """
-    if not legacy:
-        return MessageToDict(card)
     from a2a.server.request_handlers.response_helpers import agent_card_to_dict
 
-    shown: dict[str, Any] = agent_card_to_dict(card)
+    shown: dict[str, Any] = agent_card_to_dict(card) if legacy else MessageToDict(card)
     return shown

@@ -67,6 +67,14 @@ class Executor(AgentExecutor):
         self._store = store
         self._streams: dict[str, EventStream] = {}
         self._canceled: set[str] = set()
+        self._stopped: set[str] = set()
+
+    def stop(self, task_id: str) -> None:
+        """Stop the turn of a task that was canceled through another process."""
+        if (stream := self._streams.get(task_id)) is not None and task_id not in self._canceled:
+            self._canceled.add(task_id)
+            self._stopped.add(task_id)
+            stream.stop()
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Run one message of a task."""
@@ -81,12 +89,16 @@ class Executor(AgentExecutor):
             await execution.follow(stream, hesitates=self._hesitates(context))
             if task_id not in self._canceled:
                 await execution.end()
+            elif task_id in self._stopped:
+                # It is so in the store; the SDK here has to see it too.
+                await TaskUpdater(event_queue, task_id, context.context_id or "").cancel()
         except asyncio.CancelledError:
             stream.stop()
             raise
         finally:
             del self._streams[task_id]
             self._canceled.discard(task_id)
+            self._stopped.discard(task_id)
             await stream.aclose()
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from a2a.auth.user import User
 from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES
@@ -12,16 +12,34 @@ from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes.common import DefaultServerCallContextBuilder
-from a2a.server.tasks import TaskStore
-from a2a.types import CancelTaskRequest, Message, SendMessageRequest, Task, TaskState
-from a2a.utils.errors import ExtensionSupportRequiredError, UnsupportedOperationError
+from a2a.types import (
+    CancelTaskRequest,
+    Message,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskPushNotificationConfig,
+    TaskState,
+)
+from a2a.utils.errors import (
+    ExtensionSupportRequiredError,
+    InvalidParamsError,
+    UnsupportedOperationError,
+)
 from starlette.requests import Request
 
 from assent import Host, caller_of
 from assent_a2a.incoming import PROTOCOL
 from assent_a2a.official.conversation import conversation, user_message
 from assent_a2a.official.execution import CALLER, STREAMING, caller_in
+from assent_a2a.official.following import changes, until_ended
+from assent_a2a.official.stores import RUNNING, KeptTasks
 from assent_a2a.tasks import withdraw
+
+if TYPE_CHECKING:
+    from assent_a2a.official.database import DatabaseTasks
+
+_MOST_ADDRESSES = 20
 
 
 class Principal(User):
@@ -56,10 +74,11 @@ class CallContexts(DefaultServerCallContextBuilder):
 
 
 class Handler(DefaultRequestHandler):
-    """Refuses malformed decisions before a task sees them; withdraws a canceled task's calls."""
+    """What the SDK's handler leaves open: decisions are checked before a task sees them, a canceled
+    task's calls are withdrawn, and tasks that other processes run can be followed."""
 
-    def __init__(self, host: Host, store: TaskStore, **options: Any) -> None:
-        super().__init__(task_store=store, **options)
+    def __init__(self, host: Host, store: KeptTasks | DatabaseTasks, **options: Any) -> None:
+        super().__init__(**options)
         self._host = host
         self._store = store
 
@@ -88,6 +107,9 @@ class Handler(DefaultRequestHandler):
                 raise ExtensionSupportRequiredError(
                     message=f"this agent needs the extension {extension.uri!r}"
                 )
+        if len(message.context_id) > self._store.longest_id:
+            most = self._store.longest_id
+            raise InvalidParamsError(message=f"a context id has at most {most} characters")
         if not message.task_id:
             return
         task = await self._store.get(message.task_id, context)
@@ -97,7 +119,46 @@ class Handler(DefaultRequestHandler):
         if task.status.state in TERMINAL_TASK_STATES:
             state = TaskState.Name(task.status.state)
             raise UnsupportedOperationError(message=f"the task has ended: {state}")
+        if task.status.state in RUNNING and not await self._runs_here(task.id):
+            raise UnsupportedOperationError(message="the task still runs; wait until it has ended")
         message.context_id = message.context_id or task.context_id
+
+    async def _runs_here(self, task_id: str) -> bool:
+        active = await self._active_task_registry.get(task_id)
+        return active is not None and not active.is_finished
+
+    async def on_subscribe_to_task(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event, None]:
+        """The task and what becomes of it, also when another process runs it."""
+
+        async def look() -> Task | None:
+            found: Task | None = await self._store.get(params.id, context)
+            return found
+
+        task = await look()
+        elsewhere = task is not None and task.status.state in RUNNING
+        if task is not None and elsewhere and not await self._runs_here(params.id):
+            followed = changes(task, look)
+        else:
+            followed = until_ended(super().on_subscribe_to_task(params, context), look)
+        async with aclosing(followed) as events:
+            async for event in events:
+                yield event
+
+    async def on_create_task_push_notification_config(
+        self, params: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """Keep an address for the task's notifications; a task has a few at most."""
+        if self._push_config_store is not None:
+            known = await self._push_config_store.get_info(params.task_id, context)
+            if len(known or ()) >= _MOST_ADDRESSES and params.id not in [c.id for c in known]:
+                most = f"a task has at most {_MOST_ADDRESSES} addresses for notifications"
+                raise InvalidParamsError(message=most)
+        kept: TaskPushNotificationConfig = await super().on_create_task_push_notification_config(
+            params, context
+        )
+        return kept
 
     async def on_cancel_task(
         self, params: CancelTaskRequest, context: ServerCallContext

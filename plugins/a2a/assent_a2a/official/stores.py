@@ -1,7 +1,12 @@
-"""Where the official adapter's tasks are kept."""
+"""Where the official adapter's tasks are kept, and how they survive the process that runs them.
+
+A running task is leased to the process that runs it, which prolongs the lease while it lives. A
+task whose lease has run out was left behind by a dead process: it is shown as failed.
+"""
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import OrderedDict
 
@@ -11,6 +16,8 @@ from a2a.server.tasks import InMemoryPushNotificationConfigStore, TaskStore
 from a2a.types import (
     ListTasksRequest,
     ListTasksResponse,
+    Part,
+    Role,
     Task,
     TaskPushNotificationConfig,
     TaskState,
@@ -19,23 +26,53 @@ from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 from a2a.utils.errors import InvalidParamsError
 from a2a.utils.task import ListTasksCursor, decode_list_tasks_cursor, encode_list_tasks_cursor
 
-from assent import PluginError
 from assent_a2a.rows import Row, Rows
+from assent_a2a.task import LEASE
 
-_CANCELED = "TASK_STATE_CANCELED"
-_RUNNING = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
+CANCELED = "TASK_STATE_CANCELED"
+RUNNING = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
+
+
+def lease_of(task: Task) -> float:
+    """Until when the task is leased if it is saved now; 0.0 when it does not run."""
+    return time.time() + LEASE if task.status.state in RUNNING else 0.0
+
+
+def as_left_behind(task: Task, lease: float) -> Task:
+    """The task, as failed when its process has died."""
+    if task.status.state in RUNNING and lease < time.time():
+        task.status.state = TaskState.TASK_STATE_FAILED
+        message = task.status.message
+        message.Clear()
+        message.message_id, message.role = secrets.token_hex(16), Role.ROLE_AGENT
+        message.task_id, message.context_id = task.id, task.context_id
+        message.parts.append(Part(text="the service stopped before the task had ended"))
+    return task
 
 
 class KeptTasks(TaskStore):
-    """The SDK's tasks in the bounded store of this package; each belongs to its principal.
+    """The SDK's tasks in the bounded store of this package; each belongs to its principal."""
 
-    A task that runs longer than `longest` seconds was left behind by a process that died: no turn
-    lasts so long. It is shown as failed.
-    """
+    longest_id = 1000
 
-    def __init__(self, rows: Rows, longest: float) -> None:
+    def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._longest = longest
+        self._mine: set[str] = set()
+
+    async def open(self) -> None:
+        """Open the file."""
+        await self._rows.open()
+
+    async def close(self) -> None:
+        """Give up the tasks that this process still runs, and close the file."""
+        await self._rows.lease(sorted(self._mine), 0.0)
+        await self._rows.close()
+
+    async def beat(self) -> list[str]:
+        """Prolong this process's leases; gives the tasks that others have canceled meanwhile."""
+        mine = sorted(self._mine)
+        await self._rows.lease(mine, time.time() + LEASE)
+        return [id for id, state in (await self._rows.states(mine)).items() if state == CANCELED]
 
     async def save(self, task: Task, context: ServerCallContext) -> None:
         """Put the task in the place of the one of its id.
@@ -51,13 +88,15 @@ class KeptTasks(TaskStore):
             state,
             _time(task),
             task.SerializeToString(),
+            lease_of(task),
         )
 
         def change(found: Row | None) -> Row:
-            if found is not None and found.state == _CANCELED and state != _CANCELED:
+            if found is not None and found.state == CANCELED and state != CANCELED:
                 raise ConcurrentTaskModificationError(task.id)
             return row
 
+        (self._mine.add if row.lease else self._mine.discard)(task.id)
         await self._rows.change(row.owner, row.id, change)
 
     async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
@@ -67,6 +106,7 @@ class KeptTasks(TaskStore):
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
         """Forget the caller's task of this id."""
+        self._mine.discard(task_id)
         await self._rows.delete(context.user.user_name, task_id)
 
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
@@ -95,11 +135,7 @@ class KeptTasks(TaskStore):
         )
 
     def _read(self, row: Row) -> Task:
-        task: Task = Task.FromString(row.body)
-        age = time.time() - row.updated / 1e9
-        if task.status.state in _RUNNING and age > self._longest:
-            task.status.state = TaskState.TASK_STATE_FAILED
-        return task
+        return as_left_behind(Task.FromString(row.body), row.lease)
 
 
 def _position(token: str) -> tuple[int, str] | None:
@@ -116,26 +152,6 @@ def _time(task: Task) -> int:
         stamp: int = task.status.timestamp.ToNanoseconds()
         return stamp
     return time.time_ns()
-
-
-class DatabaseTasks:
-    """The SDK's database store, for several machines, and its engine.
-
-    Raises PluginError when the database parts of the SDK are not installed.
-    """
-
-    def __init__(self, url: str) -> None:
-        try:
-            from a2a.server.tasks import DatabaseTaskStore
-            from sqlalchemy.ext.asyncio import create_async_engine
-
-            self.engine = create_async_engine(url)
-            self.store: TaskStore = DatabaseTaskStore(self.engine)
-        except ImportError as error:
-            raise PluginError(
-                f"plugin.a2a.database needs SQLAlchemy and a driver ({error}); "
-                "try: pip install 'assent-a2a[sqlite]', or [postgresql] or [mysql]"
-            ) from error
 
 
 class KeptPushConfigs(InMemoryPushNotificationConfigStore):

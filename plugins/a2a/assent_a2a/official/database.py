@@ -1,0 +1,148 @@
+"""The SDK's database store, for several machines: bounded, leased, and canceled through each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from a2a.server.cluster.task_store import ConcurrentTaskModificationError
+from a2a.server.context import ServerCallContext
+from a2a.server.models import PushNotificationConfigModel, TaskModel
+from a2a.server.tasks import DatabasePushNotificationConfigStore, DatabaseTaskStore
+from a2a.types import ListTasksRequest, ListTasksResponse, Task
+from sqlalchemy import Column, Float, MetaData, String, Table, delete, insert, select, update
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+
+from assent_a2a.official.stores import CANCELED, RUNNING, as_left_behind, lease_of
+from assent_a2a.task import LEASE
+
+_SWEEP_EVERY = 60.0
+_LEASE_KEPT = 3600.0
+_LEASES = Table(
+    "assent_task_leases",
+    MetaData(),
+    Column("task_id", String(36), primary_key=True),
+    Column("until", Float, nullable=False),
+)
+
+
+class DatabaseTasks(DatabaseTaskStore):
+    """The SDK's store with at most `most` tasks, each for `ttl` seconds after its last change."""
+
+    # As the SDK's columns have it.
+    longest_id = 36
+
+    def __init__(self, url: str, *, ttl: float, most: int) -> None:
+        super().__init__(create_async_engine(url))
+        self.push_configs = DatabasePushNotificationConfigStore(self.engine)
+        self._ttl = ttl
+        self._most = most
+        self._mine: set[str] = set()
+        self._swept = 0.0
+
+    async def open(self) -> None:
+        """Make the tables that are not there, and forget what is too old."""
+        try:
+            await self._make_tables()
+        except DBAPIError:
+            # Another process made them at the same moment.
+            await self._make_tables()
+        await self.sweep()
+
+    async def _make_tables(self) -> None:
+        await self.initialize()
+        await self.push_configs.initialize()
+        async with self.engine.begin() as connection:
+            await connection.run_sync(_LEASES.metadata.create_all)
+
+    async def close(self) -> None:
+        """Give up the tasks that this process still runs, and close the connections."""
+        await self._lease(sorted(self._mine), 0.0)
+        await self.engine.dispose()
+
+    async def beat(self) -> list[str]:
+        """Prolong this process's leases; gives the tasks that others have canceled meanwhile."""
+        mine = sorted(self._mine)
+        await self._lease(mine, time.time() + LEASE)
+        if time.monotonic() - self._swept > _SWEEP_EVERY:
+            await self.sweep()
+        if not mine:
+            return []
+        wanted = select(TaskModel.id, TaskModel.status).where(TaskModel.id.in_(mine))
+        async with self.async_session_maker() as session:
+            return [
+                id for id, status in await session.execute(wanted) if _state(status) == CANCELED
+            ]
+
+    async def save(self, task: Task, context: ServerCallContext) -> None:
+        """Put the task in the place of the one of its id.
+
+        Raises ConcurrentTaskModificationError for one that was canceled meanwhile, through another
+        process: at that the SDK stops the task here.
+        """
+        lease = lease_of(task)
+        (self._mine.add if lease else self._mine.discard)(task.id)
+        model = self._to_orm(task, self.owner_resolver(context))
+        async with self.async_session_maker.begin() as session:
+            wanted = select(TaskModel.status).where(TaskModel.id == task.id).with_for_update()
+            status = (await session.execute(wanted)).scalar_one_or_none()
+            if _state(status) == CANCELED and _state(model.status) != CANCELED:
+                raise ConcurrentTaskModificationError(task.id)
+            await session.merge(model)
+            await session.execute(delete(_LEASES).where(_LEASES.c.task_id == task.id))
+            if lease:
+                await session.execute(insert(_LEASES).values(task_id=task.id, until=lease))
+
+    async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
+        """The caller's task of this id."""
+        task = await super().get(task_id, context)
+        if task is None:
+            return None
+        async with self.async_session_maker() as session:
+            await self._look_at(session, [task])
+        return task
+
+    async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        """A page of the caller's tasks, the newest first."""
+        page = await super().list(params, context)
+        async with self.async_session_maker() as session:
+            await self._look_at(session, page.tasks)
+        return page
+
+    async def _look_at(self, session: AsyncSession, tasks: Iterable[Task]) -> None:
+        running = [task for task in tasks if task.status.state in RUNNING]
+        if not running:
+            return
+        wanted = select(_LEASES).where(_LEASES.c.task_id.in_([task.id for task in running]))
+        leases = {row.task_id: row.until for row in await session.execute(wanted)}
+        for task in running:
+            as_left_behind(task, leases.get(task.id, 0.0))
+
+    async def _lease(self, ids: Sequence[str], until: float) -> None:
+        if ids:
+            async with self.async_session_maker.begin() as session:
+                wanted = update(_LEASES).where(_LEASES.c.task_id.in_(ids)).values(until=until)
+                await session.execute(wanted)
+
+    async def sweep(self) -> None:
+        """Forget the tasks that are too old or too many, and what belongs to no task."""
+        self._swept = time.monotonic()
+        changed = TaskModel.last_updated
+        oldest = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=self._ttl)
+        async with self.async_session_maker.begin() as session:
+            await session.execute(delete(TaskModel).where(changed < oldest))
+            newest = select(changed).order_by(changed.desc()).offset(self._most - 1).limit(1)
+            if (last := (await session.execute(newest)).scalar_one_or_none()) is not None:
+                await session.execute(delete(TaskModel).where(changed < last))
+            late = time.time() - _LEASE_KEPT
+            await session.execute(delete(_LEASES).where(_LEASES.c.until < late))
+            of_none = PushNotificationConfigModel.task_id.not_in(select(TaskModel.id))
+            await session.execute(delete(PushNotificationConfigModel).where(of_none))
+
+
+def _state(status: Any) -> str:
+    """The state in a status column, which holds the JSON of a TaskStatus."""
+    return str(status.get("state", "")) if isinstance(status, dict) else ""

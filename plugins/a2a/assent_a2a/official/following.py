@@ -1,0 +1,74 @@
+"""The events of a task for a subscriber, as the store tells them when another process runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+
+from a2a.server.agent_execution.active_task import INTERRUPTED_TASK_STATES, TERMINAL_TASK_STATES
+from a2a.server.events import Event
+from a2a.types import Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent
+
+Look = Callable[[], Awaitable[Task | None]]
+
+EVERY = 0.5
+"""Seconds between two looks at the store."""
+
+
+async def changes(task: Task, look: Look) -> AsyncGenerator[Event, None]:
+    """The task, then its changes as the store has them, until it ends or waits for input."""
+    yield task
+    known = task
+    while known.status.state not in TERMINAL_TASK_STATES | INTERRUPTED_TASK_STATES:
+        await asyncio.sleep(EVERY)
+        found = await look()
+        if found is None:
+            return
+        for event in _differences(known, found):
+            yield event
+        known = found
+
+
+def _differences(before: Task, after: Task) -> Iterator[Event]:
+    known = {artifact.artifact_id: artifact for artifact in before.artifacts}
+    for artifact in after.artifacts:
+        if artifact != known.get(artifact.artifact_id):
+            yield TaskArtifactUpdateEvent(
+                task_id=after.id, context_id=after.context_id, artifact=artifact, last_chunk=True
+            )
+    if after.status != before.status:
+        yield _status_of(after)
+
+
+def _status_of(task: Task) -> TaskStatusUpdateEvent:
+    return TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)
+
+
+async def until_ended(
+    events: AsyncGenerator[Event, None], look: Look
+) -> AsyncGenerator[Event, None]:
+    """`events` of a task that runs or waits here, until it ends here or in another process."""
+    ended: Task | None = None
+    coming: asyncio.Task[Event] = asyncio.ensure_future(anext(events))
+    try:
+        while True:
+            done, _ = await asyncio.wait({coming}, timeout=EVERY)
+            if done:
+                try:
+                    event = coming.result()
+                except StopAsyncIteration:
+                    return
+                coming = asyncio.ensure_future(anext(events))
+                yield event
+            elif ended is not None:
+                # It was over a while ago, and nothing came of it here.
+                yield _status_of(ended)
+                return
+            else:
+                found = await look()
+                if found is not None and found.status.state in TERMINAL_TASK_STATES:
+                    ended = found
+    finally:
+        coming.cancel()
+        await asyncio.wait({coming})
+        await events.aclose()

@@ -1,0 +1,342 @@
+"""The official adapter's tasks on stores that several processes share."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from a2a.server.context import ServerCallContext
+from a2a.types import ListTasksRequest, Task, TaskState, TaskStatus
+from a2a_services import (
+    V1,
+    Cluster,
+    Rpc,
+    Service,
+    configured,
+    message,
+    proposals,
+    running,
+    wait_for,
+)
+
+from assent import Config
+from assent_a2a.official.database import DatabaseTasks
+from assent_a2a.official.stores import KeptTasks
+from assent_a2a.rows import Rows
+
+AGENT = Path(__file__).resolve().parents[3] / "examples" / "a2a_fixture" / "agent.py"
+SERVER = os.environ.get("ASSENT_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
+Context = ServerCallContext
+Store = KeptTasks | DatabaseTasks
+Make = Callable[..., Store]
+
+
+@contextmanager
+def _postgres() -> Iterator[str]:
+    psycopg = pytest.importorskip("psycopg")
+    try:
+        admin = psycopg.connect(SERVER, autocommit=True, connect_timeout=60)
+    except psycopg.OperationalError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no PostgreSQL server at {SERVER}: {error}")
+    schema = f"assent_a2a_{secrets.token_hex(6)}"
+    url = SERVER.replace("postgresql://", "postgresql+psycopg://", 1)
+    with admin:
+        admin.execute(f"CREATE SCHEMA {schema}".encode())
+        yield f"{url}?options=-csearch_path%3D{schema}"
+        admin.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+
+
+@pytest.fixture(params=["file", "sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | None]:
+    """The address of a database for tasks; None for the plugin's own file."""
+    if request.param == "file":
+        yield None
+        return
+    pytest.importorskip("sqlalchemy")
+    if request.param == "sqlite":
+        pytest.importorskip("aiosqlite")
+        yield f"sqlite+aiosqlite:///{tmp_path}/tasks.db"
+        return
+    with _postgres() as url:
+        yield url
+
+
+@pytest.fixture
+def make(database: str | None, tmp_path: Path) -> Make:
+    """A function that makes a store on the database: `make(ttl=, most=)`."""
+
+    def store(ttl: float = 60.0, most: int = 100) -> Store:
+        if database is None:
+            return KeptTasks(Rows("a2a", tmp_path / "tasks.db", ttl=ttl, most=most))
+        return DatabaseTasks(database, ttl=ttl, most=most)
+
+    return store
+
+
+@pytest.fixture
+def config(database: str | None, tmp_path: Path) -> Config:
+    """The configuration of services that share their tasks and their ledger."""
+    ledger = f"sqlite:///{tmp_path}/ledger.db"
+    return configured(tmp_path, ledger=ledger, adapter="a2a", database=database)
+
+
+def task_of(id: str, state: TaskState.ValueType, age: float = 0.0) -> Task:
+    """A task that has been in its state for `age` seconds."""
+    status = TaskStatus(state=state)
+    status.timestamp.FromNanoseconds(int((time.time() - age) * 1e9))
+    return Task(id=id, context_id="c", status=status)
+
+
+def test_task_left_behind_by_a_dead_process_has_failed(make: Make) -> None:
+    async def use() -> None:
+        here, there = make(), make()
+        await here.open()
+        await there.open()
+        await here.save(task_of("t", TaskState.TASK_STATE_WORKING), Context())
+        await here.save(task_of("w", TaskState.TASK_STATE_INPUT_REQUIRED), Context())
+        assert await here.beat() == []
+        alive = await there.get("t", Context())
+        # A process that ends gives its leases up; one that is killed lets them run out.
+        await here.close()
+        left = await there.get("t", Context())
+        waiting = await there.get("w", Context())
+        listed = await there.list(ListTasksRequest(), Context())
+        await there.close()
+        assert alive is not None
+        assert alive.status.state == TaskState.TASK_STATE_WORKING
+        assert left is not None
+        assert left.status.state == TaskState.TASK_STATE_FAILED
+        assert "stopped" in left.status.message.parts[0].text
+        assert waiting is not None
+        assert waiting.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
+        assert {t.id: t.status.state for t in listed.tasks} == {
+            "t": TaskState.TASK_STATE_FAILED,
+            "w": TaskState.TASK_STATE_INPUT_REQUIRED,
+        }
+
+    asyncio.run(use())
+
+
+def test_process_learns_which_of_its_tasks_others_canceled(make: Make) -> None:
+    from a2a.server.cluster.task_store import ConcurrentTaskModificationError
+
+    async def use() -> None:
+        here, there = make(), make()
+        await here.open()
+        await there.open()
+        await here.save(task_of("t", TaskState.TASK_STATE_WORKING), Context())
+        await there.save(task_of("t", TaskState.TASK_STATE_CANCELED), Context())
+        assert await here.beat() == ["t"]
+        with pytest.raises(ConcurrentTaskModificationError):
+            await here.save(task_of("t", TaskState.TASK_STATE_COMPLETED), Context())
+        await here.save(task_of("t", TaskState.TASK_STATE_CANCELED), Context())
+        assert await here.beat() == []
+        await here.close()
+        await there.close()
+
+    asyncio.run(use())
+
+
+def test_database_forgets_what_is_too_old_and_too_many(tmp_path: Path) -> None:
+    pytest.importorskip("aiosqlite")
+
+    async def use() -> list[str]:
+        store = DatabaseTasks(f"sqlite+aiosqlite:///{tmp_path}/t.db", ttl=50, most=3)
+        await store.open()
+        for number in range(8):
+            done = task_of(f"t{number}", TaskState.TASK_STATE_COMPLETED, age=10 * number)
+            await store.save(done, Context())
+        await store.close()
+        again = DatabaseTasks(f"sqlite+aiosqlite:///{tmp_path}/t.db", ttl=50, most=3)
+        await again.open()
+        found = await again.list(ListTasksRequest(), Context())
+        await again.close()
+        return [task.id for task in found.tasks]
+
+    assert asyncio.run(use()) == ["t0", "t1", "t2"]
+
+
+def _begin(service: Service, text: str) -> str:
+    answer = Rpc(service)(
+        "SendMessage", message=message(text), configuration={"returnImmediately": True}
+    )
+    task_id: str = answer["result"]["task"]["id"]
+    return task_id
+
+
+def _state(service: Service, task_id: str) -> str:
+    state: str = Rpc(service)("GetTask", id=task_id)["result"]["status"]["state"]
+    return state
+
+
+def _following(service: Service, task_id: str) -> tuple[list[dict[str, Any]], threading.Thread]:
+    """The events of a subscriber as they come, after the first one has."""
+    seen: list[dict[str, Any]] = []
+    path = f"/a2a/rest/tasks/{task_id}:subscribe"
+
+    def follow() -> None:
+        with service.http.stream("POST", path, headers=V1) as reply:
+            for line in reply.iter_lines():
+                if line.startswith("data:"):
+                    seen.append(json.loads(line.removeprefix("data:")))
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    wait_for(lambda: seen)
+    return seen, thread
+
+
+def test_running_task_is_followed_and_canceled_through_another_process(
+    config: Config, cluster: Cluster
+) -> None:
+    with running(cluster.agent, config) as here, running(Cluster().agent, config) as there:
+        task_id = _begin(here, "hold")
+        assert cluster.began.wait(10)
+        seen, thread = _following(there, task_id)
+        first = seen[0]["task"]["status"]["state"]
+        assert first in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
+        refused = Rpc(there)("SendMessage", message=message("more", taskId=task_id))
+        assert refused["error"]["code"] == -32004
+        canceled = Rpc(there)("CancelTask", id=task_id)["result"]
+        assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+        thread.join(10)
+        assert seen[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_CANCELED"
+        # It stops although its tool still holds, and says nothing more.
+        registry = here.host.plugins.get("a2a")._adapter(here.host)._handler._active_task_registry
+        wait_for(lambda: not registry._active_tasks)
+        cluster.holding.set()
+        assert [_state(service, task_id) for service in (here, there)] == (
+            ["TASK_STATE_CANCELED"] * 2
+        )
+
+
+def test_end_of_a_running_task_is_seen_through_another_process(
+    config: Config, cluster: Cluster
+) -> None:
+    with running(cluster.agent, config) as here, running(Cluster().agent, config) as there:
+        task_id = _begin(here, "hold")
+        assert cluster.began.wait(10)
+        seen, thread = _following(there, task_id)
+        cluster.holding.set()
+        thread.join(10)
+        last = seen[-1]["statusUpdate"]["status"]
+        assert last["state"] == "TASK_STATE_COMPLETED"
+        assert last["message"]["parts"] == [{"text": "The tool says: held"}]
+
+
+def test_waiting_task_is_decided_through_another_process(config: Config, cluster: Cluster) -> None:
+    with running(cluster.agent, config) as here, running(cluster.agent, config) as there:
+        task = Rpc(here).task("delete web")
+        seen, thread = _following(here, task["id"])
+        (call,) = proposals(task)
+        done = Rpc(there).task({"id": call["id"], "execute": True}, taskId=task["id"])
+        assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+        thread.join(10)
+        assert not thread.is_alive()
+        assert seen[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+        again = Rpc(here)("SendMessage", message=message("more", taskId=task["id"]))
+        assert again["error"]["code"] == -32004
+        assert cluster.deleted == ["web"]
+
+
+def test_notifications_asked_for_in_one_process_are_known_in_another(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    pytest.importorskip("aiosqlite")
+    ledger = f"sqlite:///{tmp_path}/ledger.db"
+    url = f"sqlite+aiosqlite:///{tmp_path}/tasks.db"
+    options: dict[str, Any] = {"push_notifications": True, "push_hosts": ["127.0.0.1"]}
+    config = configured(tmp_path, ledger=ledger, adapter="a2a", database=url, **options)
+    with running(cluster.agent, config) as here, running(cluster.agent, config) as there:
+        task = Rpc(here).task("delete web")
+        wanted = {"taskId": task["id"], "url": "http://127.0.0.1:9/x"}
+        made = Rpc(here)("CreateTaskPushNotificationConfig", **wanted)["result"]
+        listed = Rpc(there)("ListTaskPushNotificationConfigs", taskId=task["id"])["result"]
+        assert listed["configs"] == [made]
+
+
+def _port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+@pytest.fixture(params=[False, True], ids=["file", "database"])
+def workers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of the kit's agent on two worker processes."""
+    port = _port()
+    lines = [
+        "[server]",
+        f"port = {port}",
+        'host = "127.0.0.1"',
+        "workers = 2",
+        "a2a = true",
+        f'state_dir = "{tmp_path}/state"',
+        "[plugin.a2a]",
+        'adapter = "a2a"',
+    ]
+    if request.param:
+        pytest.importorskip("aiosqlite")
+        lines.append(f'database = "sqlite+aiosqlite:///{tmp_path}/tasks.db"')
+    (tmp_path / "assent.toml").write_text("\n".join(lines))
+    target = f"{AGENT}:agent"
+    command = [sys.executable, "-m", "assent", "serve", target]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{port}"
+
+    def healthy() -> bool:
+        assert process.poll() is None, (tmp_path / "log").read_text()
+        try:
+            return httpx.get(f"{url}/health", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    try:
+        wait_for(healthy, 40)
+        yield url
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def test_each_worker_follows_a_running_task_to_its_end(workers: str) -> None:
+    sent = message("go", id="test-resubscribe-message-id-several")
+    body = {"message": sent, "configuration": {"returnImmediately": True}}
+    answer = httpx.post(f"{workers}/a2a/rest/message:send", json=body, headers=V1, timeout=20)
+    task_id = answer.json()["task"]["id"]
+
+    def follow(_: int) -> list[str]:
+        # A connection of its own: any worker may take it.
+        url = f"{workers}/a2a/rest/tasks/{task_id}:subscribe"
+        states = []
+        with httpx.stream("POST", url, headers=V1, timeout=20) as reply:
+            assert reply.status_code == 200, reply.read()
+            for line in reply.iter_lines():
+                if line.startswith("data:"):
+                    event = json.loads(line.removeprefix("data:"))
+                    states.append((event.get("task") or event["statusUpdate"])["status"]["state"])
+        return states
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(follow, range(8)))
+    assert {states[0] for states in found} <= {"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"}
+    assert {states[-1] for states in found} == {"TASK_STATE_COMPLETED"}
