@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from terminal import terminal
 
-DEADLINE = 30.0
+DEADLINE = 120.0
 FILLS = "what fills the disk under /usr?"
 Json = dict[str, Any]
 

@@ -62,7 +62,7 @@ def run(folder: Path, *command: str) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, f"{command}:\n{done.stdout}{done.stderr}"

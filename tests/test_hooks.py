@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -303,7 +302,7 @@ def assent(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
@@ -320,7 +319,7 @@ ROUTE = """
 """
 BROKEN = {
     "raises at import": ("raise OSError('no disk')", "cannot be imported: OSError: no disk"),
-    "hangs at import": ("import time; time.sleep(60)", "did not come back within 1 seconds"),
+    "hangs at import": ("import time; time.sleep(60)", "did not come back within 3 seconds"),
     "has a wrong argument": (
         "from assent import hookimpl\n@hookimpl\ndef on_event(evnt): pass",
         "'on_event' has the argument 'evnt'; the hook is on_event(event, host)",
@@ -332,7 +331,7 @@ BROKEN = {
     ),
     "hangs at start": (
         "import time\nfrom assent import hookimpl\n@hookimpl\ndef lifespan(host): time.sleep(60)",
-        "lifespan did not start within 1 seconds",
+        "lifespan did not start within 3 seconds",
     ),
 }
 
@@ -340,12 +339,15 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_broken_plugin_stops_the_start_with_one_line(tmp_path: Path, case: str) -> None:
     source, cause = BROKEN[case]
-    install(tmp_path, "good", ROUTE)
+    # Beside one that hangs, what is good and what is bad has little time: it must do little.
+    hangs = case.startswith("hangs")
+    install(tmp_path, "good", "from assent import hookimpl" if hangs else ROUTE)
     install(tmp_path, "bad", source)
     (tmp_path / "ops.py").write_text("def agent(messages, context):\n    return 'fine'\n")
     (tmp_path / "assent.toml").write_text(
         'agent = "ops.py"\nplugins = ["good", "bad"]\n'
-        '[server]\nport = 0\nstart_timeout = 1\nhost = "127.0.0.1"\nstate_dir = "state"\n'
+        f'[server]\nport = 0\nstart_timeout = {3 if hangs else 120}\nhost = "127.0.0.1"\n'
+        'state_dir = "state"\n'
     )
     done = assent(tmp_path, "serve")
     assert done.returncode == 1
@@ -427,7 +429,7 @@ class TestFailuresInATurn:
         assert service.get("/health").status == 200
 
     def test_failing_turns_harm_no_others_that_run_beside_them(self, assent_served: Served) -> None:
-        meeting = threading.Barrier(8, timeout=20)
+        meeting = threading.Barrier(8, timeout=60)
 
         def intercept(self: Plugin, request: ChatRequest) -> None:
             meeting.wait()
@@ -447,18 +449,17 @@ class TestFailuresInATurn:
         async def intercept(self: Plugin, request: ChatRequest) -> None:
             if "block" in request.messages[-1].content:
                 blocked.set()
-                release.wait(20)
+                release.wait(120)
 
         service = assent_served(talkative(), [made("bad", intercept_request=intercept)])
         with ThreadPoolExecutor(1) as pool:
             slow = pool.submit(service.chat, "block")
-            assert blocked.wait(10)
-            begun = time.monotonic()
+            assert blocked.wait(60)
             assert service.chat("hello")["content"] == "fine"
             assert service.get("/health").status == 200
-            assert time.monotonic() - begun < 5
+            assert not slow.done()
             release.set()
-            assert slow.result(20)["content"] == "fine"
+            assert slow.result(60)["content"] == "fine"
 
     @pytest.mark.parametrize("function", FAILING)
     def test_event_handler_is_logged_and_the_next_one_is_called(
@@ -488,7 +489,7 @@ class TestFailuresInATurn:
         monkeypatch.setattr("assent.turn._HANDLER_SECONDS", 0.1)
 
         async def hang(self: Plugin, event: Any) -> None:
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
 
         service = assent_served(talkative(), [made("bad", on_event=hang)])
         assert service.chat("hello")["content"] == "fine"
@@ -517,7 +518,7 @@ class TestFailuresOfLife:
         ("start", "cause"),
         [
             (fail, "raised OSError: hunter2"),
-            (lambda: asyncio.sleep(60), "did not start within 0.3 seconds"),
+            (lambda: asyncio.sleep(600), "did not start within 2 seconds"),
         ],
     )
     def test_start(self, hook: str, start: Callable[[], Any], cause: str) -> None:
@@ -535,12 +536,12 @@ class TestFailuresOfLife:
 
         plugins = [made("good", **{hook: good}), made("bad", **{hook: bad})]
         with pytest.raises(PluginError, match=f"plugin 'bad': {hook} {cause}"):
-            with served(talkative(), plugins, start_timeout=0.3):
+            with served(talkative(), plugins, start_timeout=120 if start is fail else 2):
                 pass
         assert left == ["good"]
 
     @pytest.mark.parametrize("hook", ["lifespan", "resources"])
-    @pytest.mark.parametrize("end", [fail, lambda: asyncio.sleep(60)])
+    @pytest.mark.parametrize("end", [fail, lambda: asyncio.sleep(600)])
     def test_end(self, caplog: pytest.LogCaptureFixture, hook: str, end: Callable[[], Any]) -> None:
         left: list[str] = []
 
@@ -556,7 +557,8 @@ class TestFailuresOfLife:
 
         plugins = [made("good", **{hook: good}), made("bad", **{hook: bad})]
         with caplog.at_level(logging.ERROR, "assent.plugins"):
-            with served(talkative(), plugins, start_timeout=0.3) as service:
+            limit = 120 if end is fail else 2
+            with served(talkative(), plugins, start_timeout=limit) as service:
                 assert service.chat("hello")["content"] == "fine"
         assert left == ["good"]
         assert f"plugin 'bad': {hook} failed at its end" in caplog.text

@@ -203,6 +203,6 @@ def test_lower_tiers_are_there_and_are_reached() -> None:
 def test_import_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     assert set(done.stdout.split()) & HEAVY == set()

@@ -252,7 +252,7 @@ class TestLoading:
         [
             ("1 / 0", "", "assent", "ZeroDivisionError"),
             ("import sys; sys.exit('no')", "", "assent", "SystemExit: no"),
-            ("import time; time.sleep(60)", "", "assent", "did not come back within 0.3 seconds"),
+            ("import time; time.sleep(60)", "", "assent", "did not come back within 1 seconds"),
             ("P = 5", ":P", "assent", "neither a subclass of assent.Plugin nor a module"),
             ("", ":P", "assent", "has no attribute 'P'"),
             (MODULE, "", "assent>=99", "requires 'assent>=99', but this is assent"),
@@ -281,7 +281,7 @@ class TestLoading:
     ) -> None:
         site.install("bad", source, target, requires)
         site.install("good", MODULE)
-        server = {"server": {"start_timeout": 0.3}}
+        server = {"server": {"start_timeout": 1 if "sleep" in source else 120}}
         with pytest.raises(PluginError) as caught:
             Plugins.load(Config.model_validate({"plugins": ["bad"], **server}))
         assert cause in str(caught.value)
@@ -294,8 +294,8 @@ class TestLoading:
         assert cause in next(info.why for info in plugins.info() if info.name == "bad")
 
     def test_import_that_hangs_off_the_main_thread_is_bounded_too(self, site: Site) -> None:
-        site.install("bad", "import threading; threading.Event().wait(3)")
-        config = Config.model_validate({"plugins": ["bad"], "server": {"start_timeout": 0.2}})
+        site.install("hung", "import threading; threading.Event().wait(600)")
+        config = Config.model_validate({"plugins": ["hung"], "server": {"start_timeout": 0.2}})
         errors: list[Exception] = []
 
         def load() -> None:
@@ -306,7 +306,7 @@ class TestLoading:
 
         thread = threading.Thread(target=load)
         thread.start()
-        thread.join(2)
+        thread.join(60)
         assert "did not come back within 0.2 seconds" in str(errors[0])
 
     def test_two_distributions_with_one_name_are_a_conflict(self, site: Site) -> None:
@@ -507,12 +507,13 @@ class TestRoutes:
         [
             (lambda self, host: 1 / 0, "register_routes raised ZeroDivisionError"),
             (lambda self, host: 5, "returned int; return a fastapi.APIRouter"),
-            (lambda self, host: time.sleep(60), "did not return within 0.2 seconds"),
+            (lambda self, host: time.sleep(600), "did not return within 1 seconds"),
         ],
     )
     def test_failure_names_the_plugin(self, function: Callable[..., Any], expected: str) -> None:
         made = type("Made", (Plugin,), {"name": "bad", "register_routes": hookimpl(function)})
-        config = Config.model_validate({"plugins": [], "server": {"start_timeout": 0.2}})
+        limit = 1 if "within" in expected else 120
+        config = Config.model_validate({"plugins": [], "server": {"start_timeout": limit}})
         with pytest.raises(PluginError) as caught:
             Plugins.load(config, [made]).routes(HOST)
         assert expected in str(caught.value)
@@ -544,7 +545,7 @@ def fail() -> None:
 
 
 class TestLifespans:
-    def live(self, *plugins: Plugin, timeout: float = 5.0, **keywords: Any) -> None:
+    def live(self, *plugins: Plugin, timeout: float = 120.0, **keywords: Any) -> None:
         config = Config.model_validate({"plugins": [], "server": {"start_timeout": timeout}})
         loaded = Plugins.load(config, plugins)
 
@@ -578,12 +579,10 @@ class TestLifespans:
         assert log == ["a in", "b in", "b out", "a out"]
         assert "plugin 'b': lifespan failed at its end" in caplog.text
 
-    @pytest.mark.parametrize("start", [lambda: asyncio.sleep(60), lambda: time.sleep(60)])
+    @pytest.mark.parametrize("start", [lambda: asyncio.sleep(600), lambda: time.sleep(600)])
     def test_hang_at_the_start_ends_and_names_the_plugin(self, start: Callable[[], Any]) -> None:
-        begun = time.monotonic()
         with pytest.raises(PluginError, match=r"'b': lifespan did not start within 0\.2 seconds"):
             self.live(living("b", [], start=start), timeout=0.2)
-        assert time.monotonic() - begun < 10
 
     def test_timeout_error_of_the_plugin_itself_is_not_taken_for_a_hang(self) -> None:
         def late() -> None:

@@ -157,7 +157,7 @@ def local(served: Serve) -> Service:
 
 
 def by_host(service: Service, host: str, path: str = "/api/chat") -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     headers: Json = {"Host": host, "Content-Type": "application/json"}
     connection.request("POST" if path != "/health" else "GET", path, BODY, headers)
     status = connection.getresponse().status

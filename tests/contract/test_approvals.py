@@ -522,7 +522,7 @@ def test_thirty_two_parallel_approvals_run_once(served: Serve) -> None:
     def slow(name: str) -> str:
         """Delete."""
         runs.append(name)
-        running.wait(1.0)
+        running.wait(120)
         return f"deleted {name}"
 
     agent, model = scripted([[delete("a")], "It is gone."], [slow])
@@ -591,7 +591,7 @@ def test_timed_out_tool_has_an_unknown_outcome(served: Serve) -> None:
     @tool(requires_approval=True, timeout=0.1, name="delete")
     def slow(name: str) -> str:
         """Delete."""
-        free.wait(10)
+        free.wait(120)
         return "deleted late"
 
     agent, model = scripted([[delete("a")], "Unclear.", "Clear."], [slow])
@@ -621,7 +621,7 @@ def test_async_tool_that_times_out_is_unknown_too(served: Serve) -> None:
     @tool(requires_approval=True, timeout=0.1, name="delete")
     async def slow(name: str) -> str:
         """Delete."""
-        await asyncio.sleep(30)
+        await asyncio.sleep(600)
         return "never"
 
     agent, _ = scripted([[delete("a")], "Unclear."], [slow])

@@ -180,7 +180,7 @@ def test_generator_is_closed_when_the_turn_fails_midway(served: Serve) -> None:
 
     service = served(agent)
     assert service.stream(user("x"))[-1]["code"] == "AGENT_ERROR"
-    assert closed.wait(5)
+    assert closed.wait(60)
 
 
 class Proposing:
@@ -261,7 +261,7 @@ def test_parallel_approvals_reach_a_callable_once(served: Serve) -> None:
     go = threading.Event()
 
     def carry(decisions: Any) -> str:
-        go.wait(5)
+        go.wait(120)
         return "carried out"
 
     agent = Proposing(CALL, reply=carry)

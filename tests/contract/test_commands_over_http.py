@@ -176,7 +176,7 @@ def test_exit_code_and_standard_error_are_told(served: Serve, shell: LocalShell)
 
 
 def test_timed_out_command_is_failed(served: Serve, tmp_path: Path) -> None:
-    r = Round(served, LocalShell(workdir=tmp_path, timeout=0.3), [suggest("sleep 30")])
+    r = Round(served, LocalShell(workdir=tmp_path, timeout=0.3), [suggest("sleep 300")])
     (output,) = r.outputs(approved(r.bare()))
     assert output.startswith("Error:")
 

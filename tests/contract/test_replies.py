@@ -185,11 +185,11 @@ def test_deltas_leave_as_they_come(served: Serve) -> None:
 
     def agent(messages: Any, context: Any) -> Any:
         yield "first"
-        go.wait(10)
+        go.wait(120)
         yield "second"
 
     service = served(agent)
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=60)
     body = json.dumps({"messages": [user("x")]})
     connection.request("POST", "/api/chat-stream", body, {"Content-Type": "application/json"})
     got = connection.getresponse()

@@ -34,7 +34,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
     async def closing() -> T:
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 return await work
         finally:
             await mailbox().close_objects()

@@ -23,7 +23,7 @@ from assent.models.anthropic_request import version_of
 
 
 def model(server: AnthropicServer, name: str = "claude-sonnet-5-5", **settings: Any) -> Model:
-    known = {**server.settings(), "timeout": 5, "retries": 0}
+    known = {**server.settings(), "timeout": 60, "retries": 0}
     return load_model(f"anthropic:{name}", known | settings)
 
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import threading
-import time
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -86,7 +85,7 @@ def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
         yield Rig(Offline(lambda ask: script.pop(0)), None, script)
         return
     with _server(request.param) as server:
-        settings = {**server.settings(), "timeout": 5, "retries": 0}
+        settings = {**server.settings(), "timeout": 60, "retries": 0}
         yield Rig(load_model(SPECS[request.param], settings), server)
         assert server.refusals == []
 
@@ -99,7 +98,7 @@ class Wire:
     server: AnthropicServer | OpenAIServer
 
     def model(self, **settings: Any) -> Model:
-        known = {**self.server.settings(), "timeout": 5, "retries": 0}
+        known = {**self.server.settings(), "timeout": 60, "retries": 0}
         return load_model(SPECS[self.name], known | settings)
 
 
@@ -182,7 +181,7 @@ def test_one_model_serves_several_loops_at_once(rig: Rig) -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(20)
+        worker.join(60)
     assert texts == ["Fine."] * 3
 
 
@@ -331,12 +330,12 @@ def test_stalled_stream_ends_in_a_timeout(wire: Wire) -> None:
     wire.server.then(stream(whole[:4], "stall"))
     error = failure(wire.model(timeout=0.3))
     assert (error.kind, error.retryable) == ("timeout", True)
-    assert wire.server.disconnected.wait(5)
+    assert wire.server.disconnected.wait(60)
 
 
 def test_provider_that_never_answers_ends_in_one_timeout(wire: Wire) -> None:
     wire.server.then(silence(), silence())
-    assert failure(wire.model(timeout=0.3, retries=2)).kind == "timeout"
+    assert failure(wire.model(timeout=2, retries=2)).kind == "timeout"
     assert len(wire.server.requests) == 1
 
 
@@ -390,7 +389,7 @@ def test_closing_the_generator_closes_the_connection(wire: Wire) -> None:
         found: Any = wire.model().stream(Ask((user("hello"),)))
         await until(found, TextDelta)
         await found.aclose()
-        assert await asyncio.to_thread(wire.server.disconnected.wait, 5)
+        assert await asyncio.to_thread(wire.server.disconnected.wait, 60)
 
     run(work())
 
@@ -400,11 +399,11 @@ def test_cancelling_the_task_closes_the_connection(wire: Wire) -> None:
 
     async def work() -> None:
         task = asyncio.create_task(events(wire.model(), Ask((user("hello"),))))
-        assert await asyncio.to_thread(wire.server.received.wait, 5)
+        assert await asyncio.to_thread(wire.server.received.wait, 60)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert await asyncio.to_thread(wire.server.disconnected.wait, 5)
+        assert await asyncio.to_thread(wire.server.disconnected.wait, 60)
 
     run(work())
 
@@ -424,6 +423,5 @@ def test_connection_is_used_again(wire: Wire) -> None:
 
 def test_stream_that_stays_open_after_its_end_holds_up_nobody(wire: Wire) -> None:
     wire.server.then(stream(wire.server.message("Fine."), "stall"))
-    began = time.monotonic()
-    assert said(asked(wire.model())) == "Fine."
-    assert time.monotonic() - began < 3
+    # Beyond the time of the test: only an end that is not waited for comes.
+    assert said(asked(wire.model(timeout=600))) == "Fine."

@@ -15,7 +15,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def model(server: OpenAIServer, **settings: Any) -> Model:
-    known = {**server.settings(), "timeout": 5, "retries": 0}
+    known = {**server.settings(), "timeout": 60, "retries": 0}
     return load_model("openai:some-model", known | settings)
 
 
