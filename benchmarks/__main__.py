@@ -1,10 +1,17 @@
-"""`python -m benchmarks`: measure, print the table, write results.json.
+"""What a turn costs, beside plain FastAPI, the bare limit and other servers for agents.
 
-python -m benchmarks                     all scenarios, three rounds, some minutes
-python -m benchmarks --only small        the scenarios whose name holds "small"
-python -m benchmarks --quick             short rounds, for a look
-python -m benchmarks --peers FOLDER      also agno, pydantic-ai and langserve,
-                                         each in a virtual environment under FOLDER
+python -m benchmarks                      everything but the peers, about a quarter of an hour
+python -m benchmarks --list               the names of all measurements
+python -m benchmarks --only "small turn"  those whose name holds these words; may be repeated
+python -m benchmarks --quick              short rounds, for a look; no figures to quote
+python -m benchmarks --peers FOLDER       also agno, pydantic-ai, google-adk and langserve, each
+                                          installed into an environment of its own under FOLDER
+python -m benchmarks --report             write the figures of the last run into
+                                          docs/performance.md, and draw them again
+
+Progress goes to the error output, the tables to the output; results.json and, with matplotlib
+(pip install -r benchmarks/requirements.txt), ratios.png and growth.png lie in the folder --out.
+The server runs on the first core and the load on the last: quote figures of an idle machine only.
 """
 
 from __future__ import annotations
@@ -13,36 +20,35 @@ import argparse
 import asyncio
 import os
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import peers, special
+from benchmarks import goals, peers, plots, report
+from benchmarks.catalogue import OTHERS, attempt
 from benchmarks.measure import Result, measure
 from benchmarks.process import LOAD_CORES
-from benchmarks.report import save, table, versions
+from benchmarks.report import Report
 from benchmarks.scenarios import SCENARIOS, Scenario
 
 
 def main() -> None:
     """Measure what the command line asks for."""
     options = arguments()
-    os.sched_setaffinity(0, LOAD_CORES)
-    runner = asyncio.Runner(loop_factory=_loop)
-    with runner:
-        pythons = peers.install(options.peers, say) if options.peers else {}
-        results = turns(options, pythons, runner)
-        others = {
-            name: found
-            for name, function in special.ALL.items()
-            if chosen(name, options.only)
-            and (found := special.attempt(name, function, runner.run, options.quick, say))
-        }
-    print(f"\n{', '.join(f'{k} {v}' for k, v in versions().items())}\n")
-    if results:
-        print(table(results))
-    print(special.table(others))
-    save(Path(options.out), results, others, {"peers": peers.versions(pythons)})
+    folder = Path(options.out)
+    if options.list:
+        print("\n".join([*(scenario.name for scenario in SCENARIOS), *OTHERS]))
+    elif options.report:
+        kept = report.load(folder)
+        report.write_page(page(kept))
+        plots.draw(folder, kept)
+    else:
+        found = measured(options)
+        found.save(folder)
+        print(page(found))
+        for path in [folder / "results.json", *plots.draw(folder, found)]:
+            say(f"wrote {path}")
 
 
 def arguments() -> argparse.Namespace:
@@ -52,20 +58,55 @@ def arguments() -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", action="append", default=[], metavar="WORDS")
-    parser.add_argument("--servers", default="", help="comma separated; default: all")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--peers", metavar="FOLDER")
-    parser.add_argument("--out", default="benchmarks/results")
-    return parser.parse_args()
+    add = parser.add_argument
+    add("--only", action="append", default=[], metavar="WORDS", help="see above")
+    add("--servers", default="", metavar="NAMES", help="of turns, with commas: assent,plain,limit")
+    add("--rounds", type=int, default=3, help="of turns under load; default: %(default)s")
+    add("--quick", action="store_true", help="a quarter of the time a round, smaller counts")
+    add("--peers", metavar="FOLDER", help="see above")
+    add("--out", default="benchmarks/results", metavar="FOLDER", help="default: %(default)s")
+    add("--list", action="store_true", help="measure nothing")
+    add("--report", action="store_true", help="measure nothing")
+    options = parser.parse_args()
+    if not options.list and not options.report and not _chosen_names(options.only):
+        parser.error("no measurement has such a name; try: --list")
+    return options
+
+
+def _chosen_names(only: list[str]) -> list[str]:
+    return [n for n in (*(s.name for s in SCENARIOS), *OTHERS) if chosen(n, only)]
+
+
+def measured(options: argparse.Namespace) -> Report:
+    """All that was asked for."""
+    os.sched_setaffinity(0, LOAD_CORES)
+    began = time.monotonic()
+    with asyncio.Runner(loop_factory=_loop) as runner:
+        pythons = peers.install(options.peers, say) if options.peers else {}
+        about = report.about(peers.versions(pythons), options.rounds, options.quick)
+        found = Report(about, turns(options, pythons, runner))
+        for name, measurement in OTHERS.items():
+            if chosen(name, options.only):
+                figures = attempt(name, measurement, runner.run, options.quick, say)
+                found.others |= {} if figures is None else {name: figures}
+    say(f"took {(time.monotonic() - began) / 60:.1f} minutes")
+    return found
+
+
+def page(found: Report) -> str:
+    """The figures as docs/performance.md shows them."""
+    parts = [report.heading(found)]
+    if found.turns:
+        parts.append(report.turns(list(found.turns.values())))
+    parts += [report.others(found.others), "**What was wanted**", goals.table(found)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def turns(
     options: argparse.Namespace, pythons: dict[str, str], runner: asyncio.Runner
-) -> list[Result]:
+) -> dict[str, Result]:
     """The scenarios of turns under load."""
-    results = []
+    results = {}
     for given in SCENARIOS:
         if not chosen(given.name, options.only):
             continue
@@ -75,7 +116,7 @@ def turns(
             kept = {k: v for k, v in scenario.targets.items() if k in wanted}
             scenario = replace(scenario, targets=kept)
         say(scenario.name)
-        results.append(_measured(scenario, pythons, options, runner))
+        results[scenario.name] = _measured(scenario, pythons, options, runner)
     return results
 
 
@@ -99,7 +140,7 @@ def _measured(
 
 def chosen(name: str, only: list[str]) -> bool:
     """Whether the command line asks for it."""
-    return not only or any(words in name for words in only)
+    return not only or any(words.lower() in name.lower() for words in only)
 
 
 def say(text: str) -> None:

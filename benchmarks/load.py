@@ -7,12 +7,14 @@ import base64
 import os
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from typing import cast
 
 HOST = "127.0.0.1"
+DONE = b'"type":"done"'
 
 
 class LoadError(Exception):
@@ -50,17 +52,22 @@ def frame(body: bytes) -> bytes:
 
 
 class Client(asyncio.Protocol):
-    """One connection that sends the next turn as soon as one has ended, until told to stop."""
+    """One connection that sends the next turn as soon as one has ended, until told to stop.
 
-    def __init__(self, request: bytes, timings: Timings, ended: Callable[[], None]) -> None:
-        self.request = request
+    It looks at as little as tells it where a reply ends, so that the load is not the bottleneck.
+    """
+
+    def __init__(
+        self, requests: Iterator[bytes], timings: Timings, ended: Callable[[], None]
+    ) -> None:
+        self.requests = requests
         self.timings = timings
         self.ended = ended
         self.running = True
         self.error: str | None = None
-        self.buffer = b""
+        self.pieces: list[bytes] = []
         self.begun = 0.0
-        self.waiting_for_first = True
+        self.first = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are no asyncio.Transport.
@@ -69,25 +76,31 @@ class Client(asyncio.Protocol):
 
     def next(self) -> None:
         """Send one turn."""
-        self.buffer = b""
-        self.waiting_for_first = True
+        request = next(self.requests, None)
+        if request is None:
+            self.fail("there are no requests left; take fewer rounds")
+            return
+        self.pieces.clear()
+        self.first = 0.0
         self.begun = time.perf_counter()
-        self.transport.write(self.request)
+        self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        self.buffer = self.buffer + data if self.buffer else data
-        if self.waiting_for_first and self.has_body():
-            self.waiting_for_first = False
-            self.timings.first.append(time.perf_counter() - self.begun)
-        if self.is_whole():
-            self.timings.whole.append(time.perf_counter() - self.begun)
-            if not self.is_good():
-                self.fail(repr(self.buffer[:300]))
-            elif self.running:
-                self.next()
-            else:
-                self.timings.last_body = self.buffer
-                self.ended()
+        now = time.perf_counter()
+        self.pieces.append(data)
+        if not self.first and self.has_body(data):
+            self.first = now
+        if not self.is_whole(data):
+            return
+        self.timings.whole.append(now - self.begun)
+        self.timings.first.append((self.first or now) - self.begun)
+        if not self.is_good():
+            self.fail(repr(b"".join(self.pieces)[:300]))
+        elif self.running:
+            self.next()
+        else:
+            self.timings.last_body = b"".join(self.pieces)
+            self.ended()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.running:
@@ -100,47 +113,60 @@ class Client(asyncio.Protocol):
         self.transport.close()
         self.ended()
 
-    def has_body(self) -> bool:
-        """Whether something of the reply itself has come."""
-        at = self.buffer.find(b"\r\n\r\n")
-        return 0 <= at < len(self.buffer) - 4
+    def has_body(self, data: bytes) -> bool:
+        """Whether something of the reply itself has come, with `data` at the latest."""
+        return len(self.pieces) > 1 or not data.endswith(b"\r\n\r\n")
 
-    def is_whole(self) -> bool:
-        """Whether the reply is complete."""
+    def is_whole(self, data: bytes) -> bool:
+        """Whether the reply is complete with `data`."""
         raise NotImplementedError
 
     def is_good(self) -> bool:
         """Whether it is a reply, not a refusal."""
-        return self.buffer.startswith(b"HTTP/1.1 200")
+        return self.pieces[0].startswith(b"HTTP/1.1 200")
 
 
 class Whole(Client):
-    """Replies with a content length."""
+    """Replies with a content length; one as long as that before it is not read again."""
 
-    def is_whole(self) -> bool:
-        end = self.buffer.find(b"\r\n\r\n")
+    expected = 0
+
+    def is_whole(self, data: bytes) -> bool:
+        size = len(data) if len(self.pieces) == 1 else sum(map(len, self.pieces))
+        if size == self.expected:
+            return True
+        reply = b"".join(self.pieces)
+        end = reply.find(b"\r\n\r\n")
         if end < 0:
             return False
-        head = self.buffer[:end].lower()
+        head = reply[:end].lower()
         at = head.find(b"content-length: ")
         if at < 0:
-            return self.buffer.endswith(b"0\r\n\r\n")
-        return len(self.buffer) - end - 4 >= int(head[at + 16 :].split(b"\r\n", 1)[0])
+            return reply.endswith(b"\r\n0\r\n\r\n")
+        if size - end - 4 < int(head[at + 16 :].split(b"\r\n", 1)[0]):
+            return False
+        self.expected = size
+        return True
 
 
 class Stream(Client):
     """Chunked replies."""
 
-    def is_whole(self) -> bool:
-        return self.buffer.endswith(b"0\r\n\r\n")
+    def is_whole(self, data: bytes) -> bool:
+        if not data.endswith(b"\n"):
+            return False
+        if len(data) < 7:
+            data = b"".join(self.pieces[-7:])
+        return data.endswith(b"\r\n0\r\n\r\n")
 
 
 class Socket(Client):
     """Turns on a WebSocket; each ends with a frame that holds the event `done`."""
 
+    upgraded = False
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
-        self.upgraded = False
         key = base64.b64encode(os.urandom(16)).decode()
         self.transport.write(
             (
@@ -154,27 +180,32 @@ class Socket(Client):
         if self.upgraded:
             super().data_received(data)
             return
-        self.buffer += data
-        if b"\r\n\r\n" in self.buffer:
-            if not self.buffer.startswith(b"HTTP/1.1 101"):
-                self.fail(repr(self.buffer[:300]))
+        self.pieces.append(data)
+        answer = b"".join(self.pieces)
+        if b"\r\n\r\n" in answer:
+            if not answer.startswith(b"HTTP/1.1 101"):
+                self.fail(repr(answer[:300]))
                 return
             self.upgraded = True
             self.next()
 
-    def has_body(self) -> bool:
-        return len(self.buffer) > 4
+    def has_body(self, data: bytes) -> bool:
+        return True
 
-    def is_whole(self) -> bool:
-        at = self.buffer.rfind(b'"type":"done"')
-        return at >= 0 and self.buffer.endswith(b"}")
+    def is_whole(self, data: bytes) -> bool:
+        if not data.endswith(b"}"):
+            return False
+        if DONE in data[-200:]:
+            return True
+        # The last frame may come in two pieces.
+        return len(data) < 200 and DONE in b"".join(self.pieces[-3:])[-200:]
 
     def is_good(self) -> bool:
         return True
 
 
 class Idle(Socket):
-    """A WebSocket that is opened and then says nothing."""
+    """A WebSocket that is opened and then says nothing; `running` until it is open."""
 
     def next(self) -> None:
         self.running = False
@@ -182,7 +213,11 @@ class Idle(Socket):
 
 
 async def drive(
-    kind: type[Client], port: int, request: bytes, connections: int, seconds: float
+    kind: type[Client],
+    port: int,
+    request: bytes | Iterator[bytes],
+    connections: int,
+    seconds: float,
 ) -> Timings:
     """Keep `connections` busy for `seconds`; raises LoadError for a reply that is none."""
     timings = Timings()
@@ -195,7 +230,8 @@ async def drive(
         if left == 0 and not everyone.done():
             everyone.set_result(None)
 
-    clients = await open_clients(kind, port, request, connections, timings, one_ended)
+    requests = repeat(request) if isinstance(request, bytes) else request
+    clients = await open_clients(kind, port, requests, connections, timings, one_ended)
     try:
         await asyncio.wait([everyone], timeout=seconds)
         for client in clients:
@@ -215,7 +251,7 @@ async def drive(
 async def open_clients(
     kind: type[Client],
     port: int,
-    request: bytes,
+    requests: Iterator[bytes],
     connections: int,
     timings: Timings,
     ended: Callable[[], None],
@@ -226,7 +262,7 @@ async def open_clients(
     for first in range(0, connections, 50):
         opened = await asyncio.gather(
             *(
-                loop.create_connection(partial(kind, request, timings, ended), HOST, port)
+                loop.create_connection(partial(kind, requests, timings, ended), HOST, port)
                 for _ in range(first, min(connections, first + 50))
             )
         )
@@ -234,6 +270,6 @@ async def open_clients(
     return clients
 
 
-async def once(kind: type[Client], port: int, request: bytes) -> Timings:
+async def once(kind: type[Client], port: int, request: bytes | Iterator[bytes]) -> Timings:
     """One turn on a connection of its own."""
     return await drive(kind, port, request, 1, 0.0)

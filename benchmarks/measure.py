@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from benchmarks.load import LoadError, Timings, drive, once
+from benchmarks.load import LoadError, Timings, drive
 from benchmarks.process import Process, running
 from benchmarks.scenarios import Scenario
 
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+Found = dict[str, Any]
 Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Round:
-    """What one server needed in one round; times in microseconds, CPU time a turn."""
+    """What one server needed in one round; times in microseconds, CPU time a turn.
+
+    `load` is the part of a core that the load generator used: near 1 it is the bottleneck, and
+    the server has less to do at a time than it could.
+    """
 
     turns: int
     cpu: float
@@ -27,6 +34,7 @@ class Round:
     p99: float
     first_p50: float
     first_p99: float
+    load: float
 
 
 @dataclass(slots=True)
@@ -35,7 +43,6 @@ class Result:
 
     scenario: str
     rounds: dict[str, list[Round]] = field(default_factory=dict)
-    least: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
     def middle(self, server: str, name: str) -> float:
@@ -54,7 +61,7 @@ def percentile(values: list[float], part: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
-def summary(timings: Timings, cpu: float) -> Round:
+def summary(timings: Timings, cpu: float, load: float) -> Round:
     """One round in figures."""
     micro = 1e6
     return Round(
@@ -64,6 +71,7 @@ def summary(timings: Timings, cpu: float) -> Round:
         percentile(timings.whole, 0.99) * micro,
         percentile(timings.first, 0.5) * micro,
         percentile(timings.first, 0.99) * micro,
+        load,
     )
 
 
@@ -77,36 +85,62 @@ def measure(
     run: Callable[[Coroutine[Any, Any, Any]], Any],
 ) -> Result:
     """All rounds of a scenario; `pythons` are the interpreters of servers with their own."""
-    result = Result(scenario.name, least=scenario.least)
+    result = Result(scenario.name)
+    servers: dict[str, Visited] = {}
+
+    def leave_out(name: str, error: Exception) -> None:
+        servers.pop(name, None)
+        result.rounds.pop(name, None)
+        result.failed[name] = str(error)[-500:]
+        say(f"  {name} is left out: {str(error)[-300:]}")
+
     with ExitStack() as stack:
-        servers: dict[str, Process] = {}
         for name, target in scenario.targets.items():
             python = pythons.get(name, sys.executable)
             try:
-                servers[name] = stack.enter_context(
+                process = stack.enter_context(
                     running(name, target.script, target.arguments, python=python)
                 )
-                run(once(scenario.kind, servers[name].port, scenario.request(target)))
+                visited = Visited(process, scenario.requests(target))
+                run(visited.warm_up(scenario, min(0.5, scenario.seconds * scale)))
             except (RuntimeError, LoadError) as error:
-                result.failed[name] = str(error)[-500:]
-                servers.pop(name, None)
-                say(f"  {name} is left out: {str(error)[-300:]}")
-        for name in servers:
-            run(_one(scenario, name, servers[name], min(0.5, scenario.seconds * scale)))
+                leave_out(name, error)
+            else:
+                servers[name] = visited
         for number in range(rounds):
             order = list(servers) if number % 2 == 0 else list(reversed(servers))
             for name in order:
-                seconds = scenario.seconds * scale
-                result.rounds.setdefault(name, []).append(
-                    run(_one(scenario, name, servers[name], seconds))
-                )
+                try:
+                    found = run(servers[name].round(scenario, scenario.seconds * scale))
+                except LoadError as error:
+                    leave_out(name, error)
+                else:
+                    result.rounds.setdefault(name, []).append(found)
     return result
 
 
-async def _one(scenario: Scenario, name: str, server: Process, seconds: float) -> Round:
-    request = scenario.request(scenario.targets[name])
-    before = server.cpu()
-    timings = await drive(scenario.kind, server.port, request, scenario.connections, seconds)
-    # What is left of the last turns (tasks that end, logs) belongs to them.
-    await asyncio.sleep(0.05)
-    return summary(timings, server.cpu() - before)
+@dataclass(slots=True)
+class Visited:
+    """A server of a scenario, and the turns that it is still to be asked."""
+
+    process: Process
+    requests: Iterator[bytes]
+
+    async def warm_up(self, scenario: Scenario, seconds: float) -> None:
+        """Turns that do not count; the last reply must be a right one."""
+        timings = await self._drive(scenario, seconds)
+        if scenario.expects not in timings.last_body:
+            raise LoadError(f"not the reply that was expected: {timings.last_body[-300:]!r}")
+
+    async def round(self, scenario: Scenario, seconds: float) -> Round:
+        """Turns that count."""
+        before, load, began = self.process.cpu(), time.process_time(), time.perf_counter()
+        timings = await self._drive(scenario, seconds)
+        share = (time.process_time() - load) / (time.perf_counter() - began)
+        # What is left of the last turns (tasks that end, logs) belongs to them.
+        await asyncio.sleep(0.05)
+        return summary(timings, self.process.cpu() - before, share)
+
+    async def _drive(self, scenario: Scenario, seconds: float) -> Timings:
+        port, count = self.process.port, scenario.connections
+        return await drive(scenario.kind, port, self.requests, count, seconds)

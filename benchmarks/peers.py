@@ -7,44 +7,71 @@ off its event loop. What they do of their own (sessions, traces, message formats
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import venv
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.scenarios import SMALL, STREAM, Scenario, Target
+from benchmarks import environments
+from benchmarks.scenarios import HISTORY, NUMBER, SESSIONS, SMALL, STREAM, Scenario, Target
 
 REQUIREMENTS = {
     "agno": ["agno", "fastapi", "uvicorn[standard]", "openai", "sqlalchemy", "python-multipart"],
     "pydantic-ai": ["pydantic-ai-slim", "fastapi", "uvicorn[standard]"],
+    "google-adk": ["google-adk", "uvicorn[standard]"],
     "langserve": ["langserve[server]", "langchain-core", "fastapi", "uvicorn[standard]"],
 }
-PACKAGES = {"agno": "agno", "pydantic-ai": "pydantic-ai-slim", "langserve": "langserve"}
+PACKAGES = {"pydantic-ai": "pydantic-ai-slim"}
+"""The distribution, where its name is another."""
+COMMON = ("fastapi", "starlette", "uvicorn", "uvloop", "pydantic")
 
-_RUNNABLE = json.dumps({"input": json.loads(SMALL)}).encode()
 _FORM = "application/x-www-form-urlencoded"
-_RUNS = "/agents/stand-in/runs"
 
 
-def _agno(stream: str) -> Target:
-    return Target("agno_server", (), _RUNS, f"message=pods&stream={stream}".encode(), _FORM)
+def _agno(agent: str, stream: str) -> Target:
+    path = f"/agents/{agent}/runs"
+    return Target("agno_server", (), path, f"message=pods&stream={stream}".encode(), _FORM)
+
+
+def _adk(agent: str, path: str = "/run") -> Target:
+    said = {"role": "user", "parts": [{"text": "How are the pods?"}]}
+    run = {
+        "app_name": agent,
+        "user_id": "me",
+        "session_id": NUMBER.decode(),
+        "new_message": said,
+        "streaming": path == "/run_sse",
+    }
+    body = json.dumps(run).encode()
+    return Target("google_adk_server", (str(SESSIONS),), path, body, numbered=True)
+
+
+def _langserve(path: str, body: bytes = SMALL) -> Target:
+    given = json.dumps({"input": json.loads(body)}).encode()
+    return Target("langserve_server", (), path, given)
 
 
 TARGETS: Mapping[str, Mapping[str, Target]] = {
     "small turn, 32 connections": {
+        "langserve": _langserve("/reply/invoke"),
+        "agno": _agno("stand-in", "false"),
         "pydantic-ai": Target("pydantic_ai_server"),
-        "langserve": Target("langserve_server", (), "/reply/invoke", _RUNNABLE),
-        "agno": _agno("false"),
+        "google-adk": _adk("reply"),
+    },
+    "62 KB history, 32 connections": {
+        "langserve": _langserve("/reply/invoke", HISTORY),
+        "pydantic-ai": Target("pydantic_ai_server"),
     },
     "100 deltas, 32 connections": {
+        "langserve": _langserve("/deltas/stream"),
+        "agno": _agno("stand-in", "true"),
         "pydantic-ai": Target("pydantic_ai_server", (), STREAM),
-        "langserve": Target("langserve_server", (), "/deltas/stream", _RUNNABLE),
-        "agno": _agno("true"),
+        "google-adk": _adk("reply", "/run_sse"),
     },
     "tool turn, 32 connections": {
+        "agno": _agno("tools", "false"),
         "pydantic-ai": Target("pydantic_ai_server", (), "/tools"),
+        "google-adk": _adk("tools"),
     },
 }
 
@@ -54,25 +81,26 @@ def install(folder: str, say: Callable[[str], None]) -> dict[str, str]:
     pythons = {}
     for name, requirements in REQUIREMENTS.items():
         home = Path(folder).resolve() / name
-        python = home / "bin" / "python"
-        if not python.exists():
+        done, python = home / ".installed", home / "bin" / "python"
+        if not done.exists():
             say(f"installing {name}")
-            venv.create(home, with_pip=True)
-            command = [str(python), "-m", "pip", "install", "--quiet", *requirements]
-            if subprocess.run(command, check=False).returncode:
-                say(f"  {name} cannot be installed and is left out")
+            try:
+                environments.make(home, requirements)
+            except environments.Failed as error:
+                say(f"  {name} cannot be installed and is left out: {error}")
                 continue
+            done.touch()
         pythons[name] = str(python)
     return pythons
 
 
-def versions(pythons: Mapping[str, str]) -> dict[str, str]:
-    """The version of each peer."""
+def versions(pythons: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The version of each peer, and of what it shares with Assent."""
     found = {}
     for name, python in pythons.items():
-        code = f"from importlib.metadata import version; print(version({PACKAGES[name]!r}))"
-        told = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
-        found[name] = told.stdout.strip() or "unknown"
+        there = environments.installed(python)
+        wanted = (PACKAGES.get(name, name), *COMMON)
+        found[name] = {package: there[package] for package in wanted if package in there}
     return found
 
 
@@ -83,4 +111,4 @@ def added(scenario: Scenario, pythons: Mapping[str, str]) -> Scenario:
 
 
 if __name__ == "__main__":
-    print(versions(install(sys.argv[1], print)))
+    print(json.dumps(versions(install(sys.argv[1], print)), indent=1))

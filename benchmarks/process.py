@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -75,10 +76,14 @@ def _resident(pid: int) -> int:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port: int = listening.getsockname()[1]
-        return port
+    """A port that nobody listens on, below those that the system gives to others meanwhile."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        except OSError:
+            continue
 
 
 @contextmanager
@@ -94,7 +99,9 @@ def running(
     """The server `benchmarks/servers/SCRIPT.py`, answering on its port, within the block."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         port, log = free_port(), Path(folder) / "log"
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("ASSENT_")}
+        # Where no bytecode is written, a checkout is compiled at each start.
+        left_out = ("ASSENT_", "PYTHONDONTWRITEBYTECODE")
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
         environ["PYTHONPATH"] = os.pathsep.join(
             part for part in (str(ROOT), environ.get("PYTHONPATH", "")) if part
         )

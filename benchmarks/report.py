@@ -1,4 +1,4 @@
-"""The figures as a table, as JSON and as a plot."""
+"""The figures as tables, as JSON and in docs/performance.md."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import json
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
+from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure import Result
+from benchmarks.measure import Found, Result, Round
+from benchmarks.process import CORES, ROOT
 
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- figures: written by python -m benchmarks --report -->", "<!-- end of figures -->"
 PACKAGES = (
     "assent",
     "fastapi",
@@ -26,27 +30,92 @@ PACKAGES = (
 )
 
 
-def versions() -> dict[str, str]:
-    """Python and the packages that the servers have in common."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+@dataclass(slots=True)
+class Report:
+    """All that one run found."""
+
+    about: Found = field(default_factory=dict)
+    turns: dict[str, Result] = field(default_factory=dict)
+    others: dict[str, Found] = field(default_factory=dict)
+
+    def figure(self, where: str, *keys: str) -> float:
+        """One figure of the others; KeyError where it was not measured."""
+        value: Any = self.others[where]
+        for key in keys:
+            value = value[key]
+        if not isinstance(value, int | float):
+            raise KeyError(keys)
+        return float(value)
+
+    def save(self, folder: Path) -> None:
+        """Write `results.json` into the folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        content = {
+            **self.about,
+            "turns": [asdict(result) for result in self.turns.values()],
+            "others": self.others,
+        }
+        (folder / "results.json").write_text(json.dumps(content, indent=1))
+
+
+def load(folder: Path) -> Report:
+    """What `save` wrote."""
+    about = json.loads((folder / "results.json").read_text())
+    turns, others = about.pop("turns"), about.pop("others")
+    results = {}
+    for turn in turns:
+        rounds = {name: [Round(**r) for r in given] for name, given in turn["rounds"].items()}
+        results[turn["scenario"]] = Result(turn["scenario"], rounds, turn["failed"])
+    return Report(about, results, others)
+
+
+def about(peers: Mapping[str, Mapping[str, str]], rounds: int, quick: bool) -> Found:
+    """What was measured, where and when."""
+    versions = {"python": platform.python_version(), "machine": platform.machine()}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return {
+        "date": date.today().isoformat(),
+        "arguments": sys.argv[1:],
+        "cores": len(CORES),
+        "rounds": rounds,
+        "quick": quick,
+        "versions": versions,
+        "peers": peers,
+    }
 
 
-def table(results: Sequence[Result]) -> str:
+def heading(report: Report) -> str:
+    """Versions and circumstances."""
+    known = report.about
+    rounds = f"{known['rounds']} {'short ' if known['quick'] else ''}rounds"
+    lines = [
+        f"{rounds} on {known['cores']} cores, {known['date']}.",
+        f"Versions: {_listed(known['versions'])}.",
+    ]
+    for name, versions in known["peers"].items():
+        differing = {k: v for k, v in versions.items() if known["versions"].get(k) != v}
+        lines.append(f"Peer {name}: {_listed(differing)}.")
+    return "\n".join(lines)
+
+
+def _listed(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {number}" for name, number in versions.items())
+
+
+def turns(results: Sequence[Result]) -> str:
     """One line a server and scenario."""
     lines = [
         "| scenario | server | CPU µs/turn | × assent | p50 ms | p99 ms | first ms (p50, p99) "
-        "| at least |",
+        "| load |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
-        for server in result.rounds:
-            lines.append(_line(result, server))
+        lines += [_line(result, server) for server in result.rounds]
+        lines += [f"| {result.scenario} | {name} | failed | | | | | |" for name in result.failed]
     return "\n".join(lines)
 
 
@@ -55,49 +124,35 @@ def _line(result: Result, server: str) -> str:
         return f"{result.middle(server, name) / 1000:.2f}"
 
     ratio = f"{result.ratio(server):.2f}" if "assent" in result.rounds else ""
-    least = result.least.get(server)
-    wanted = "" if least is None else f"{least:g}"
     return (
         f"| {result.scenario} | {server} | {result.middle(server, 'cpu'):.0f} | {ratio} "
-        f"| {ms('p50')} | {ms('p99')} | {ms('first_p50')}, {ms('first_p99')} | {wanted} |"
+        f"| {ms('p50')} | {ms('p99')} | {ms('first_p50')}, {ms('first_p99')} "
+        f"| {result.middle(server, 'load'):.2f} |"
     )
 
 
-def save(
-    folder: Path, results: Sequence[Result], others: Mapping[str, Any], about: Mapping[str, Any]
-) -> None:
-    """Write `results.json` and, with matplotlib, `results.png` into the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {
-        "versions": versions(),
-        "arguments": sys.argv[1:],
-        **about,
-        "turns": [asdict(result) for result in results],
-        **others,
-    }
-    (folder / "results.json").write_text(json.dumps(content, indent=1))
-    plot(folder / "results.png", results)
+def others(found: Mapping[str, Found]) -> str:
+    """Each finding as a line."""
+    lines = []
+    for name, figures in found.items():
+        lines += ["", f"**{name}**", ""]
+        lines += [f"- {key}: {flat(value)}" for key, value in figures.items()]
+    return "\n".join(lines).strip()
 
 
-def plot(path: Path, results: Sequence[Result]) -> None:
-    """The servers' CPU time a turn as bars, by scenario; nothing without matplotlib."""
-    try:
-        import matplotlib
-    except ImportError:
-        return
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+def flat(value: Any) -> str:
+    """A finding in one line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {flat(part)}" for key, part in value.items())
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return str(value)
 
-    shown = [result for result in results if "assent" in result.rounds]
-    if not shown:
-        return
-    figure, axes = pyplot.subplots(len(shown), 1, figsize=(8, 1.4 * len(shown) + 1))
-    for axis, result in zip(axes if len(shown) > 1 else [axes], shown, strict=True):
-        names = list(result.rounds)
-        axis.barh(names, [result.middle(name, "cpu") for name in names], color="#4c72b0")
-        axis.set_title(result.scenario, fontsize=8, loc="left")
-        axis.tick_params(labelsize=7)
-        axis.invert_yaxis()
-    figure.supxlabel("CPU time of the server a turn, µs", fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+
+def write_page(text: str, page: Path = PAGE) -> None:
+    """Put `text` between the marks of the page."""
+    before, _, rest = page.read_text("utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"{page.name} has no {BEGIN!r} and {END!r}")
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", "utf-8")

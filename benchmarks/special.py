@@ -1,22 +1,29 @@
-"""What is no turn under load: start, memory, `/health` while turns block, approvals, growth."""
+"""What is no turn under load: start, memory, `/health` while turns block, approvals."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Sequence
+from itertools import repeat
 from statistics import median
-from typing import Any
 
-from benchmarks.load import HOST, Idle, LoadError, Timings, Whole, drive, open_clients, post
-from benchmarks.measure import percentile
-from benchmarks.process import CORES, Process, running
-from benchmarks.scenarios import SMALL, Target, conversation
+from benchmarks.load import (
+    HOST,
+    Client,
+    Idle,
+    LoadError,
+    Timings,
+    Whole,
+    drive,
+    open_clients,
+    post,
+)
+from benchmarks.measure import Found, Run, percentile
+from benchmarks.process import Process, running
+from benchmarks.scenarios import SMALL, Target
 
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
-Found = dict[str, Any]
-Say = Callable[[str], None]
 CHAT = "/api/chat"
 
 
@@ -25,7 +32,9 @@ async def ask(port: int, body: bytes | None, path: str = CHAT) -> tuple[float, b
     began = time.perf_counter()
     reader, writer = await asyncio.open_connection(HOST, port)
     if body is None:
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
+        writer.write(
+            f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode()
+        )
     else:
         writer.write(post(path, body).replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
     answer = await reader.read()
@@ -48,7 +57,9 @@ def health_while_blocked(run: Run, quick: bool) -> Found:
         if quick and "plain" in name:
             continue
         with running(name, target.script, target.arguments) as server:
-            found[name] = run(_blocked(server, target.path, 8 if "plain" in name else 64))
+            found[name] = run(
+                _blocked(server, target.path, 8 if "plain" in name else 64)
+            )
     return found
 
 
@@ -72,51 +83,87 @@ async def _blocked(server: Process, path: str, count: int) -> Found:
 
 
 def start(run: Run, quick: bool) -> Found:
-    """Seconds to the first `/health`, and resident MB after it; the median of the starts."""
-    found = {}
-    for name, (script, arguments) in {
+    """Seconds to the first `/health`, and resident MB after it; the servers in turn."""
+    servers = {
         "assent, V1 and V2": ("assent_server", ("reply",)),
         "plain FastAPI": ("plain_server", ()),
-    }.items():
-        times, sizes = [], []
-        for _ in range(3 if quick else 7):
-            with running(name, script, arguments) as server:
-                # `running` has waited for the first answer already.
-                times.append(server.took)
-                sizes.append(server.memory())
-        found[name] = {"start s": round(median(times), 3), "idle MB": round(median(sizes), 1)}
-    return found
+    }
+    times: dict[str, list[float]] = {name: [] for name in servers}
+    sizes: dict[str, list[float]] = {name: [] for name in servers}
+    for number in range(4 if quick else 10):
+        for name in servers if number % 2 else reversed(servers):
+            with running(name, *servers[name]) as server:
+                # `running` has waited for the first answer; the first start fills the caches.
+                if number:
+                    times[name].append(server.took)
+                    sizes[name].append(server.memory())
+    ours, plain = times.values()
+    return {
+        **{
+            name: {
+                "start s": round(median(times[name]), 3),
+                "idle MB": round(median(sizes[name]), 1),
+            }
+            for name in servers
+        },
+        "start, × plain": round(
+            median(a / b for a, b in zip(ours, plain, strict=True)), 2
+        ),
+    }
 
 
 def idle_sockets(run: Run, quick: bool) -> Found:
     """Memory of an open WebSocket that says nothing, and turns beside them."""
-    count = 500 if quick else 2000
+    count, rounds = (500, 1) if quick else (2000, 5)
     found = {}
     for name, (script, arguments) in {
         "assent": ("assent_server", ("deltas",)),
         "plain FastAPI": ("plain_server", ()),
     }.items():
         with running(name, script, arguments) as server:
-            found[name] = run(_idle(server, count))
+            found[name] = run(_idle(server, count, rounds))
     return found
 
 
-async def _idle(server: Process, count: int) -> Found:
+async def _idle(server: Process, count: int, rounds: int) -> Found:
     request = post(CHAT, SMALL)
     await drive(Whole, server.port, request, 8, 0.5)
-    alone = await _cost(server, request)
     before = server.memory()
-    clients = await open_clients(Idle, server.port, b"", count, Timings(), lambda: None)
-    await asyncio.sleep(1.0)
-    each = (server.memory() - before) * 1024 / count
-    beside = await _cost(server, request)
-    for client in clients:
-        client.transport.close()
+    ratios: list[float] = []
+    each = 0.0
+    for _ in range(rounds):
+        alone = await _cost(server, request)
+        # Held while nothing else goes on; the first opening is the one whose memory is new.
+        clients = await open_clients(
+            Idle, server.port, repeat(b""), count, Timings(), _nothing
+        )
+        await _upgraded(clients)
+        each = each or (server.memory() - before) * 1024 / count
+        ratios.append(alone / await _cost(server, request))
+        for client in clients:
+            client.transport.close()
+        await asyncio.sleep(0.5)
     return {
         "connections": count,
         "KB each": round(each, 1),
-        "turns alone / beside": round(alone / beside, 2),
+        "turns alone / beside": round(median(ratios), 2),
+        "rounds": [round(ratio, 2) for ratio in ratios],
     }
+
+
+def _nothing() -> None:
+    pass
+
+
+async def _upgraded(clients: Sequence[Client]) -> None:
+    deadline = time.perf_counter() + 60
+    while any(client.running for client in clients):
+        if time.perf_counter() > deadline:
+            raise LoadError("not all WebSockets opened within a minute")
+        await asyncio.sleep(0.05)
+    errors = [client.error for client in clients if client.error]
+    if errors:
+        raise LoadError(errors[0])
 
 
 async def _cost(server: Process, request: bytes) -> float:
@@ -128,14 +175,17 @@ async def _cost(server: Process, request: bytes) -> float:
 def approvals(run: Run, quick: bool) -> Found:
     """Propose, approve, run, reply: milliseconds of each request, one at a time and at once."""
     found = {}
-    for name, url in {"memory": "memory://", "sqlite": "sqlite:///approvals.db"}.items():
+    for name, url in {
+        "memory": "memory://",
+        "sqlite": "sqlite:///approvals.db",
+    }.items():
         option = f"ledger={json.dumps(url)}"
         with running(name, "assent_server", ("approval", option)) as server:
-            found[name] = run(_approved(server, 50 if quick else 300))
+            found[name] = run(approved(server, 50 if quick else 300))
     return found
 
 
-async def _approved(server: Process, count: int) -> Found:
+async def approved(server: Process, count: int) -> Found:
     await asyncio.gather(*(_round_trip(server.port) for _ in range(8)))
     one = [await _round_trip(server.port) for _ in range(count)]
     began = time.perf_counter()
@@ -158,84 +208,15 @@ async def _round_trip(port: int) -> tuple[float, float]:
     asked = {"role": "user", "content": "delete web"}
     proposing, body = await ask(port, json.dumps({"messages": [asked]}).encode())
     (call,) = json.loads(body)["data"]["tool_calls"]
-    deciding = {"role": "user", "content": "", "data": {"tool_calls": [{**call, "execute": True}]}}
+    deciding = {
+        "role": "user",
+        "content": "",
+        "data": {"tool_calls": [{**call, "execute": True}]},
+    }
     replied = {"role": "assistant", "content": "", "data": {"tool_calls": [call]}}
-    approving, body = await ask(port, json.dumps({"messages": [asked, replied, deciding]}).encode())
+    approving, body = await ask(
+        port, json.dumps({"messages": [asked, replied, deciding]}).encode()
+    )
     if json.loads(body)["data"]["executed_tool_calls"][0]["output"] != "web is gone":
         raise LoadError(repr(body[:300]))
     return proposing, approving
-
-
-def growth(run: Run, quick: bool) -> Found:
-    """CPU time a turn, in microseconds, as messages, tools and interceptors become more."""
-    found: Found = {"messages": {}, "tools": {}, "interceptors": {}}
-    with running("messages", "assent_server", ("reply",)) as server:
-        for count in (1, 10, 100, 1000, 10_000):
-            body = post(CHAT, conversation(count))
-            found["messages"][count] = run(_growing(server, body))
-    for count in (1, 10, 100, 500):
-        with running("tools", "assent_server", ("tools", f"count={count}")) as server:
-            found["tools"][count] = run(_growing(server, post(CHAT, SMALL)))
-    for count in (0, 1, 5, 20):
-        with running("interceptors", "assent_server", ("intercepted", f"count={count}")) as server:
-            found["interceptors"][count] = run(_growing(server, post(CHAT, SMALL)))
-    return found
-
-
-async def _growing(server: Process, request: bytes) -> int:
-    await drive(Whole, server.port, request, 8, 0.3)
-    before = server.cpu()
-    timings = await drive(Whole, server.port, request, 8, 1.0)
-    return round((server.cpu() - before) / len(timings.whole) * 1e6)
-
-
-def worker_processes(run: Run, quick: bool) -> Found:
-    """Turns a second with one worker process and with two, on all cores."""
-    found: Found = {"cores": len(CORES)}
-    for count in (1, 2):
-        arguments = ("reply", f"workers={count}")
-        with running("workers", "assent_server", arguments, cores=set(CORES)) as server:
-            run(drive(Whole, server.port, post(CHAT, SMALL), 64, 1.0))
-            timings = run(drive(Whole, server.port, post(CHAT, SMALL), 64, 3.0))
-            found[f"{count} workers, turns a second"] = round(len(timings.whole) / 3.0)
-    return found
-
-
-ALL: Mapping[str, Callable[[Run, bool], Found]] = {
-    "health while 64 turns block": health_while_blocked,
-    "start": start,
-    "idle WebSockets": idle_sockets,
-    "approvals": approvals,
-    "growth": growth,
-    "worker processes": worker_processes,
-}
-
-
-def attempt(
-    name: str, function: Callable[[Run, bool], Found], run: Run, quick: bool, say: Say
-) -> Found | None:
-    """What was found; None, and said, when a server or a request failed."""
-    say(name)
-    try:
-        found = function(run, quick)
-    except (RuntimeError, LoadError, OSError) as error:
-        say(f"  failed: {str(error)[-500:]}")
-        return None
-    for key, value in found.items():
-        say(f"  {key}: {value}")
-    return found
-
-
-def table(others: Mapping[str, Found]) -> str:
-    """Each finding as a line."""
-    lines = []
-    for name, found in others.items():
-        lines += ["", f"**{name}**", ""]
-        lines += [f"- {key}: {_flat(value)}" for key, value in found.items()]
-    return "\n".join(lines)
-
-
-def _flat(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{key}: {part}" for key, part in value.items())
-    return str(value)

@@ -1,4 +1,4 @@
-"""An agno AgentOS with a stand-in model. `agno_server.py PORT`."""
+"""An agno AgentOS with stand-in models. `agno_server.py PORT`."""
 
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -12,16 +12,24 @@ from agno.os import AgentOS
 
 REPLY = "The pods of the namespace are all running."
 DELTAS = [f"word {n} " for n in range(100)]
+CALL = {
+    "id": "call-1",
+    "type": "function",
+    "function": {"name": "lookup", "arguments": '{"name": "web"}'},
+}
 
 
 class StandIn(Model):
     """Answers at once, without a network."""
 
-    def invoke(self, *args: Any, **kwargs: Any) -> ModelResponse:
+    def answer(self, messages: Any) -> ModelResponse:
         return ModelResponse(role="assistant", content=REPLY)
 
-    async def ainvoke(self, *args: Any, **kwargs: Any) -> ModelResponse:
-        return ModelResponse(role="assistant", content=REPLY)
+    def invoke(self, messages: Any, *args: Any, **kwargs: Any) -> ModelResponse:
+        return self.answer(messages)
+
+    async def ainvoke(self, messages: Any, *args: Any, **kwargs: Any) -> ModelResponse:
+        return self.answer(messages)
 
     def invoke_stream(self, *args: Any, **kwargs: Any) -> Iterator[ModelResponse]:
         for piece in DELTAS:
@@ -38,8 +46,25 @@ class StandIn(Model):
         return response
 
 
-agent = Agent(id="stand-in", name="stand-in", model=StandIn(id="stand-in"), telemetry=False)
-app = AgentOS(agents=[agent], telemetry=False).get_app()
+class ToolStandIn(StandIn):
+    """Calls its tool once, then answers."""
+
+    def answer(self, messages: Any) -> ModelResponse:
+        if messages[-1].role == "user":
+            return ModelResponse(role="assistant", tool_calls=[dict(CALL)])
+        return ModelResponse(role="assistant", content=REPLY)
+
+
+async def lookup(name: str) -> str:
+    """Look a name up."""
+    return f"{name} is fine"
+
+
+agents = [
+    Agent(id="stand-in", name="stand-in", model=StandIn(id="stand-in"), telemetry=False),
+    Agent(id="tools", name="tools", model=ToolStandIn(id="tools"), tools=[lookup], telemetry=False),
+]
+app = AgentOS(agents=agents, telemetry=False).get_app()
 
 if __name__ == "__main__":
     uvicorn.run(
@@ -48,5 +73,7 @@ if __name__ == "__main__":
         port=int(sys.argv[1]),
         log_level="warning",
         access_log=False,
+        loop="uvloop",
+        http="httptools",
         backlog=2048,
     )

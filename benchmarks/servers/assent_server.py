@@ -105,16 +105,20 @@ def many_tools(count: int) -> list[Any]:
     return [lookup, *(tool(other, name=f"other_{n}") for n in range(count - 1))]
 
 
-def interceptors(count: int) -> list[Any]:
-    """That many interceptors that let everything pass."""
-
-    async def look(request: Any, context: Any) -> None:
-        return None
-
-    return [look] * count
+async def look(request: Any, context: Any) -> None:
+    """A request interceptor that lets everything pass."""
 
 
-def agent(kind: str, count: int) -> object:
+async def keep(response: Any, context: Any) -> None:
+    """A response interceptor that leaves the text as it is."""
+
+
+def route(messages: Any) -> dict[str, Any]:
+    """A channel router that lets the agent answer."""
+    return {"should_respond": True, "reasoning": "asked"}
+
+
+def agent(kind: str, count: int, responses: bool) -> object:
     """The agent of a scenario."""
     match kind:
         case "tools":
@@ -123,7 +127,10 @@ def agent(kind: str, count: int) -> object:
             return Agent(model=ToolModel("delete"), tools=[delete])
         case "intercepted":
             return Agent(
-                model=ToolModel(), tools=[lookup], request_interceptors=interceptors(count)
+                model=ToolModel(),
+                tools=[lookup],
+                request_interceptors=[look] * count,
+                response_interceptors=[keep] * (count if responses else 0),
             )
         case "block_tool":
             return Agent(model=ToolModel("lookup_slowly"), tools=[lookup_slowly])
@@ -134,17 +141,17 @@ def agent(kind: str, count: int) -> object:
 
 
 if __name__ == "__main__":
-    given = dict(part.split("=", 1) for part in sys.argv[3:])
-    count = int(given.pop("count", "0"))
-    ledger = json.loads(given.pop("ledger", "null"))
-    options: dict[str, Any] = {key: json.loads(value) for key, value in given.items()}
-    if ledger is not None:
+    given = {key: json.loads(value) for key, _, value in (a.partition("=") for a in sys.argv[3:])}
+    served = agent(sys.argv[2], given.pop("count", 0), given.pop("responses", False))
+    if ledger := given.pop("ledger", None):
         os.environ["ASSENT_APPROVALS__LEDGER"] = ledger
+    if given.pop("router", False):
+        given["channel_router"] = route
     serve(
-        agent(sys.argv[2], count),
+        served,
         host="127.0.0.1",
         port=int(sys.argv[1]),
         state_dir=".",
         log_level="warning",
-        **options,
+        **given,
     )

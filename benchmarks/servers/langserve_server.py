@@ -50,5 +50,7 @@ if __name__ == "__main__":
         port=int(sys.argv[1]),
         log_level="warning",
         access_log=False,
+        loop="uvloop",
+        http="httptools",
         backlog=2048,
     )

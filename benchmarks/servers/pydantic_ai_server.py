@@ -8,7 +8,14 @@ from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 from pydantic_ai import Agent
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 REPLY = "The pods of the namespace are all running."
@@ -44,6 +51,16 @@ async def lookup(name: str) -> str:
     return f"{name} is fine"
 
 
+def history(messages: list[Message]) -> list[ModelMessage]:
+    """What was said before, as pydantic-ai has it."""
+    return [
+        ModelRequest(parts=[UserPromptPart(said.content)])
+        if said.role == "user"
+        else ModelResponse(parts=[TextPart(said.content)])
+        for said in messages
+    ]
+
+
 agent = Agent(FunctionModel(answer, stream_function=stream_answer))
 tool_agent = Agent(FunctionModel(call_tool), tools=[lookup])
 app = FastAPI()
@@ -56,7 +73,8 @@ async def health() -> dict[str, str]:
 
 @app.post("/api/chat")
 async def chat(request: ChatRequest) -> Message:
-    result = await agent.run(request.messages[-1].content)
+    *before, last = request.messages
+    result = await agent.run(last.content, message_history=history(before))
     return Message(role="assistant", content=result.output)
 
 
@@ -84,5 +102,7 @@ if __name__ == "__main__":
         port=int(sys.argv[1]),
         log_level="warning",
         access_log=False,
+        loop="uvloop",
+        http="httptools",
         backlog=2048,
     )

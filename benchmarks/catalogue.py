@@ -1,0 +1,39 @@
+"""Every measurement that is no scenario of turns under load, by the name that `--only` looks in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from benchmarks import growth, installed, special, workers
+from benchmarks.environments import Failed
+from benchmarks.load import LoadError
+from benchmarks.measure import Found, Run, Say
+from benchmarks.report import flat
+
+Measurement = Callable[[Run, bool], Found]
+
+OTHERS: Mapping[str, Measurement] = {
+    "health while 64 turns block": special.health_while_blocked,
+    "start": special.start,
+    "installed": installed.installed,
+    "idle WebSockets": special.idle_sockets,
+    "approvals": special.approvals,
+    "growth of messages": growth.messages,
+    "growth of tools": growth.tools,
+    "growth of interceptors": growth.interceptors,
+    "growth of ledger rows": growth.ledger_rows,
+    "worker processes": workers.worker_processes,
+}
+
+
+def attempt(name: str, measurement: Measurement, run: Run, quick: bool, say: Say) -> Found | None:
+    """What was found; None, and said, when a server, a request or an installation failed."""
+    say(name)
+    try:
+        found = measurement(run, quick)
+    except (RuntimeError, LoadError, OSError, Failed) as error:
+        say(f"  failed: {str(error)[-500:]}")
+        return None
+    for key, value in found.items():
+        say(f"  {key}: {flat(value)}")
+    return found

@@ -1,0 +1,54 @@
+"""Virtual environments of their own: for peers, and for what an installation amounts to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+_VERSIONS = (
+    "import json, sys\n"
+    "from importlib.metadata import distributions\n"
+    "print(json.dumps({d.metadata['Name'].lower(): d.version for d in distributions()}))\n"
+)
+
+
+class Failed(RuntimeError):
+    """pip could not install what was asked for."""
+
+
+def make(folder: Path, requirements: Sequence[str]) -> Path:
+    """A new environment in `folder` with these; its Python. It holds no pip of its own."""
+    venv.create(folder, with_pip=False, symlinks=True, clear=True)
+    python = folder / "bin" / "python"
+    # The pip that runs this; Debian's venv would need a package more for one inside.
+    if find_spec("pip"):
+        tool = [sys.executable, "-m", "pip", "--python", str(python), "install"]
+    elif uv := shutil.which("uv"):
+        tool = [uv, "pip", "install", "--compile-bytecode", "--python", str(python)]
+    else:
+        raise Failed("neither pip nor uv is here; try: python -m ensurepip")
+    command = [*tool, "--quiet", *requirements]
+    done = subprocess.run(command, check=False, capture_output=True)
+    if done.returncode:
+        raise Failed(done.stderr.decode(errors="replace")[-500:])
+    return python
+
+
+def installed(python: str | Path) -> dict[str, str]:
+    """The version of each distribution of an environment, by its name in small letters."""
+    told = subprocess.run([str(python), "-c", _VERSIONS], capture_output=True, check=True)
+    found: dict[str, str] = json.loads(told.stdout)
+    return dict(sorted(found.items()))
+
+
+def megabytes(python: Path) -> float:
+    """What the packages of an environment take on the disk, without compiled bytecode."""
+    files = (path for path in python.parent.parent.glob("lib*/python*/site-packages/**/*"))
+    sizes = (p.lstat().st_size for p in files if p.is_file() and "__pycache__" not in p.parts)
+    return sum(sizes) / 1e6

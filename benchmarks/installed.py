@@ -1,0 +1,42 @@
+"""What an installation amounts to: distributions and megabytes, in empty environments."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import environments
+from benchmarks.measure import Found, Run
+from benchmarks.process import ROOT
+
+PLAIN = ("fastapi", "uvicorn[standard]")
+
+
+def installed(run: Run, quick: bool) -> Found:
+    """Assent with V1 and V2 from built wheels, beside plain FastAPI; without bytecode."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+        return {
+            "assent[v1,v2]": amounts(Path(folder) / "assent", wheels(Path(folder) / "dist")),
+            "plain FastAPI": amounts(Path(folder) / "plain", PLAIN),
+        }
+
+
+def amounts(folder: Path, requirements: Sequence[str]) -> Found:
+    """Distributions and MB of an environment in `folder` that has these alone."""
+    python = environments.make(folder, requirements)
+    names = environments.installed(python)
+    size = round(environments.megabytes(python), 1)
+    return {"distributions": len(names), "MB": size, "names": " ".join(names)}
+
+
+def wheels(out: Path) -> list[str]:
+    """The wheels of Assent, V1 and V2, as they are in the checkout."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
+    for folder in (ROOT, ROOT / "plugins" / "v1", ROOT / "plugins" / "v2"):
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"no wheel of {folder.name}: {done.stderr[-300:]}")
+    return [str(path) for path in sorted(out.glob("*.whl"))]

@@ -1,0 +1,107 @@
+"""One worker process and two: capacity, with a load that takes nearly nothing of the cores."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import time
+from dataclasses import dataclass
+from statistics import median
+
+from benchmarks.load import HOST, LoadError, post
+from benchmarks.measure import Found, Run
+from benchmarks.process import CORES, Process, running
+from benchmarks.scenarios import SMALL
+
+DEPTH = 8
+"""Requests in flight on a connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """What a flood of turns came to; `load` is the part of a core that the client used."""
+
+    turns: int
+    seconds: float
+    cpu: float
+    load: float
+
+
+def flood(server: Process, request: bytes, connections: int, seconds: float) -> Flood:
+    """Keep so many connections full; replies are counted by their bytes and hardly read.
+
+    The kernel wakes the client when all replies of a connection are there (SO_RCVLOWAT).
+    """
+    batch, expected = request * DEPTH, _size_of_a_reply(server.port, request) * DEPTH
+    turns = 0
+    with selectors.DefaultSelector() as selector:
+        for _ in range(connections):
+            connection = socket.create_connection((HOST, server.port))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, expected)
+            selector.register(connection, selectors.EVENT_READ)
+            connection.sendall(batch)
+        cpu, own, began = server.cpu(), time.process_time(), time.perf_counter()
+        deadline = began + seconds
+        while time.perf_counter() < deadline:
+            for key, _ in selector.select(5.0):
+                connection = key.fileobj  # type: ignore[assignment]
+                replies = connection.recv(expected, socket.MSG_WAITALL)
+                if replies.count(b"HTTP/1.1 200 OK\r\n") != DEPTH:
+                    raise LoadError(repr(replies[:300]))
+                turns += DEPTH
+                connection.sendall(batch)
+        took = time.perf_counter() - began
+        found = Flood(turns, took, server.cpu() - cpu, (time.process_time() - own) / took)
+        for key in list(selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+    return found
+
+
+def _size_of_a_reply(port: int, request: bytes) -> int:
+    with socket.create_connection((HOST, port), 5) as connection:
+        connection.sendall(request)
+        reply = b""
+        while b"\r\n\r\n" not in reply:
+            reply += connection.recv(65536)
+        head, _, body = reply.partition(b"\r\n\r\n")
+        length = next(
+            int(line.split(b":")[1])
+            for line in head.split(b"\r\n")
+            if line.lower().startswith(b"content-length")
+        )
+        return len(head) + 4 + length
+
+
+def worker_processes(run: Run, quick: bool) -> Found:
+    """Turns a second, CPU time a turn and turns a CPU second, in turns with one and two workers."""
+    rounds: dict[int, list[Flood]] = {1: [], 2: []}
+    cores = set(CORES)
+    with (
+        running("one", "assent_server", ("reply", "workers=1"), cores=cores) as one,
+        running("two", "assent_server", ("reply", "workers=2"), cores=cores) as two,
+    ):
+        servers = {1: one, 2: two}
+        request = post("/api/chat", SMALL)
+        for number in range(2 if quick else 6):
+            for count in (1, 2) if number % 2 == 0 else (2, 1):
+                flooded = flood(servers[count], request, 32, 0.5 if quick else 2.0)
+                if number:
+                    rounds[count].append(flooded)
+    found: Found = {"cores": len(CORES)}
+    for count, several in rounds.items():
+        found[f"workers = {count}"] = {
+            "turns a second": round(median(f.turns / f.seconds for f in several)),
+            "CPU µs a turn": round(median(f.cpu / f.turns for f in several) * 1e6, 1),
+            "turns a CPU second": round(median(f.turns / f.cpu for f in several)),
+            "cores used": round(median(f.cpu / f.seconds for f in several), 2),
+            "load, cores": round(median(f.load for f in several), 2),
+        }
+    pairs = list(zip(rounds[1], rounds[2], strict=True))
+    wall = median(two.turns / two.seconds / (one.turns / one.seconds) for one, two in pairs)
+    cpu = median(two.turns / two.cpu / (one.turns / one.cpu) for one, two in pairs)
+    return found | {
+        "two workers against one": {
+            "turns a second": round(wall, 2),
+            "turns a CPU second": round(cpu, 2),
+        }
+    }
