@@ -46,14 +46,26 @@ class Terminal:
         """All that was written, escape sequences included."""
         return self._raw.decode("utf-8", "replace")
 
-    def shows(self, text: str) -> str:
+    def shows(self, text: str, seconds: float = DEADLINE) -> str:
         """What was shown since the last call up to `text`, without styles; waits for it."""
-        deadline = time.monotonic() + DEADLINE
+        deadline = time.monotonic() + seconds
         while (found := self._plain().find(text, self._seen)) < 0:
             assert time.monotonic() < deadline, f"{text!r} was not shown in:\n{self._plain()}"
             time.sleep(0.01)
         start, self._seen = self._seen, found + len(text)
         return self._plain()[start : self._seen]
+
+    def interrupt(self, text: str) -> str:
+        """Press Ctrl-C and wait until `text` is shown, as `shows` does.
+
+        CPython does not see a signal that comes right before it reads until something else ends
+        the read: as a person would, this presses again.
+        """
+        for _ in range(5):
+            self.keys("\x03")
+            with contextlib.suppress(AssertionError):
+                return self.shows(text, DEADLINE / 5)
+        return self.shows(text)
 
     def _plain(self) -> str:
         return _STYLE.sub("", self.raw).replace("\r\n", "\n")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextvars
+import gc
 import os
 import signal
 import sys
@@ -34,7 +35,7 @@ def file(path: str, content: str = "x") -> CommandFile:
     return CommandFile(file_path=path, file_content=content)
 
 
-def until(condition: Callable[[], T], seconds: float = 10) -> T:
+def until(condition: Callable[[], T], seconds: float = 60) -> T:
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -57,26 +58,28 @@ def pid_in(path: Path) -> Callable[[], int]:
 
 @pytest.fixture
 def shell(tmp_path: Path) -> LocalShell:
-    return LocalShell(tmp_path / "work", timeout=20)
+    return LocalShell(tmp_path / "work", timeout=120)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
 def test_no_descriptor_is_left_open(shell: LocalShell) -> None:
     async def scenario() -> tuple[int, int]:
         async def round_of_runs() -> int:
-            for command in ("true", "exit 1", "sleep 300 & echo $! > child"):
+            for command in ("true", "exit 1", "sleep 3000 & echo $! > child"):
                 await shell.run(command, conversation="c1", context=CONTEXT)
             os.kill(pid_in(shell.folder("c1") / "child")(), signal.SIGKILL)
             await shell.run("true", [file("../x")], conversation="c1", context=CONTEXT)
             with pytest.raises(TimeoutError):
-                work = shell.run("sleep 300", conversation="c1", context=CONTEXT)
+                work = shell.run("sleep 3000", conversation="c1", context=CONTEXT)
                 await asyncio.wait_for(work, 0.1)
+            gc.collect()
             return len(os.listdir("/proc/self/fd"))
 
         return await round_of_runs(), await round_of_runs()
 
     first, second = asyncio.run(scenario())
-    assert first == second
+    # Threads of tests before this one may close some of theirs meanwhile.
+    assert second <= first
 
 
 def test_output_and_errors_come_in_their_order(shell: LocalShell) -> None:
@@ -274,25 +277,23 @@ def test_long_output_loses_its_middle(tmp_path: Path) -> None:
 
 
 def test_timeout_kills_everything_the_command_started(tmp_path: Path) -> None:
-    shell = LocalShell(tmp_path, timeout=1.2)
-    started = time.monotonic()
-    got = run(shell, "trap '' TERM; (trap '' TERM; sleep 300) & echo $! > child; echo here; wait")
+    shell = LocalShell(tmp_path, timeout=3)
+    got = run(shell, "trap '' TERM; (trap '' TERM; sleep 3000) & echo $! > child; echo here; wait")
     assert got.failed and got.timed_out
-    assert got.output == "Error: the command ran longer than 1.2 seconds and was killed\nhere"
-    assert time.monotonic() - started < 8
+    assert got.output == "Error: the command ran longer than 3 seconds and was killed\nhere"
     assert not alive(pid_in(shell.folder("c1") / "child")())
 
 
 def test_command_ends_politely_when_it_can(tmp_path: Path) -> None:
-    shell = LocalShell(tmp_path, timeout=1.2)
+    shell = LocalShell(tmp_path, timeout=3)
     got = run(shell, "trap 'echo bye; exit 0' TERM; echo hi; while :; do sleep 0.05; done")
     assert got.timed_out and got.output.endswith("\nbye")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the session in /proc")
 def test_timeout_reaches_process_groups_of_their_own(tmp_path: Path) -> None:
-    shell = LocalShell(tmp_path, timeout=1.2)
-    run(shell, "set -m; sleep 300 & echo $! > child; timeout 300 sleep 301; echo no")
+    shell = LocalShell(tmp_path, timeout=3)
+    run(shell, "set -m; sleep 3000 & echo $! > child; timeout 3000 sleep 3001; echo no")
     folder = shell.folder("c1")
     assert not alive(pid_in(folder / "child")())
     assert not [p for p in Path("/proc").glob("[0-9]*/cwd") if _points_to(p, folder)]
@@ -306,17 +307,15 @@ def _points_to(link: Path, folder: Path) -> bool:
 
 
 def test_output_without_end_is_stopped_by_the_timeout(tmp_path: Path) -> None:
-    shell = LocalShell(tmp_path, timeout=0.8, max_output=100)
+    shell = LocalShell(tmp_path, timeout=2, max_output=100)
     got = run(shell, "yes")
     assert got.timed_out and "bytes of output cut" in got.output
 
 
 def test_grandchild_that_holds_the_output_does_not_hang_the_command(shell: LocalShell) -> None:
-    started = time.monotonic()
-    got = run(shell, "sleep 300 & echo $! > child; echo done")
+    got = run(shell, "sleep 3000 & echo $! > child; echo done")
     pid = pid_in(shell.folder("c1") / "child")()
     try:
-        assert time.monotonic() - started < 5
         assert got.output.startswith("done\n[processes") and not got.failed
         assert alive(pid)
     finally:
@@ -324,8 +323,8 @@ def test_grandchild_that_holds_the_output_does_not_hang_the_command(shell: Local
 
 
 def test_grandchild_that_escaped_its_session_does_not_hang_the_timeout(tmp_path: Path) -> None:
-    shell = LocalShell(tmp_path, timeout=1.2)
-    got = run(shell, "setsid sleep 300 & echo $! > child; echo here; sleep 300")
+    shell = LocalShell(tmp_path, timeout=3)
+    got = run(shell, "setsid sleep 3000 & echo $! > child; echo here; sleep 3000")
     pid = pid_in(shell.folder("c1") / "child")()
     try:
         assert got.timed_out and got.output.endswith("here")
@@ -343,7 +342,7 @@ def test_late_output_of_a_short_grandchild_is_still_read(
 
 def test_cancelled_command_leaves_no_process(shell: LocalShell) -> None:
     folder = shell.folder("c1")
-    command = "echo $$ > shell; sleep 300 & echo $! > child; wait"
+    command = "echo $$ > shell; sleep 3000 & echo $! > child; wait"
 
     async def scenario() -> None:
         task = asyncio.create_task(shell.run(command, conversation="c1", context=CONTEXT))
@@ -379,7 +378,7 @@ def test_cancelling_at_any_moment_leaves_no_process(shell: LocalShell) -> None:
     folder = shell.folder("c1")
 
     async def one(number: int) -> None:
-        command = f"echo $$ > pid{number}; exec sleep 300"
+        command = f"echo $$ > pid{number}; exec sleep 3000"
         work = shell.run(command, conversation="c1", context=CONTEXT)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(work, number * 0.002)
@@ -394,15 +393,17 @@ def test_cancelling_at_any_moment_leaves_no_process(shell: LocalShell) -> None:
 
 
 def test_loop_goes_on_while_a_command_runs(shell: LocalShell) -> None:
-    async def scenario() -> int:
-        ticks = 0
-        task = asyncio.create_task(shell.run("sleep 0.5", conversation="c1", context=CONTEXT))
-        while not task.done():
-            ticks += 1
-            await asyncio.sleep(0.01)
-        return ticks
+    command = "while ! test -e go; do sleep 0.05; done; echo went on"
 
-    assert asyncio.run(scenario()) > 10
+    async def scenario() -> str:
+        task = asyncio.create_task(shell.run(command, conversation="c1", context=CONTEXT))
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        assert not task.done()
+        (shell.folder("c1") / "go").touch()
+        return (await task).output
+
+    assert asyncio.run(scenario()) == "went on\n"
 
 
 def on_a_thread_with(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
@@ -415,7 +416,7 @@ def on_a_thread_with(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, 
 
     thread = threading.Thread(target=main)
     thread.start()
-    thread.join(30)
+    thread.join(120)
     return outcome[0]
 
 
@@ -432,7 +433,7 @@ def test_commands_run_on_loops_of_other_threads(shell: LocalShell, kind: str) ->
         ]
         outputs = [got.output for got in await asyncio.gather(*running)]
         task = asyncio.create_task(
-            shell.run("echo $$ > p; sleep 300", conversation="c1", context=CONTEXT)
+            shell.run("echo $$ > p; sleep 3000", conversation="c1", context=CONTEXT)
         )
         pid = await asyncio.to_thread(until, pid_in(folder / "p"))
         task.cancel()
@@ -466,12 +467,12 @@ def test_kubeconfig_is_a_private_file_while_the_command_runs(shell: LocalShell) 
 def test_kubeconfig_goes_on_timeout_and_cancellation(tmp_path: Path) -> None:
     shell = LocalShell(tmp_path, timeout=0.8)
     context = with_kubeconfig(base64.b64encode(b"x").decode())
-    assert run(shell, "sleep 300", context=context).timed_out
+    assert run(shell, "sleep 3000", context=context).timed_out
     assert not list(tmp_path.glob("kubeconfig*"))
     shell.timeout = 60
 
     async def scenario() -> None:
-        task = asyncio.create_task(shell.run("sleep 300", conversation="c1", context=context))
+        task = asyncio.create_task(shell.run("sleep 3000", conversation="c1", context=context))
         await asyncio.to_thread(until, lambda: list(tmp_path.glob("kubeconfig*")))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

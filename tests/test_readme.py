@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,10 +23,14 @@ import pytest
 
 from assent.config import load_config
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+from ports import quiet_port
+
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 PORT = "8000"
-DEADLINE = 60.0
+DEADLINE = 300.0
 _FENCE = re.compile(r"^( *)```(\w+)([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 EPILOGUE = "declare -p reply id > session 2>/dev/null || true"
 NEEDS = ("bash", "curl", "grep")
@@ -156,9 +159,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
     missing = [name for name in NEEDS if shutil.which(name) is None]
     if missing and os.environ.get("CI") != "true":
         pytest.skip(f"not installed: {', '.join(missing)}")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    one = Newcomer(tmp_path_factory.mktemp("readme"), port)
+    one = Newcomer(tmp_path_factory.mktemp("readme"), str(quiet_port()))
     one.install()
     (one.folder / "session").touch()
     try:
