@@ -259,7 +259,7 @@ def app(tmp_path: Path) -> App:
 def test_known_paths_answer_as_through_the_router(app: App) -> None:
     direct = app._made_direct()
     assert {("GET", "/health"), ("POST", "/api/chat"), ("WEBSOCKET", "/api/chat-ws")} <= set(
-        direct._routes
+        direct.endpoints
     )
     with running(app, app.host.config) as port:
         known = answers(Service(app.host, port))

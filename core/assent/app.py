@@ -43,9 +43,10 @@ class App(FastAPI):
         direct = self._direct
         if direct is None and scope["type"] != "lifespan":
             direct = self._direct = self._made_direct()
-        if direct is not None and scope["type"] != "lifespan" and direct.serves(scope):
+        endpoint = direct.endpoint(scope) if direct is not None else None
+        if endpoint is not None:
             scope["app"] = self
-            await direct(scope, receive, send)
+            await endpoint(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
@@ -85,25 +86,18 @@ class Direct:
     def __init__(
         self, routes: Mapping[tuple[str, str], Route], checks: Sequence[Callable[[ASGIApp], Any]]
     ) -> None:
-        self._routes = routes
-        self._entry: ASGIApp = self._dispatch
-        for check in reversed(checks):
-            self._entry = check(self._entry)
+        self.endpoints: dict[tuple[str, str], ASGIApp] = {}
+        for key, route in routes.items():
+            endpoint: ASGIApp = route.app
+            for check in reversed(checks):
+                endpoint = check(endpoint)
+            self.endpoints[key] = endpoint
 
-    def serves(self, scope: Scope) -> bool:
-        """Whether the request is for one of its paths."""
-        return _key(scope) in self._routes and not scope.get("root_path")
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection (ASGI)."""
-        await self._entry(scope, receive, send)
-
-    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._routes[_key(scope)].app(scope, receive, send)
-
-
-def _key(scope: Scope) -> tuple[str, str]:
-    return scope.get("method", "WEBSOCKET"), scope["path"]
+    def endpoint(self, scope: Scope) -> ASGIApp | None:
+        """What serves the request, the checks before it; None when that is FastAPI's to find."""
+        if scope["type"] == "lifespan" or scope.get("root_path"):
+            return None
+        return self.endpoints.get((scope.get("method", "WEBSOCKET"), scope["path"]))
 
 
 def plain_routes(routes: Sequence[BaseRoute]) -> dict[tuple[str, str], Route]:

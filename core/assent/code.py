@@ -46,7 +46,7 @@ def may_block_here() -> bool:
     most of what is called.
     """
     worker = current_worker()
-    return worker is not None and worker.is_first_step()
+    return worker is not None and worker.in_first_step
 
 
 class UserCode:

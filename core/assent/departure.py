@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
+from time import monotonic
 from typing import Any
+
+from assent.workers import per_loop
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
@@ -30,19 +34,19 @@ class Departure:
         self._then = then
         self._slow = slow
         self._task: asyncio.Task[None] | None = None
-        self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(_A_MOMENT, self._look) if then is not None else None
+        if then is not None:
+            _later().add(self)
 
     def stop(self) -> None:
         """The turn has ended; nobody is called any more."""
         self._then = None
-        if self._timer is not None:
-            self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
 
-    def _look(self) -> None:
-        self._task = self._loop.create_task(self._disconnected())
+    def look(self) -> None:
+        """Begin to look, unless the turn has ended."""
+        if self._then is not None:
+            self._task = asyncio.get_running_loop().create_task(self._disconnected())
 
     async def _disconnected(self) -> None:
         if self._slow is not None:
@@ -51,3 +55,31 @@ class Departure:
             pass
         if self._then is not None:
             self._then()
+
+
+class _Later:
+    """Those of one loop that do not look yet: a timer for each would cost as much as a task."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[float, Departure]] = deque()
+        self._armed = False
+
+    def add(self, departure: Departure) -> None:
+        self._waiting.append((monotonic() + _A_MOMENT, departure))
+        if not self._armed:
+            self._arm(_A_MOMENT)
+
+    def _arm(self, seconds: float) -> None:
+        self._armed = True
+        asyncio.get_running_loop().call_later(seconds, self._look)
+
+    def _look(self) -> None:
+        now = monotonic()
+        while self._waiting and self._waiting[0][0] <= now:
+            self._waiting.popleft()[1].look()
+        self._armed = False
+        if self._waiting:
+            self._arm(self._waiting[0][0] - now)
+
+
+_later = per_loop(_Later)

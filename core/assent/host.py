@@ -34,7 +34,7 @@ from assent.errors import (
     TurnError,
     TurnTimeout,
 )
-from assent.events import ErrorEvent, Event, fold
+from assent.events import ErrorEvent, fold
 from assent.gate import Gate, hidden_in, hidden_trace
 from assent.ledger import open_store
 from assent.ledger.record import Ledger
@@ -195,12 +195,12 @@ class Host:
         Raises RequestError when the request is refused, TurnError or what user code raised when
         the turn failed; `failure` says how to show either. Cancelling it cancels the turn.
         """
-        return fold(await self.gather(request, caller))
-
-    async def gather(self, request: ChatRequest, caller: Caller) -> list[Event]:
-        """Run one turn and give its events, as `chat` does the reply."""
         gathered = Gathered()
-        begun = self.begin(request, caller, gathered)
+        await self.end_of(self.begin(request, caller, gathered))
+        return fold(gathered.events)
+
+    async def end_of(self, begun: Begun) -> None:
+        """Return when the turn has ended; raises as `chat` does."""
         try:
             await begun.running
         except asyncio.CancelledError:
@@ -211,7 +211,6 @@ class Host:
             raise
         finally:
             self._begun.discard(begun)
-        return gathered.events
 
     def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
         """Start a turn where its course does best.

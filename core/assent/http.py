@@ -17,6 +17,7 @@ from assent.events import reply_json
 from assent.host import Failure, Host
 from assent.messages import ChatRequest, parse_request
 from assent.ndjson import stream_reply
+from assent.output import Gathered
 from assent.turn import Caller
 
 Scope = MutableMapping[str, Any]
@@ -136,20 +137,20 @@ class ChatEndpoint:
     async def _reply(
         self, request: ChatRequest, caller: Caller, receive: Receive, send: Send
     ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        departure = Departure(receive, task.cancel if self._cancels else None)
+        gathered = Gathered()
         try:
-            events = await self.host.gather(request, caller)
+            begun = self.host.begin(request, caller, gathered)
+            departure = Departure(receive, begun.running.cancel if self._cancels else None)
+            try:
+                await self.host.end_of(begun)
+            finally:
+                departure.stop()
         except asyncio.CancelledError:
             return
         except Exception as error:
-            departure.stop()
             await self._refuse(error, send)
             return
-        finally:
-            departure.stop()
-        await _respond(send, 200, reply_json(events))
+        await _respond(send, 200, reply_json(gathered.events))
 
     async def _refuse(self, error: BaseException, send: Send) -> None:
         failure = self.host.failure(error)

@@ -42,15 +42,17 @@ class WorkerLoop:
     """A thread, its event loop, and how busy it is.
 
     `woken` is true from the moment it was told of waiting turns until it looks: while it stays
-    true the loop is blocked, or about to look.
+    true the loop is blocked, or about to look. `in_first_step` is true while a pulled turn runs
+    that has not been suspended since: what blocks it then, blocks a loop that others know to
+    avoid, and they take the turns that wait.
     """
 
     def __init__(self, workers: Workers, name: str) -> None:
         self._workers = workers
-        self._context = Context()
+        self.context = Context()
         self._stopping = False
         self._idle: asyncio.TimerHandle | None = None
-        self._first: asyncio.Task[Any] | None = None
+        self.in_first_step = False
         self.turns: set[Running[Any]] = set()
         self.woken = True
         self.loop: asyncio.AbstractEventLoop
@@ -79,24 +81,11 @@ class WorkerLoop:
         if not self.woken:
             self.woken = True
             with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self._pull, context=self._context)
+                self.loop.call_soon_threadsafe(self._pull, context=self.context)
 
-    def in_first_step(self, task: asyncio.Task[Any] | None) -> None:
-        """The first step of a pulled turn runs, in `task`; called on the loop."""
-        self._first = task
-        # Whatever resumes the task stands behind this in the loop's queue.
-        self.loop.call_soon(self._first_step_over, context=self._context)
-
-    def _first_step_over(self) -> None:
-        self._first = None
-
-    def is_first_step(self) -> bool:
-        """Whether the running task has not been suspended since it was pulled.
-
-        What blocks it then, blocks a loop that others know to avoid: they take the turns that
-        wait. Called on the loop.
-        """
-        return self._first is not None and self._first is asyncio.current_task()
+    def first_step_over(self) -> None:
+        """Take back `in_first_step`; stands in the loop's queue directly behind that step."""
+        self.in_first_step = False
 
     def left(self, turn: Running[Any]) -> None:
         """One of its turns ended; called on the loop."""
@@ -108,7 +97,7 @@ class WorkerLoop:
         """Cancel what runs, close what lives on the loop, end the thread; called on the loop."""
         if not self._stopping:
             self._stopping = True
-            self._ending = self.loop.create_task(self._end(seconds), context=self._context)
+            self._ending = self.loop.create_task(self._end(seconds), context=self.context)
 
     def _begin(self) -> None:
         self._then()
@@ -132,12 +121,12 @@ class WorkerLoop:
         # The turn's first step runs before the next pull: if it blocks, others take the rest.
         if waiting and not self.woken and not self._workers.crowded():
             self.woken = True
-            self.loop.call_soon(self._pull, context=self._context)
+            self.loop.call_soon(self._pull, context=self.context)
 
     def _rest(self) -> None:
         seconds = self._workers.idle_seconds
         if self not in (self._workers.home, self._workers.desk):
-            self._idle = self.loop.call_later(seconds, self._rested, context=self._context)
+            self._idle = self.loop.call_later(seconds, self._rested, context=self.context)
 
     def _rested(self) -> None:
         self._idle = None
@@ -163,7 +152,7 @@ class WorkerLoop:
         _here.worker = self
         if self.box is None:
             self.prepare()
-        self.loop.call_soon(self._begin, context=self._context)
+        self.loop.call_soon(self._begin, context=self.context)
         try:
             while True:
                 try:

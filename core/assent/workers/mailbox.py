@@ -71,12 +71,12 @@ class Mailbox:
 def mailbox(loop: asyncio.AbstractEventLoop | None = None) -> Mailbox:
     """The mailbox of `loop`, the running one by default."""
     if loop is None:
-        loop = asyncio.get_running_loop()
-        # A thread asks for its own loop's, several times a turn; the weak table is slow.
+        # A thread asks for its own loop's, several times a turn, and runs one loop at a time. The
+        # weak table is slow, and so is get_running_loop: it asks the kernel for the process.
         last: Mailbox | None = getattr(_last, "box", None)
-        if last is not None and last.loop() is loop:
+        if last is not None and (known := last.loop()) is not None and known.is_running():
             return last
-        _last.box = mailbox(loop)
+        _last.box = mailbox(asyncio.get_running_loop())
         return cast("Mailbox", _last.box)
     box = _boxes.get(loop)
     if box is None:

@@ -30,8 +30,10 @@ class Running(Generic[T]):
         self._work: Callable[[], Coroutine[Any, Any, T]] | None = work
         self._context: Context | None = copy_context()
         self._caller = mailbox()
-        self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[T] = self._loop.create_future()
+        loop = self._caller.loop()
+        assert loop is not None
+        self._loop = loop
+        self._future: asyncio.Future[T] = loop.create_future()
         self._task: asyncio.Task[T] | None = None
         self._place: WorkerLoop | None = None
         self._cancelled = False
@@ -83,6 +85,8 @@ class Running(Generic[T]):
         place.turns.add(self)
         contained = _first(place, work) if pulled else _contained(work)
         self._task = place.loop.create_task(contained, context=context)
+        if pulled:
+            place.loop.call_soon(place.first_step_over, context=place.context)
         self._task.add_done_callback(self._ended)
 
     def _cancel_here(self) -> None:
@@ -124,7 +128,7 @@ class Running(Generic[T]):
 
 
 async def _first(place: WorkerLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    place.in_first_step(asyncio.current_task())
+    place.in_first_step = True
     return await _contained(work)
 
 

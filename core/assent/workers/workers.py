@@ -12,7 +12,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from assent.workers.loop import WorkerLoop
+from assent.workers.loop import WorkerLoop, current_worker
 from assent.workers.mailbox import Mailbox, mailbox
 from assent.workers.running import Running
 from assent.workers.threads import Threads
@@ -49,7 +49,6 @@ class Workers:
         self._seen = 0
         self._asked = 0
         self._step = 1
-        self._spread_until = 0.0
         self._blocked_until = 0.0
         self._due = 0.0
         self._ends = asyncio.Event()
@@ -209,20 +208,8 @@ class Workers:
     def _wake_one(self) -> None:
         home = self.home
         assert home is not None
-        if len(self._loops) == 1:
-            home.wake()
-            return
-        here = mailbox()
-        with self._lock:
-            self._choose(home, here).wake()
-
-    def _choose(self, home: WorkerLoop, here: Mailbox) -> WorkerLoop:
-        for worker in self._loops:
-            if worker.box is here:
-                return worker
-        if monotonic() > self._spread_until:
-            return home
-        return min(self._loops, key=lambda worker: (worker.woken, len(worker.turns)))
+        here = current_worker()
+        (home if here is None or here is self.desk else here).wake()
 
     def _arm_from_here(self) -> None:
         # The timer lives on a loop that no user code blocks: the caller's own where it is one.
@@ -268,7 +255,6 @@ class Workers:
             return 0.0
 
     def _widen(self, count: int) -> int:
-        self._spread_until = monotonic() + self.idle_seconds
         with self._lock:
             asleep = [worker for worker in self._loops if not worker.woken]
             for worker in asleep:
