@@ -7,18 +7,25 @@ import gc
 import http.client
 import json
 import threading
+import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from websockets.frames import Frame, Opcode
+from websockets.sync.client import connect
 
-from assent import TextDelta
+from assent import IntermittentUpdate, TextDelta, create_app
 from assent.events import Done, ErrorEvent, Event, dump_json, encode, encode_lines, text_lines
+from assent.frames import text_frames
 from assent.streams import Events
 from assent.testing import Service, served
+from assent.testing.server import running
 
 SEPARATORS = ["\x1e", "\\", '"', '","', "\\u001e", "\ud800", "\n", "}", "", "é", "✓"]
 pieces = st.text(max_size=12) | st.sampled_from(SEPARATORS) | st.text("\\u01e\x1e", max_size=8)
@@ -156,3 +163,160 @@ def test_stream_that_was_told_its_end_does_not_cancel_the_turn() -> None:
             connection.close()
             assert json.loads(last)["type"] == "done"
         assert service.post("/api/chat", ASK).status == 200
+
+
+@given(st.lists(pieces, max_size=6), st.integers(0, 70_000))
+def test_frames_of_many_lines_are_those_of_the_protocol(given: list[str], size: int) -> None:
+    texts = [dump_json(piece) for piece in [*given, "x" * size]]
+    each = [Frame(Opcode.TEXT, text).serialize(mask=False) for text in texts]
+    assert text_frames(b"".join(text + b"\n" for text in texts)) == b"".join(each)
+
+
+class Wrapping:
+    """A middleware that wraps what an endpoint receives and sends, as many do."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def receiving() -> Any:
+            return await receive()
+
+        async def sending(message: Any) -> None:
+            await send(message)
+
+        await self.app(scope, receiving, sending)
+
+
+async def mixed(messages: Any, context: Any) -> AsyncIterator[Any]:
+    match messages[-1].content:
+        case "fail":
+            raise ValueError("no")
+        case "update":
+            yield IntermittentUpdate("half")
+        case "many":
+            for piece in SEPARATORS * 20:
+                yield piece
+    yield messages[-1].content
+
+
+def conversation(service: Service) -> list[str | bytes]:
+    """All that a client is sent on a WebSocket for good, odd and broken frames."""
+    said: list[str | bytes] = []
+    with connect(f"ws://127.0.0.1:{service.port}/api/chat-ws") as client:
+        for content in ("hej", "many", "update", "", "{broken", b"\xff", "many", "é✓"):
+            broken = isinstance(content, bytes) or content.startswith("{")
+            asked = {"messages": [{"role": "user", "content": content}]} if not broken else {}
+            client.send(content if broken else json.dumps(asked))
+            while True:
+                said.append(client.recv(20))
+                if json.loads(said[-1])["type"] in ("done", "error"):
+                    break
+    return said
+
+
+def test_socket_of_the_listener_says_what_plain_asgi_says(tmp_path: Path) -> None:
+    with served(mixed) as service:
+        direct = conversation(service)
+    app = create_app(mixed, state_dir=str(tmp_path))
+    app.add_middleware(Wrapping)
+    with running(app, app.host.config) as port:
+        assert conversation(Service(app.host, port)) == direct
+    assert len(direct) > 100
+
+
+def tasks_of(service: Service) -> int:
+    """How many tasks the server's loop has."""
+    box = service.host.workers._server
+    loop = box.loop() if box is not None else None
+    assert loop is not None
+    counted: list[int] = []
+    done = threading.Event()
+
+    def count() -> None:
+        counted.append(len(asyncio.all_tasks(loop)))
+        done.set()
+
+    loop.call_soon_threadsafe(count)
+    assert done.wait(20)
+    return counted[0]
+
+
+def test_idle_socket_has_no_task() -> None:
+    with served(words) as service, ExitStack() as stack:
+        url = f"ws://127.0.0.1:{service.port}/api/chat-ws"
+        before = tasks_of(service)
+        clients = [stack.enter_context(connect(url)) for _ in range(5)]
+        for client in clients:
+            client.send(json.dumps(ASK))
+        for client in clients:
+            while json.loads(client.recv(20))["type"] != "done":
+                pass
+        until(lambda: tasks_of(service) <= before)
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_leaving_client_ends_its_turn_and_the_frames_that_wait(
+    wrapped: bool, tmp_path: Path
+) -> None:
+    begun = threading.Semaphore(0)
+    ended = threading.Event()
+
+    async def agent(messages: Any, context: Any) -> AsyncIterator[str]:
+        begun.release()
+        try:
+            yield "begun"
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    app = create_app(agent, state_dir=str(tmp_path))
+    if wrapped:
+        app.add_middleware(Wrapping)
+    with running(app, app.host.config) as port:
+        with connect(f"ws://127.0.0.1:{port}/api/chat-ws") as client:
+            for _ in range(5):
+                client.send(json.dumps(ASK))
+            assert json.loads(client.recv(20))["text"] == "begun"
+        assert ended.wait(20)
+        until(lambda: app.host.turns_running == 0)
+    assert begun.acquire(blocking=False)
+    assert not begun.acquire(blocking=False)
+
+
+def test_flood_of_frames_stops_the_reading(tmp_path: Path) -> None:
+    """What a client sends while its turn runs is left in the network, but for a few frames."""
+    goes_on = asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def agent(messages: Any, context: Any) -> str:
+        loops.append(asyncio.get_running_loop())
+        await goes_on.wait()
+        return "done"
+
+    frame = {"messages": [{"role": "user", "content": "x" * 100_000}]}
+    with served(agent) as service:
+        with connect(f"ws://127.0.0.1:{service.port}/api/chat-ws") as client:
+            client.socket.settimeout(0.5)
+            sent = 0
+            with pytest.raises(TimeoutError):
+                while sent < 1000:
+                    client.socket.sendall(masked(json.dumps(frame).encode()))
+                    sent += 1
+            assert sent < 500
+            loops[0].call_soon_threadsafe(goes_on.set)
+            client.socket.close()
+        until(lambda: service.host.turns_running == 0)
+
+
+def masked(text: bytes) -> bytes:
+    """A frame as a client sends it."""
+    return bytes(Frame(Opcode.TEXT, text).serialize(mask=True))
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Return when it holds."""
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -106,6 +106,7 @@ if TYPE_CHECKING:
     from assent.server import serve
     from assent.session import Session
     from assent.settings import Duration, Size
+    from assent.sockets import Socket
     from assent.sources import ToolSource
     from assent.streams import EventStream
     from assent.targets import load_agent
@@ -157,6 +158,7 @@ _MODULES = {
     "session": "Session",
     "streams": "EventStream",
     "settings": "Duration Size",
+    "sockets": "Socket",
     "sources": "ToolSource",
     "targets": "load_agent",
     "tools": ("AudioContent ImageContent ResourceContent TextContent Tool ToolResult tool"),
@@ -229,6 +231,7 @@ __all__ = [
     "Session",
     "Silence",
     "Size",
+    "Socket",
     "StartupError",
     "StillRunning",
     "Store",

@@ -13,28 +13,32 @@ class Corked:
     would be a system call of its own.
     """
 
+    __slots__ = ("_loop", "_transport", "_waiting")
+
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[bytes] = []
+        self._waiting: list[bytes] | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        if not self._waiting:
+        if self._waiting is None:
+            self._waiting = [data]
             self._loop.call_soon(self._flush)
-        self._waiting.append(data)
+        else:
+            self._waiting.append(data)
 
     def close(self) -> None:
         self._flush()
         self._transport.close()
 
     def abort(self) -> None:
-        self._waiting = []
+        self._waiting = None
         self._transport.abort()
 
     def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, None
         if waiting and not self._transport.is_closing():
             self._transport.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))

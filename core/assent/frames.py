@@ -6,21 +6,38 @@ import asyncio
 import struct
 from typing import Any
 
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.protocol import State
 
 from assent.corked import Corked
+from assent.sockets import Socket, texts
+
+_WRITABLE = asyncio.Event()
+_WRITABLE.set()
+"""For every connection that nothing holds up; each one's own is made where something does."""
 
 
 class WebSocket(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol on a corked transport; broken text reaches the app as bytes.
+    """uvicorn's WebSocket protocol on a corked transport, which carries Sockets without a task.
 
-    So it is answered with an `error` event like every other frame that holds no JSON.
+    Broken text reaches the app as bytes, so that it is answered with an `error` event like every
+    other frame that holds no JSON.
     """
+
+    _socket: Socket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         corked = transport if isinstance(transport, Corked) else Corked(transport)  # type: ignore[arg-type]
         super().connection_made(corked)  # type: ignore[arg-type]
+        self.writable = _WRITABLE
+
+    def pause_writing(self) -> None:
+        self.writable = asyncio.Event()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+        self.writable = _WRITABLE
 
     def send_receive_event_to_app(self) -> None:
         if self.curr_msg_data_type == "text":
@@ -28,7 +45,54 @@ class WebSocket(WebSocketsSansIOProtocol):
                 b"".join(self.frames).decode()
             except UnicodeDecodeError:
                 self.curr_msg_data_type = "bytes"
+        if isinstance(self.queue, _Told):
+            # uvicorn reads no more until the message is taken; here it is taken at once.
+            self.read_paused, reads = True, not self.read_paused
+            super().send_receive_event_to_app()
+            self.read_paused = not (reads and self.queue.wants_more)
+            if self.read_paused and reads:
+                self.transport.pause_reading()
+            return
         super().send_receive_event_to_app()
+
+    async def run_asgi(self) -> None:
+        """Run the app for this connection."""
+        try:
+            await self.app(self.scope, self.receive, self.send)
+        except ClientDisconnected:
+            pass
+        except BaseException:
+            self.logger.exception("Exception in ASGI application\n")
+            self.send_500_response()
+        else:
+            if isinstance(self.queue, _Told):
+                # The connection stays without this task.
+                self._forget_handshake()
+                return
+            if not self.handshake_complete:
+                self.logger.error("ASGI callable returned without completing handshake.")
+                self.send_500_response()
+        if self.close_timer is None:
+            self.transport.close()
+
+    def carry(self, socket: Socket) -> None:
+        """Tell `socket` from here on what comes, instead of `receive`."""
+        waiting, told = self.queue, _Told(socket)
+        self.queue = told  # type: ignore[assignment]
+        while not waiting.empty():
+            told.put_nowait(waiting.get_nowait())
+        if self.read_paused and told.wants_more:
+            self.read_on()
+
+    def read_on(self) -> None:
+        """Read further, after the socket has said that it is enough."""
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def hang_up(self) -> None:
+        """Close the connection at once."""
+        self.transport.close()
 
     async def send(self, message: Any) -> None:
         """Send one ASGI message."""
@@ -41,6 +105,16 @@ class WebSocket(WebSocketsSansIOProtocol):
         if not self.writable.is_set():
             await self.writable.wait()
         self.transport.write(text_frame(text.encode()))
+
+    async def send_lines(self, lines: bytes) -> None:
+        """Send each line, without its end, as one text message."""
+        if not self.writable.is_set():
+            await self.writable.wait()
+        if self._open():
+            self.transport.write(text_frames(lines))
+        elif not self.disconnected:
+            for line in texts(lines):
+                await super().send({"type": "websocket.send", "text": line.decode()})
 
     def _open(self) -> bool:
         try:
@@ -55,12 +129,52 @@ class WebSocket(WebSocketsSansIOProtocol):
             # Another version of uvicorn keeps this state elsewhere: then all goes its way.
             return False
 
+    def _forget_handshake(self) -> None:
+        # As large as everything else that an idle connection needs.
+        for name in ("request", "response", "scope"):
+            self.__dict__.pop(name, None)
+
+
+class _Told:
+    """In place of uvicorn's queue: what comes goes to the Socket at once."""
+
+    __slots__ = ("_socket", "wants_more")
+
+    def __init__(self, socket: Socket) -> None:
+        self._socket: Socket | None = socket
+        self.wants_more = True
+
+    def put_nowait(self, message: Any) -> None:
+        socket = self._socket
+        if socket is None:
+            return
+        if message["type"] == "websocket.receive":
+            text = message.get("text")
+            self.wants_more = socket.received(text if text is not None else message["bytes"])
+        elif message["type"] == "websocket.disconnect":
+            self._socket = None
+            socket.left()
+
 
 def text_frame(data: bytes) -> bytes:
     """A whole, unmasked text frame (RFC 6455, section 5.2)."""
-    size = len(data)
+    return _head(len(data)) + data
+
+
+def text_frames(lines: bytes) -> bytes:
+    """Each line, without its end, as a text frame."""
+    parts: list[bytes] = []
+    for text in texts(lines):
+        parts += (_head(len(text)), text)
+    return b"".join(parts)
+
+
+def _head(size: int) -> bytes:
     if size < 126:
-        return bytes((0x81, size)) + data
+        return _SHORT[size]
     if size < 1 << 16:
-        return struct.pack("!BBH", 0x81, 126, size) + data
-    return struct.pack("!BBQ", 0x81, 127, size) + data
+        return struct.pack("!BBH", 0x81, 126, size)
+    return struct.pack("!BBQ", 0x81, 127, size)
+
+
+_SHORT = [bytes((0x81, size)) for size in range(126)]

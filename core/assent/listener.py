@@ -95,6 +95,8 @@ class Http(HttpToolsProtocol):
     def handle_websocket_upgrade(self) -> None:
         super().handle_websocket_upgrade()
         self._request_came()
+        # It and this object hold each other, and nobody needs either any more.
+        self.parser = None  # type: ignore[assignment]
 
     def on_chunk_header(self) -> None:
         """Parser callback: a chunk begins, or the trailers."""

@@ -4,15 +4,18 @@ interface.md, "Endpoints", rule 4; design, section 5, "WebSocket".
 """
 
 import asyncio
-from collections import deque
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextvars import Context, copy_context
 from typing import Any
 
 from assent import (
+    Caller,
     ErrorEvent,
     EventStream,
     Host,
     RequestError,
+    Socket,
     TooLarge,
     caller_of,
     encode,
@@ -26,6 +29,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 WAITING = 8
 """Frames that may wait while a turn runs; then reading pauses."""
 
+logger = logging.getLogger("assent.server")
+
 
 class ChatSocket:
     """Serves `/api/chat-ws` as an ASGI application."""
@@ -34,59 +39,54 @@ class ChatSocket:
         self.host = host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection until the client leaves."""
-        await receive()
-        await send({"type": "websocket.accept"})
-        await _Connection(self.host, scope, receive, send).serve()
+        """Serve one connection."""
+        await _Connection(self.host, caller_of(scope, "v2")).serve(receive, send)
 
 
-class _Connection:
-    def __init__(self, host: Host, scope: Scope, receive: Receive, send: Send) -> None:
+class _Connection(Socket):
+    """Turns on one connection; a task runs only while frames wait or a turn does."""
+
+    __slots__ = ("caller", "context", "frames", "gone", "host", "stream", "work")
+
+    def __init__(self, host: Host, caller: Caller) -> None:
         self.host = host
-        self.scope = scope
-        self.receive = receive
-        self.send = send
-        self.frames: deque[str | bytes] = deque()
-        self.changed = asyncio.Event()
-        self.taken = asyncio.Event()
+        self.caller = caller
+        self.frames: list[str | bytes] = []
         self.gone = False
         self.stream: EventStream | None = None
+        self.work: asyncio.Task[None] | None = None
+        # What middleware and authentication have set holds for the turns too.
+        self.context: Context = copy_context()
 
-    async def serve(self) -> None:
-        reader = asyncio.ensure_future(self._read())
+    def received(self, frame: str | bytes) -> bool:
+        self.frames.append(frame)
+        if self.work is None:
+            self.work = asyncio.get_running_loop().create_task(self._turns(), context=self.context)
+        return len(self.frames) < WAITING
+
+    def left(self) -> None:
+        """End the turn: nobody waits for it."""
+        self.gone = True
+        if self.stream is not None:
+            self.stream.drop()
+
+    async def ended(self) -> None:
+        if self.work is not None:
+            await self.work
+
+    async def _turns(self) -> None:
         try:
-            while (frame := await self._next()) is not None:
+            while self.frames and not self.gone:
+                frame = self.frames.pop(0)
+                if len(self.frames) == WAITING - 1:
+                    self.carrier.read_on()
                 await self._turn(frame)
+        except Exception:
+            if not self.gone:
+                logger.exception("a WebSocket connection failed")
+                self.carrier.hang_up()
         finally:
-            reader.cancel()
-
-    async def _read(self) -> None:
-        """Collect frames as they come, also while a turn runs; a leaving client ends the turn."""
-        while not self.gone:
-            message = await self.receive()
-            if message["type"] == "websocket.disconnect":
-                self.gone = True
-                if self.stream is not None:
-                    self.stream.drop()
-            elif message["type"] == "websocket.receive":
-                text = message.get("text")
-                self.frames.append(text if text is not None else message.get("bytes") or b"")
-            self.changed.set()
-            while len(self.frames) >= WAITING and not self.gone:
-                self.taken.clear()
-                await self.taken.wait()
-
-    async def _next(self) -> str | bytes | None:
-        while not self.frames:
-            if self.gone:
-                return None
-            self.changed.clear()
-            await self.changed.wait()
-        if self.gone:
-            return None
-        frame = self.frames.popleft()
-        self.taken.set()
-        return frame
+            self.work = None
 
     async def _turn(self, frame: str | bytes) -> None:
         limits = self.host.config.limits
@@ -95,20 +95,24 @@ class _Connection:
                 raise TooLarge("frame", limits.frame)
             request = parse_request(frame, messages=limits.messages, nesting=limits.nesting)
         except RequestError as error:
-            await self._send(encode(ErrorEvent(str(error), error.code)))
+            await self._send(encode(ErrorEvent(str(error), error.code)) + b"\n")
             return
-        stream = self.stream = self.host.stream(request, caller_of(self.scope, "v2", request))
+        known = self.caller
+        fields = request.request_fields
+        caller = Caller("v2", known.principal, known.address, request_fields=fields)
+        stream = self.stream = self.host.stream(request, caller)
         try:
-            while events := await stream.ready():
-                for event in events:
-                    await self._send(encode(event))
+            more = True
+            while more:
+                lines, more = await stream.lines()
+                await self._send(lines)
         finally:
             self.stream = None
             await stream.aclose()
 
-    async def _send(self, data: bytes) -> None:
-        if not self.gone:
-            await self.send({"type": "websocket.send", "text": data.decode()})
+    async def _send(self, lines: bytes) -> None:
+        if lines and not self.gone:
+            await self.carrier.send_lines(lines)
 
 
 def _size(frame: str | bytes) -> int:

@@ -1,0 +1,108 @@
+"""WebSocket connections that need no task while nothing is said on them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Protocol
+
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class Carrier(Protocol):
+    """What an accepted WebSocket runs on: the listener's own protocol, or plain ASGI."""
+
+    async def send_lines(self, lines: bytes) -> None:
+        """Send each line, without its end, as one text message."""
+        ...
+
+    def read_on(self) -> None:
+        """Read further, after `Socket.received` has said that it is enough."""
+        ...
+
+    def hang_up(self) -> None:
+        """Close the connection at once: the endpoint has failed."""
+        ...
+
+
+class Socket:
+    """One WebSocket from its acceptance on; an endpoint's own subclass hears what comes.
+
+    The app's listener calls the object itself, and `serve` returns at once: an idle connection
+    has neither task nor queue. Under another server, or behind middleware that wraps `receive` or
+    `send`, `serve` hears until the client has gone.
+    """
+
+    __slots__ = ("carrier",)
+
+    carrier: Carrier
+
+    def received(self, frame: str | bytes) -> bool:
+        """Take one message, in order; False asks to read no more until `carrier.read_on()`."""
+        raise NotImplementedError
+
+    def left(self) -> None:
+        """The client has gone, or the service closes; called once."""
+        raise NotImplementedError
+
+    async def ended(self) -> None:
+        """Return when nothing that this connection has begun runs any more."""
+
+    async def serve(self, receive: Receive, send: Send) -> None:
+        """Accept the connection and hear what comes."""
+        await receive()
+        await send({"type": "websocket.accept"})
+        protocol: Any = getattr(send, "__self__", None)
+        carry = getattr(protocol, "carry", None)
+        if carry is not None and getattr(receive, "__self__", None) is protocol:
+            self.carrier = protocol  # type: ignore[assignment]
+            carry(self)
+            return
+        plain = self.carrier = _Plain(receive, send)
+        try:
+            await plain.hear(self)
+        finally:
+            await self.ended()
+
+
+class _Plain:
+    """Any server's WebSocket, by the messages of ASGI."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._reads_on = asyncio.Event()
+        self._hearing: asyncio.Task[Any] | None = None
+
+    async def hear(self, socket: Socket) -> None:
+        self._hearing = asyncio.current_task()
+        try:
+            while (message := await self._receive())["type"] != "websocket.disconnect":
+                if message["type"] != "websocket.receive":
+                    continue
+                text = message.get("text")
+                self._reads_on.clear()
+                if not socket.received(text if text is not None else message.get("bytes") or b""):
+                    await self._reads_on.wait()
+        finally:
+            self._hearing = None
+            socket.left()
+
+    async def send_lines(self, lines: bytes) -> None:
+        for line in texts(lines):
+            await self._send({"type": "websocket.send", "text": line.decode()})
+
+    def read_on(self) -> None:
+        self._reads_on.set()
+
+    def hang_up(self) -> None:
+        if self._hearing is not None:
+            self._hearing.cancel()
+
+
+def texts(lines: bytes) -> list[bytes]:
+    """The lines without their ends; no JSON text holds a line end."""
+    found = lines.split(b"\n")
+    del found[-1]
+    return found
