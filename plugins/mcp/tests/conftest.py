@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -21,14 +22,17 @@ from assent import Agent, Config, Host, RequestContext, Session, tool
 from assent_mcp.running import beside
 
 MODERN = "2026-07-28"
+PATIENCE = 60.0
+"""Seconds that a test waits for what must come."""
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
 @dataclass
 class Ran:
-    """What the gated tool of an agent was called with."""
+    """What the gated tool of an agent was called with, and what lets the slow one end."""
 
     calls: list[dict[str, Any]] = field(default_factory=list)
+    go: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass
@@ -41,7 +45,8 @@ class Served:
 
     def client(self, mode: str = MODERN, **options: Any) -> Client:
         """A client of the official SDK; `legacy` or the modern version."""
-        server: Any = sse_client(self.url) if self.url.endswith("/sse") else self.url
+        sse = self.url.endswith("/sse")
+        server: Any = sse_client(self.url, timeout=PATIENCE) if sse else self.url
         return Client(server, mode=mode, **options)
 
     async def proposals(self) -> list[Any]:
@@ -71,10 +76,10 @@ def counted(ran: Ran) -> Agent:
         return str(before)
 
     @tool
-    def slow(seconds: float, context: RequestContext) -> str:
-        """Take some time."""
+    def slow(context: RequestContext) -> str:
+        """Take the time that the test says."""
         context.update("begun")
-        time.sleep(seconds)
+        assert ran.go.wait(2 * PATIENCE)
         context.update("ended")
         return "slept"
 
@@ -94,8 +99,14 @@ async def serving(
     """An MCP server on a free port; settings are those of `[plugin.mcp]` and whole sections."""
     ran = Ran() if ran is None else ran
     sections = {k: settings.pop(k) for k in ("auth", "limits", "approvals_") if k in settings}
+    drain = settings.pop("drain_timeout", 2.0)
     given = {"port": 0, "transport": "streamable-http", **settings}
-    server = {"host": "127.0.0.1", "state_dir": folder, "drain_timeout": 2.0}
+    server = {
+        "host": "127.0.0.1",
+        "state_dir": folder,
+        "drain_timeout": drain,
+        "start_timeout": 3 * PATIENCE,
+    }
     config = Config.model_validate(
         {
             "plugins": ["mcp"],
@@ -138,12 +149,11 @@ class Started:
     async def served(self) -> Any:
         return await self._ready
 
-    async def stop(self) -> float:
-        """Stop it; the seconds that took."""
-        begun = time.monotonic()
+    async def stop(self) -> None:
+        """Stop it, which must not take long."""
         self._stop.set()
-        await self._task
-        return time.monotonic() - begun
+        async with asyncio.timeout(PATIENCE):
+            await self._task
 
 
 @pytest.fixture
@@ -205,7 +215,7 @@ class Raw:
             "mcp-name": name,
             **self._headers,
         }
-        async with httpx2.AsyncClient(timeout=30) as http:
+        async with httpx2.AsyncClient(timeout=PATIENCE) as http:
             answer = await http.post(self._url, json=body, headers=headers)
         result: dict[str, Any] = answer.json()
         return result
@@ -219,10 +229,10 @@ def raw() -> Callable[..., Raw]:
 
 @pytest.fixture
 def eventually() -> Callable[..., Awaitable[None]]:
-    """`await eventually(lambda: condition)`: wait for it, at most ten seconds."""
+    """`await eventually(lambda: condition)`: wait for it, at most a minute."""
 
-    async def wait(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-        deadline = time.monotonic() + seconds
+    async def wait(condition: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + PATIENCE
         while True:
             result = condition()
             if asyncio.iscoroutine(result):

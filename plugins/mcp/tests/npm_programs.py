@@ -53,17 +53,27 @@ def _installed(folder: Path, wanted: tuple[str, ...]) -> Path | str:
     if done.exists() and done.read_text() == "\n".join(wanted):
         return folder
     (folder / "package.json").write_text('{"private": true}\n')
-    npm = subprocess.run(
-        ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--save-exact", *wanted],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    if npm.returncode:
-        return f"npm could not install the programs: {npm.stderr[-500:]}"
-    done.write_text("\n".join(wanted))
-    return folder
+    options = ["--no-audit", "--no-fund", "--loglevel=error", "--save-exact", "--fetch-retries=5"]
+    failure = ""
+    # A registry that is away for a moment is no reason to fail.
+    for _ in range(3):
+        try:
+            subprocess.run(
+                ["npm", "install", *options, *wanted],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=600,
+                check=True,
+            )
+        except subprocess.CalledProcessError as error:
+            failure = error.stderr[-500:]
+        except subprocess.TimeoutExpired as error:
+            failure = str(error)
+        else:
+            done.write_text("\n".join(wanted))
+            return folder
+    return f"npm could not install the programs: {failure}"
 
 
 def _recent() -> bool:

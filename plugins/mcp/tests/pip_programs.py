@@ -50,8 +50,8 @@ def _installed(folder: Path, package: str) -> Path | str:
         # Debian keeps what puts pip inside in a package of its own.
         venv.create(folder / "venv", clear=True, with_pip=False, symlinks=True)
         outside = [sys.executable, "-m", "pip", "--python", str(python)]
-        command = [*outside, "install", "--quiet", "--no-input", package]
-        pip = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        command = [*outside, "install", "--quiet", "--no-input", "--retries=10", package]
+        pip = subprocess.run(command, capture_output=True, text=True, timeout=900)
     except (OSError, subprocess.SubprocessError) as error:
         return f"no environment for {package} could be made: {error}"
     if pip.returncode:

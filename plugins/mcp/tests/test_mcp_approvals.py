@@ -263,7 +263,7 @@ def test_client_that_goes_away_while_asked_has_decided_nothing(serve: Any, event
         async with serve() as served:
             async with served.client("legacy", elicitation_callback=think) as client:
                 call = asyncio.ensure_future(client.call_tool("delete_pod", POD))
-                await asyncio.wait_for(asked.wait(), 10)
+                await asyncio.wait_for(asked.wait(), 60)
                 call.cancel()
                 await asyncio.wait([call])
 
@@ -286,7 +286,7 @@ def test_claimed_call_ends_although_its_client_went_away(
     def work() -> str:
         """Work until told to stop."""
         begun.set()
-        release.wait(10)
+        release.wait(120)
         return "worked"
 
     async def run() -> None:
@@ -339,7 +339,7 @@ def test_call_that_was_approved_elsewhere_is_told_as_it_ended(serve: Any) -> Non
 
         async with serve() as served, served.client("legacy", elicitation_callback=think) as client:
             call = asyncio.ensure_future(client.call_tool("delete_pod", POD))
-            await asyncio.wait_for(asked.wait(), 10)
+            await asyncio.wait_for(asked.wait(), 60)
             [row] = await served.proposals()
             await decide_by_chat(served, row, execute=True)
             answer.set()
@@ -465,7 +465,7 @@ def test_opened_page_is_no_decision(serve: Any, human: Any, era: str, transport:
         opened = human("accept")
         page = "https://assent.example/console"
         async with serve(
-            approvals="console", page=page, ask_timeout=20, transport=transport
+            approvals="console", page=page, ask_timeout=120, transport=transport
         ) as served:
             async with served.client(era, elicitation_callback=opened) as client:
                 call = asyncio.ensure_future(client.call_tool("delete_pod", POD))

@@ -15,8 +15,11 @@ from assent import Agent, Caller, Config, Host, Outcome, Session, ToolInputError
 from assent_mcp import MCPServer, mcp_server
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
 
 from npm_programs import FILESYSTEM, program
+
+from ports import quiet_port
 
 OLD = Path(__file__).with_name("old_server.py")
 NEW = Path(__file__).with_name("new_server.py")
@@ -27,8 +30,9 @@ SOMEBODY = Caller("test")
 async def using(folder: Path, *sources: Any) -> AsyncIterator[Host]:
     """A host whose agent has the tools of these servers."""
     agent = Agent(model="offline", tools=list(sources))
+    server = {"state_dir": folder, "start_timeout": 180}
     config = Config.model_validate(
-        {"plugins": [], "server": {"state_dir": folder}, "approvals": {"ledger": "memory://"}}
+        {"plugins": [], "server": server, "approvals": {"ledger": "memory://"}}
     )
     host = Host.create(agent, config)
     async with host.life():
@@ -37,6 +41,12 @@ async def using(folder: Path, *sources: Any) -> AsyncIterator[Host]:
 
 def other(folder: Path, program: Path = OLD, **options: Any) -> MCPServer:
     return mcp_server([sys.executable, str(program), str(folder)], **options)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server has more time to start than a service gives it."""
+    monkeypatch.setattr("assent_mcp.connection.FIRST", 120.0)
 
 
 async def call(host: Host, name: str, /, **arguments: Any) -> Outcome:
@@ -169,7 +179,8 @@ def test_stopped_server_is_said_and_found_again(
     tmp_path: Path, serve: Any, in_task: Any, eventually: Any
 ) -> None:
     async def run() -> None:
-        started = in_task(serve())
+        port = quiet_port()
+        started = in_task(serve(port=port))
         served = await started.served()
         source = mcp_server(served.url, requires_approval=False)
         async with using(tmp_path / "other", source) as host:
@@ -180,13 +191,12 @@ def test_stopped_server_is_said_and_found_again(
             assert outcome.state == "FAILED"
             assert "MCP server 'http://127.0.0.1" in outcome.output
             assert set(host.agent.tools) == known
-            port = int(served.url.rpartition(":")[2].partition("/")[0])
             async with serve(port=port):
 
                 async def answers() -> bool:
                     return (await call(host, "add", a=1, b=2)).output == "3"
 
-                await eventually(answers, 20.0)
+                await eventually(answers)
 
     asyncio.run(run())
 
@@ -213,11 +223,12 @@ def test_progress_of_the_server_is_told(tmp_path: Path, serve: Any) -> None:
     async def run() -> None:
         lines: list[str] = []
         async with serve() as served:
+            served.ran.go.set()
             source = mcp_server(served.url, requires_approval=False)
             async with using(tmp_path, source) as host:
                 outcome = await host.calls.run(
                     "slow",
-                    {"seconds": 0.05},
+                    {},
                     SOMEBODY,
                     session=Session(),
                     update=lambda line: lines.append(line.text),

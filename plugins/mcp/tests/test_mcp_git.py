@@ -18,11 +18,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from pip_programs import git_server
 
-CONFIG = 'plugins = ["v2"]\n'
+CONFIG = 'plugins = ["v2"]\n[server]\nstart_timeout = 180\n'
 # Nobody's own settings of git: no signing, no hooks, no other default branch.
 ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
 READING = {"git_status", "git_log", "git_show", "git_branch", "git_diff"}
 WRITING = {"git_add", "git_commit", "git_reset", "git_checkout", "git_create_branch"}
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server has more time to start than a service gives it."""
+    monkeypatch.setattr("assent_mcp.connection.FIRST", 120.0)
 
 
 def git(folder: Path, *arguments: str) -> str:

@@ -91,13 +91,13 @@ def served(folder: Path, transport: str) -> Iterator[str]:
             cwd=ROOT,
             env=environment(folder),
         )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (found := re.search(r"MCP on (\S+)", log.read_text())):
         assert process.poll() is None and time.monotonic() < deadline, log.read_text()
         time.sleep(0.05)
     yield found[1]
     process.terminate()
-    assert process.wait(30) == 0, log.read_text()
+    assert process.wait(60) == 0, log.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +118,7 @@ def test_conformance_suite_passes(http: str, folder: Path, version: str) -> None
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env=environment(folder),
     )
     lines = re.findall(r"^(\S) ([\w-]+): \d+ passed, (\d+) failed", done.stdout, re.MULTILINE)
@@ -131,13 +131,13 @@ def test_inspector_lists_and_calls(
     transport: str, folder: Path, request: pytest.FixtureRequest
 ) -> None:
     def inspect(*arguments: str) -> dict[str, object]:
-        line = [*program(INSPECTOR), "--cli", *arguments]
+        line = [*program(INSPECTOR), "--cli", "--connect-timeout", "120000", *arguments]
         if transport == "stdio":
             line += ["--transport", "stdio", "--", *command("--transport", "stdio")]
         else:
             line += ["--transport", transport, request.getfixturevalue(transport)]
         done = subprocess.run(
-            line, cwd=ROOT, capture_output=True, text=True, timeout=60, env=environment(folder)
+            line, cwd=ROOT, capture_output=True, text=True, timeout=600, env=environment(folder)
         )
         assert done.returncode == 0, done.stdout + done.stderr
         result: dict[str, object] = json.loads(done.stdout)
