@@ -4,14 +4,18 @@ JOBS ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# An environment of its own with the lowest declared version of each requirement.
+LOWEST := $(VENV)/lowest
+BOUNDS := $(LOWEST)/constraints.txt
 DISTRIBUTIONS := . $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check format build bench bench-peers clean
+.PHONY: help install run test test-lowest check format build bench bench-peers clean
 
 help:
 	@echo "make run      set up all that is needed and start the demo agent on 127.0.0.1:8000"
 	@echo "make test     run the tests        make check    style, types, import rules"
+	@echo "make test-lowest   the tests with the lowest declared version of each requirement"
 	@echo "make format   rewrite the style    make build    all wheels into dist/"
 	@echo "make bench    the benchmarks       make clean    remove what make made"
 
@@ -22,6 +26,11 @@ run: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+
+# What the tests install into environments keeps to the lowest versions as well.
+test-lowest: $(LOWEST)/.installed
+	PIP_CONSTRAINT="$(CURDIR)/$(BOUNDS)" \
+		$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -57,4 +66,15 @@ $(STAMP): requirements-dev.txt pyproject.toml $(wildcard plugins/*/pyproject.tom
 		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } || \
 		{ echo "pip is missing; on Debian: apt-get install python3-pip python3-venv"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@
+
+# pip's own words on a conflict between bounds are in the log.
+$(LOWEST)/.installed: $(STAMP) tests/lowest.py
+	rm -rf $(LOWEST)
+	$(BIN)/python -m venv --without-pip $(LOWEST)
+	$(BIN)/python tests/lowest.py > $(BOUNDS)
+	@echo "installing the lowest versions; the log is $(LOWEST)/install.log"
+	@$(BIN)/python -m pip --python $(LOWEST)/bin/python install --disable-pip-version-check \
+		-r requirements-dev.txt -c $(BOUNDS) pip > $(LOWEST)/install.log 2>&1 || \
+		{ tail -n 20 $(LOWEST)/install.log; exit 1; }
 	@touch $@

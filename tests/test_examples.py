@@ -1,51 +1,32 @@
-"""Each example installs as a wheel and passes its own tests, with nothing else installed beside."""
+"""Each example installs as a wheel and passes its own tests with only what it declares."""
 
 from __future__ import annotations
 
 import ast
-import os
-import subprocess
-import sys
 import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+from environments import ROOT, Environment, built
+
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/pyproject.toml"))
 
 
-def run(command: list[str], folder: Path, **environ: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=folder,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **environ},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def installed(example: Path, folder: Path) -> Path:
-    """A folder that holds the example's wheel as an installer unpacks it."""
-    run(["hatchling", "build", "-t", "wheel", "-d", str(folder)], example)
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "site")
-    return folder / "site"
-
-
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_example_installs_and_passes_its_own_tests(example: Path, tmp_path: Path) -> None:
-    site = installed(example, tmp_path)
-    names = {path.name for path in site.iterdir() if not path.name.endswith(".dist-info")}
-    assert names == {f"assent_{example.name}.py"}
-    options = ["-q", "-W", "error", "-p", "no:cacheprovider", f"--rootdir={example}"]
-    run(["pytest", *options, str(example / "tests")], tmp_path, PYTHONPATH=str(site))
+def test_example_installs_and_passes_its_own_tests(
+    example: Path, beside_pytest: Environment, tmp_path: Path
+) -> None:
+    wheel = built(example, tmp_path / "dist")
+    with zipfile.ZipFile(wheel) as archive:
+        roots = {name.split("/")[0] for name in archive.namelist()}
+    assert {name for name in roots if not name.endswith(".dist-info")} == {
+        f"assent_{example.name}.py"
+    }
+    environment = beside_pytest.copy(tmp_path / "environment")
+    environment.install(f"{wheel}[test]")
+    environment.test(example / "tests", tmp_path / "tests")
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)

@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from assent.cli.group import run as assent
-from assent.testing import served
-
-
-def run(command: list[str], folder: Path, site: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(site), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def installed(folder: Path, out: Path) -> Path:
-    """A folder that holds the wheel of `folder` as an installer unpacks it."""
-    run(["hatchling", "build", "-t", "wheel", "-d", str(out)], folder, out)
-    (wheel,) = out.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(out / "site")
-    return out / "site"
+from environments import Environment, built, serving
 
 
 @pytest.fixture
@@ -44,24 +17,28 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", ["shout", "very-loud"])
-def test_new_plugin_installs_is_sound_and_passes_its_tests(here: Path, name: str) -> None:
+def test_new_plugin_installs_is_sound_and_passes_its_tests(
+    here: Path, beside_pytest: Environment, name: str
+) -> None:
     assert assent(["new", "plugin", name]) == 0
-    site = installed(here / name, here / "out")
+    environment = beside_pytest.copy(here / "environment")
+    environment.install(f"{built(here / name, here / 'dist')}[test]")
     module = name.replace("-", "_")
+    (site,) = environment.folder.glob("lib/python*/site-packages")
     assert (site / f"assent_{module}" / "py.typed").is_file()
-    run(["pytest", "-q", "-W", "error", str(here / name)], here, site)
-    shown = run(["assent", "plugins", "check", module], here, site)
-    assert f"{module}: ok" in shown
+    environment.test(here / name / "tests", here / "tests")
+    assert f"{module}: ok" in environment.run("assent", "plugins", "check", module, folder=here)
 
 
-def test_new_agent_installs_runs_and_passes_its_tests(here: Path) -> None:
+def test_new_agent_installs_runs_and_passes_its_tests(
+    here: Path, beside_pytest: Environment
+) -> None:
     assert assent(["new", "agent", "order-desk"]) == 0
-    folder = here / "order-desk"
-    site = installed(folder, here / "out")
-    run(["pytest", "-q", "-W", "error", str(folder)], here, site)
-    with served(config=folder / "assent.toml") as service:
-        reply = service.chat("find_order(number=17)")
-        assert "two chairs" in reply["content"]
+    environment = beside_pytest.copy(here / "environment")
+    environment.install(str(built(here / "order-desk", here / "dist")))
+    environment.test(here / "order-desk" / "tests", here / "tests")
+    with serving(environment.python, here / "order-desk") as service:
+        assert "two chairs" in service.chat("find_order(number=17)")["content"]
         pending = service.chat("cancel_order(number=17)")["data"]["tool_calls"]
         assert [call["name"] for call in pending] == ["cancel_order"]
 

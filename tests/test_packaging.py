@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import tomllib
-import venv
 import zipfile
 from email.message import Message
 from email.parser import Parser
@@ -17,10 +14,10 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+import lowest
 from assent._version import __version__
+from environments import FOLDERS, ROOT, Environment, run
 
-ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))]
 OURS = re.compile(r"assent(-\w+)?")
 
 
@@ -35,22 +32,11 @@ def name_of(folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def built(wheels: Path) -> dict[str, Path]:
     """The wheel of each distribution, by its name."""
-    out = tmp_path_factory.mktemp("dist")
-    for folder in FOLDERS:
-        run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)], folder)
-    found = {path.name.split("-")[0].replace("_", "-"): path for path in out.glob("*.whl")}
+    found = {path.name.split("-")[0].replace("_", "-"): path for path in wheels.glob("*.whl")}
     assert set(found) == {name_of(folder) for folder in FOLDERS}
     return found
-
-
-def run(command: list[str], folder: Path, timeout: float = 60) -> str:
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def metadata(wheel: Path) -> Message:
@@ -59,12 +45,12 @@ def metadata(wheel: Path) -> Message:
         return Parser().parsestr(archive.read(name).decode())
 
 
-def test_all_wheels_have_the_one_version(wheels: dict[str, Path]) -> None:
-    assert {metadata(wheel)["Version"] for wheel in wheels.values()} == {__version__}
+def test_all_wheels_have_the_one_version(built: dict[str, Path]) -> None:
+    assert {metadata(wheel)["Version"] for wheel in built.values()} == {__version__}
 
 
-def test_wheel_holds_its_package_and_nothing_else(wheels: dict[str, Path]) -> None:
-    for name, wheel in wheels.items():
+def test_wheel_holds_its_package_and_nothing_else(built: dict[str, Path]) -> None:
+    for name, wheel in built.items():
         package = name.replace("-", "_")
         with zipfile.ZipFile(wheel) as archive:
             files = archive.namelist()
@@ -75,12 +61,17 @@ def test_wheel_holds_its_package_and_nothing_else(wheels: dict[str, Path]) -> No
         assert not [file for file in files if strange & set(file.split("/"))], name
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
-def test_metadata_is_complete(folder: Path) -> None:
-    declared = project(folder)["project"]
-    assert declared["description"]
-    assert declared["requires-python"] == ">=3.11"
-    assert "Typing :: Typed" in declared["classifiers"]
+def test_metadata_is_complete(built: dict[str, Path]) -> None:
+    core = metadata(built["assent"])
+    for name, wheel in built.items():
+        said = metadata(wheel)
+        assert said["Summary"] and said["Requires-Python"] == ">=3.11", name
+        assert str(said.get_payload()).strip(), name
+        assert said["Description-Content-Type"] == "text/markdown", name
+        classifiers = said.get_all("Classifier", [])
+        assert "Typing :: Typed" in classifiers, name
+        pythons = [line for line in core.get_all("Classifier", []) if ":: Python" in line]
+        assert [line for line in classifiers if ":: Python" in line] == pythons, name
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name_of)
@@ -112,20 +103,23 @@ def test_no_file_of_requirements_names_a_host() -> None:
         assert "://" not in path.read_text("utf-8"), path.name
 
 
+def test_each_requirement_states_its_lowest_version() -> None:
+    assert set(lowest.versions()) >= {"fastapi", "pydantic", "uvicorn", "mcp", "a2a-sdk"}
+    with pytest.raises(ValueError, match="'z<3'"):
+        list(lowest.bounds({"dependencies": ["y>=1"], "optional-dependencies": {"x": ["z<3"]}}))
+
+
 @pytest.fixture(scope="module")
-def empty(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an empty environment into which the core, V1 and V2 were installed."""
+def empty(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment into which the core, V1 and V2 were installed."""
     folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=False, symlinks=True)
-    python = folder / "bin" / "python"
-    chosen = [str(wheels[name]) for name in ("assent", "assent-v1", "assent-v2")]
-    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-    run([*command, "--disable-pip-version-check", *chosen], folder, timeout=300)
-    return python
+    made = Environment.empty(folder, built["assent"].parent)
+    made.install(*(str(built[name]) for name in ("assent", "assent-v1", "assent-v2")))
+    return made
 
 
-def test_installed_wheels_work_without_the_checkout(empty: Path, tmp_path: Path) -> None:
-    shown = json.loads(run([str(empty.parent / "assent"), "plugins", "--json"], tmp_path))
+def test_installed_wheels_work_without_the_checkout(empty: Environment, tmp_path: Path) -> None:
+    shown = json.loads(run([str(empty.python.parent / "assent"), "plugins", "--json"], tmp_path))
     assert {(info["name"], info["active"]) for info in shown} == {("v1", True), ("v2", True)}
     assert "GET /health" not in [route for info in shown for route in info["routes"]]
     assert "POST /api/chat" in next(i["routes"] for i in shown if i["name"] == "v2")
@@ -142,26 +136,23 @@ def combinations() -> list[str]:
 
 @pytest.mark.parametrize("extras", combinations())
 def test_documented_combination_installs_into_an_empty_environment(
-    extras: str, wheels: dict[str, Path], tmp_path: Path
+    extras: str, wheels: Path, tmp_path: Path
 ) -> None:
-    venv.create(tmp_path / "environment", with_pip=False, symlinks=True)
-    python = tmp_path / "environment" / "bin" / "python"
-    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-    links = ["--disable-pip-version-check", "--find-links", str(wheels["assent"].parent)]
-    run([*command, *links, f"assent[{extras}]"], tmp_path, timeout=300)
-    shown = json.loads(run([str(python.parent / "assent"), "plugins", "--json"], tmp_path))
+    made = Environment.empty(tmp_path / "environment", wheels)
+    made.install(f"assent[{extras}]")
+    shown = json.loads(made.run("assent", "plugins", "--json", folder=tmp_path))
     plugins = {"v1", "v2", "a2a", "mcp", "router", "console"}
     assert {info["name"] for info in shown} == plugins & set(extras.split(","))
     for extra in set(extras.split(",")) - plugins:
         module = {"postgres": "psycopg", "openai": "httpx2"}.get(extra, extra)
-        run([str(python), "-c", f"import {module}"], tmp_path)
+        run([str(made.python), "-c", f"import {module}"], tmp_path)
 
 
-def test_installation_is_small(empty: Path, tmp_path: Path) -> None:
+def test_installation_is_small(empty: Environment, tmp_path: Path) -> None:
     code = (
         "import importlib.metadata as m; "
         "print(*sorted({d.name.lower().replace('_', '-') for d in m.distributions()}))"
     )
-    names = run([str(empty), "-c", code], tmp_path).split()
+    names = run([str(empty.python), "-c", code], tmp_path).split()
     # What plain FastAPI needs with uvicorn's usual extras, and no more.
     assert len([name for name in names if not OURS.fullmatch(name)]) <= 20, names

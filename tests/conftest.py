@@ -1,0 +1,53 @@
+"""What the tests of packages share: the wheels, and an environment that pip made of them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from environments import FOLDERS, Environment, built
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel of each distribution of Assent."""
+
+    def build(out: Path) -> None:
+        out.mkdir()
+        for folder in FOLDERS:
+            wheel = built(folder, out / folder.name)
+            wheel.rename(out / wheel.name)
+            wheel.parent.rmdir()
+
+    return once(tmp_path_factory, "wheels", build)
+
+
+@pytest.fixture(scope="session")
+def beside_pytest(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Environment:
+    """An environment with the core of Assent and pytest; tests copy it and leave it as it is."""
+
+    def install(folder: Path) -> None:
+        Environment.empty(folder, wheels).install("assent", "pytest")
+
+    return Environment(once(tmp_path_factory, "beside_pytest", install), wheels)
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """The folder that `make` fills, once for all the processes of a run."""
+    shared = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    folder, done = shared / name, shared / f"{name}.done"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            make(folder)
+            done.touch()
+    return folder
