@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from decimal import Decimal
+from json.encoder import encode_basestring
 from math import isfinite
+from operator import itemgetter
+from typing import Any
 
 _EXACT = 2**53
 
@@ -22,30 +24,41 @@ def canonical(value: object) -> bytes:
 
 def _text(value: object) -> str:
     match value:
+        case str():
+            return encode_basestring(value)
         case None:
             return "null"
         case bool():
             return "true" if value else "false"
-        case str():
-            return json.dumps(value, ensure_ascii=False)
         case int():
             return str(value) if abs(value) < _EXACT else _large(value)
         case float():
             return _double(value)
-        case Mapping():
-            return "{" + ",".join(map(_member, sorted(value.items(), key=_utf16))) + "}"
+        case dict() | Mapping():
+            return "{" + ",".join(map(_member, _sorted(value))) + "}"
         case list() | tuple():
             return "[" + ",".join(map(_text, value)) + "]"
     raise TypeError(f"{type(value).__name__!r} is no JSON value")
 
 
 def _member(item: tuple[str, object]) -> str:
-    return json.dumps(item[0], ensure_ascii=False) + ":" + _text(item[1])
+    return encode_basestring(item[0]) + ":" + _text(item[1])
 
 
-def _utf16(item: tuple[object, object]) -> bytes:
-    if not isinstance(item[0], str):
-        raise TypeError(f"a key of type {type(item[0]).__name__!r} is no JSON key")
+def _sorted(value: Mapping[Any, object]) -> list[tuple[str, object]]:
+    for name in value:
+        if not isinstance(name, str):
+            raise TypeError(f"a key of type {type(name).__name__!r} is no JSON key")
+    if "".join(value).isascii():
+        # Nearly always: the order by code points is then that by UTF-16 units.
+        return sorted(value.items(), key=_name)
+    return sorted(value.items(), key=_utf16)
+
+
+_name = itemgetter(0)
+
+
+def _utf16(item: tuple[str, object]) -> bytes:
     return item[0].encode("utf-16-be", "surrogatepass")
 
 
@@ -61,6 +74,9 @@ def _double(value: float) -> str:
         return repr(value)
     if value == 0:
         return "0"
+    if 1e-4 <= abs(value) < 1e16:
+        # Here Python writes a double as ECMAScript does, but for the fraction of a whole one.
+        return repr(value).removesuffix(".0")
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     text = "".join(map(str, digits))
     return ("-" if sign else "") + _placed(text, len(text) + int(exponent))

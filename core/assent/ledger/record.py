@@ -143,6 +143,7 @@ class Ledger:
                 self._rules.record(tx, found, who, edit, decided_by)
                 if claim:
                     self._rules.claim(tx, found, token)
+                self._rules.write(tx, found)
             return found
 
         return await (self._claiming(work, token) if claim else self.store.run(work))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from hashlib import sha256
 from typing import Any, Protocol
 
@@ -64,31 +64,6 @@ _SELECT = (
     "SELECT p.lease, p.doc, c.doc FROM assent_proposals p "
     "LEFT JOIN assent_contents c ON c.id = p.id WHERE "
 )
-_COLUMNS = (
-    "id",
-    "turn",
-    "conversation",
-    "reference",
-    "state",
-    "owner",
-    "lease",
-    "created",
-    "position",
-    "ended",
-    "kept",
-    "doc",
-)
-_TURN_COLUMNS = (
-    "id",
-    "conversation",
-    "reference",
-    "state",
-    "owner",
-    "lease",
-    "created",
-    "ended",
-    "doc",
-)
 _CONTENTS = ("input", "edited", "output", "session", "intent")
 _DOC = tuple(f.name for f in fields(Proposal) if f.name not in _CONTENTS)
 _TURN_DOC = tuple(f.name for f in fields(SuspendedTurn))
@@ -97,6 +72,7 @@ _DECISION = tuple(f.name for f in fields(Decision) if f.name != "reason")
 _LONGEST_KEY = 400
 _CHUNK = 500
 _encode = json.JSONEncoder(separators=(",", ":")).encode
+_decode = json.JSONDecoder().decode
 
 
 def dumps(value: object) -> str:
@@ -106,6 +82,9 @@ def dumps(value: object) -> str:
 
 def key(text: str) -> str:
     """`text` as an indexed column holds it: printable ASCII of bounded length, one to one."""
+    if len(text) <= _LONGEST_KEY and text.isascii() and text.isalnum():
+        # An id of Assent's own, as nearly all are.
+        return text
     if len(text) > _LONGEST_KEY:
         return "\\#" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     return text.encode("unicode_escape").decode("ascii")
@@ -130,8 +109,8 @@ _NO_CONTENTS = dumps([{}, None, None, None, None, None])
 
 def load_proposal(doc: str, contents: str | None, lease: float | None) -> Proposal:
     """The inverse of `dump_proposal`; `contents` is None when purged, `lease` the column."""
-    row: dict[str, Any] = json.loads(doc)
-    *values, reason = json.loads(contents or _NO_CONTENTS)
+    row: dict[str, Any] = _decode(doc)
+    *values, reason = _decode(contents or _NO_CONTENTS)
     row["owner"] = _load_owner(row["owner"], lease)
     if row["decision"]:
         row["decision"] = Decision(**row["decision"], reason=reason)
@@ -147,7 +126,7 @@ def dump_turn(turn: SuspendedTurn) -> str:
 
 def load_turn(doc: str, lease: float | None) -> SuspendedTurn:
     """The inverse of `dump_turn`; `lease` is the column, which a renewal changes alone."""
-    row: dict[str, Any] = json.loads(doc)
+    row: dict[str, Any] = _decode(doc)
     row["owner"] = _load_owner(row["owner"], lease)
     return SuspendedTurn(**row)
 
@@ -159,7 +138,7 @@ def dump_log(row: LogRow) -> str:
 
 def load_log(text: str) -> LogRow:
     """The inverse of `dump_log`."""
-    return LogRow(*json.loads(text))
+    return LogRow(*_decode(text))
 
 
 def _dump_owner(owner: Owner | None) -> dict[str, Any] | None:
@@ -179,10 +158,35 @@ def _upsert(table: str, columns: Sequence[str]) -> str:
     )
 
 
-_PUT = _upsert("assent_proposals", _COLUMNS)
+class _Table:
+    """How rows are written whose `fixed` columns, the id first, stay as they were inserted.
+
+    An update of the others leaves most of the indexes alone, which are what a write costs.
+    """
+
+    def __init__(self, name: str, fixed: Sequence[str], others: Sequence[str]) -> None:
+        self.put = _upsert(name, (*fixed, *others))
+        self.update = (
+            f"UPDATE {name} SET {', '.join(f'{column} = ?' for column in others)} WHERE id = ?"
+        )
+
+
+_PROPOSALS = _Table(
+    "assent_proposals",
+    ("id", "turn", "conversation", "reference", "created", "position"),
+    ("state", "owner", "lease", "ended", "kept", "doc"),
+)
+_TURNS = _Table(
+    "assent_turns",
+    ("id", "conversation", "reference", "created"),
+    ("state", "owner", "lease", "ended", "doc"),
+)
 _PUT_CONTENTS = _upsert("assent_contents", ("id", "doc"))
-_PUT_TURN = _upsert("assent_turns", _TURN_COLUMNS)
 _PUT_LOG = "INSERT INTO assent_log (seq, at, previous, hash, entry) VALUES (?, ?, ?, ?, ?)"
+
+
+def _copy(row: LogRow) -> LogRow:
+    return LogRow(row.seq, row.at, dict(row.entry), row.previous, row.hash)
 
 
 class Database(Protocol):
@@ -212,6 +216,7 @@ class SqlTransaction:
         self.wrote = False
         self._db = db
         self._seen: dict[str, str | None] = {}
+        self._fixed: dict[tuple[_Table, object], tuple[object, ...]] = {}
 
     def proposals(self, ids: Sequence[str]) -> dict[str, Proposal]:
         found: dict[str, Proposal] = {}
@@ -257,18 +262,13 @@ class SqlTransaction:
         owner = proposal.owner
         row = key(proposal.id)
         kept = contents != _NO_CONTENTS
-        self._write(
-            _PUT,
+        self._put(
+            _PROPOSALS,
+            _fixed(proposal),
             (
-                row,
-                _column(proposal.turn),
-                _column(proposal.conversation),
-                _column(proposal.reference),
                 proposal.state,
                 owner and key(owner.id),
                 owner and owner.lease,
-                proposal.created,
-                proposal.index,
                 proposal.ended,
                 int(kept),
                 doc,
@@ -296,23 +296,20 @@ class SqlTransaction:
 
     def put_turn(self, turn: SuspendedTurn) -> None:
         owner = turn.owner
-        self._write(
-            _PUT_TURN,
+        self._put(
+            _TURNS,
+            _fixed_of_turn(turn),
             (
-                key(turn.id),
-                _column(turn.conversation),
-                _column(turn.reference),
                 turn.state,
                 owner and key(owner.id),
                 owner and owner.lease,
-                turn.created,
                 turn.ended,
                 dump_turn(turn),
             ),
         )
 
     def last_log(self) -> LogRow | None:
-        return self.head and replace(self.head, entry=dict(self.head.entry))
+        return self.head and _copy(self.head)
 
     def append_log(self, row: LogRow) -> None:
         due = self.head.seq + 1 if self.head else 1
@@ -320,7 +317,7 @@ class SqlTransaction:
             raise ValueError(f"log row {row.seq} does not follow row {due - 1}")
         values = (row.seq, row.at, row.previous, row.hash, dumps(row.entry))
         self._write(_PUT_LOG, values)
-        self.head = replace(row, entry=dict(row.entry))
+        self.head = _copy(row)
 
     def log(self, *, after: int = 0, limit: int = 1_000) -> list[LogRow]:
         sql = (
@@ -346,6 +343,13 @@ class SqlTransaction:
             _given(self._purge_log, log_before, limit),
         )
 
+    def _put(self, table: _Table, fixed: tuple[object, ...], others: tuple[object, ...]) -> None:
+        if self._fixed.get((table, fixed[0])) == fixed:
+            self._write(table.update, (*others, fixed[0]))
+        else:
+            self._write(table.put, (*fixed, *others))
+            self._fixed[table, fixed[0]] = fixed
+
     def _write(self, sql: str, values: Sequence[object]) -> None:
         self.wrote = True
         self._db.write(sql, values)
@@ -353,12 +357,18 @@ class SqlTransaction:
     def _load(self, sql: str, values: Sequence[object]) -> Iterator[Proposal]:
         for lease, doc, contents in self._db.read(sql + self._db.lock, values):
             proposal = load_proposal(doc, contents, lease)
+            fixed = _fixed(proposal)
             self._seen[key(proposal.id)] = contents
+            self._fixed[_PROPOSALS, fixed[0]] = fixed
             yield proposal
 
     def _load_turns(self, where: str, values: Sequence[object]) -> Iterator[SuspendedTurn]:
         sql = f"SELECT p.lease, p.doc FROM assent_turns p WHERE {where}{self._db.lock}"
-        return (load_turn(doc, lease) for lease, doc in self._db.read(sql, values))
+        for lease, doc in self._db.read(sql, values):
+            turn = load_turn(doc, lease)
+            fixed = _fixed_of_turn(turn)
+            self._fixed[_TURNS, fixed[0]] = fixed
+            yield turn
 
     def _purge_contents(self, before: float, limit: int) -> int:
         ids = self._ids(
@@ -381,6 +391,7 @@ class SqlTransaction:
         if len(ids) < limit:
             ids += self._forsaken(before, limit - len(ids))
         self._each("DELETE FROM assent_turns WHERE id IN", ids)
+        self._fixed.clear()
         return len(ids)
 
     def _forsaken(self, before: float, limit: int) -> list[str]:
@@ -412,6 +423,21 @@ class SqlTransaction:
         for start in range(0, len(ids), _CHUNK):
             chunk = ids[start : start + _CHUNK]
             self._write(f"{sql} ({', '.join('?' for _ in chunk)})", chunk)
+
+
+def _fixed(proposal: Proposal) -> tuple[object, ...]:
+    return (
+        key(proposal.id),
+        _column(proposal.turn),
+        _column(proposal.conversation),
+        _column(proposal.reference),
+        proposal.created,
+        proposal.index,
+    )
+
+
+def _fixed_of_turn(turn: SuspendedTurn) -> tuple[object, ...]:
+    return key(turn.id), _column(turn.conversation), _column(turn.reference), turn.created
 
 
 def _conditions(given: dict[str, str | None]) -> tuple[list[str], list[object]]:

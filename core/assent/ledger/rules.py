@@ -47,9 +47,13 @@ class Rules:
         """The visible proposals with these ids, and all others of their turns."""
         found = Decided()
         rows = [r for r in tx.proposals(ids).values() if self.visible(r, who)]
+        known = {row.id: row for row in rows}
         turns = tx.turns(list({r.turn for r in rows}))
         for id_ in {r.turn for r in rows}:
-            for row in tx.find(turn=id_):
+            calls = turns[id_].calls if id_ in turns else []
+            # A turn of which all rows are there already needs no second look for them.
+            whole = bool(calls) and known.keys() >= set(calls)
+            for row in [known[call] for call in calls] if whole else tx.find(turn=id_):
                 found.rows[row.id] = self.settle(tx, row)
         found.keep_turns(turns.values(), who)
         return found
@@ -216,7 +220,7 @@ class Rules:
         edit: Edit | None,
         decided_by: str | None,
     ) -> None:
-        """Write the decisions of this request down."""
+        """Take the decisions of this request down; `write` puts what no claim has put then."""
         for choice, row in found.chosen:
             if choice.copy or row.state != "PENDING":
                 continue
@@ -228,9 +232,15 @@ class Rules:
             row.state = "APPROVED" if choice.approved else "REJECTED"
             if not choice.approved:
                 row.finished, row.output = tx.now, f"Rejected: {choice.reason or 'no reason given'}"
-            tx.put(row)
             log(tx, row.state.lower(), row)
             found.fresh.append(row.id)
+
+    def write(self, tx: Transaction, found: Decided) -> None:
+        """Put the rows that were decided and not claimed; a claim has put its own."""
+        claimed = {grant.proposal.id for grant in found.grants}
+        for id_ in found.fresh:
+            if id_ not in claimed:
+                tx.put(found.rows[id_])
 
     def claim(self, tx: Transaction, found: Decided, token: str) -> None:
         """Grant what was approved and has not run."""
