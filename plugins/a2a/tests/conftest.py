@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -36,3 +37,12 @@ def cluster() -> Iterator[Cluster]:
     made = Cluster()
     yield made
     made.holding.set()
+
+
+@pytest.fixture
+def unused_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port

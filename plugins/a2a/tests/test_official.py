@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -559,86 +557,6 @@ def test_extended_card_is_for_authenticated_callers(tmp_path: Path, cluster: Clu
         assert service.http.get(path, headers=V1).status_code == 401
         told = service.http.get(path, headers={**V1, "authorization": "Bearer token-of-ann"})
         assert told.json()["supportedInterfaces"] == card["supportedInterfaces"]
-
-
-class Listener:
-    """Takes posted notifications on a loopback port."""
-
-    def __init__(self) -> None:
-        self.got: list[tuple[str | None, Any]] = []
-        got = self.got
-
-        class Answer(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                got.append((self.headers.get("X-A2A-Notification-Token"), json.loads(body)))
-                self.send_response(200)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Answer)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/told"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        """Stop listening."""
-        self.server.shutdown()
-        self.server.server_close()
-
-
-def test_notifications_are_posted_to_allowed_hosts(serve: Serve, cluster: Cluster) -> None:
-    listener = Listener()
-    try:
-        rpc = Rpc(
-            serve(cluster.agent, adapter="a2a", push_notifications=True, push_hosts=["127.0.0.1"])
-        )
-        task = rpc.task("delete web")
-        made = rpc(
-            "CreateTaskPushNotificationConfig",
-            taskId=task["id"],
-            url=listener.url,
-            token="secret-token",
-        )["result"]
-        listed = rpc("ListTaskPushNotificationConfigs", taskId=task["id"])["result"]
-        assert [config["id"] for config in listed["configs"]] == [made["id"]]
-        (call,) = proposals(task)
-        rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
-        states = wait_for(
-            lambda: [
-                told["statusUpdate"]["status"]["state"]
-                for token, told in listener.got
-                if token == "secret-token" and "statusUpdate" in told
-            ]
-        )
-        assert states[-1] in ("TASK_STATE_WORKING", "TASK_STATE_COMPLETED")
-        wait_for(lambda: "TASK_STATE_COMPLETED" in json.dumps([told for _, told in listener.got]))
-    finally:
-        listener.close()
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://127.0.0.1:9/x",
-        "http://localhost/x",
-        "http://10.0.0.1/x",
-        "http://169.254.169.254/",
-        "ftp://example.com/x",
-        "file:///etc/passwd",
-        "http://[::1]/x",
-        "no address",
-    ],
-)
-def test_notifications_to_private_addresses_are_refused(
-    shared: tuple[Rpc, Cluster], url: str
-) -> None:
-    rpc, _ = shared
-    task = rpc.task("hello")
-    refused = rpc("CreateTaskPushNotificationConfig", taskId=task["id"], url=url)
-    assert code_of(refused) == -32602
 
 
 def test_many_sends_keep_a_bounded_number_of_tasks(serve: Serve, cluster: Cluster) -> None:

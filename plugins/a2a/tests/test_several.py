@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -272,20 +271,12 @@ def test_notifications_asked_for_in_one_process_are_known_in_another(
         assert listed["configs"] == [made]
 
 
-def _port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
 @pytest.fixture(params=[False, True], ids=["file", "database"])
-def workers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def workers(request: pytest.FixtureRequest, tmp_path: Path, unused_port: int) -> Iterator[str]:
     """The address of the kit's agent on two worker processes."""
-    port = _port()
     lines = [
         "[server]",
-        f"port = {port}",
+        f"port = {unused_port}",
         'host = "127.0.0.1"',
         "workers = 2",
         "a2a = true",
@@ -301,7 +292,7 @@ def workers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "assent", "serve", target]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://127.0.0.1:{unused_port}"
 
     def healthy() -> bool:
         assert process.poll() is None, (tmp_path / "log").read_text()

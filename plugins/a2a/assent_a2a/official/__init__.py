@@ -14,14 +14,12 @@ from collections.abc import AsyncIterator, MutableMapping
 from contextlib import asynccontextmanager
 from email.utils import formatdate, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import httpx
 from a2a.server.context import ServerCallContext
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import BasePushNotificationSender
 from a2a.types import AgentCard
-from a2a.utils.push_url_validator import validate_push_notification_url
 from fastapi import APIRouter
 from pydantic_core import to_json
 from starlette.requests import Request
@@ -34,6 +32,7 @@ from assent_a2a.official.card import REST, RPC, card_json, generated_card, offic
 from assent_a2a.official.execution import Executor
 from assent_a2a.official.handler import CallContexts, Handler
 from assent_a2a.official.mends import ASGIApp, Mended, Receive, Scope, Send
+from assent_a2a.official.notifying import Screening, notifying_client
 from assent_a2a.official.stores import KeptPushConfigs, KeptTasks
 from assent_a2a.rows import Rows
 from assent_a2a.settings import Settings, task_file
@@ -109,38 +108,32 @@ class Official:
     def _push(self) -> dict[str, Any]:
         if not self._settings.push_notifications:
             return {}
-        self._client = httpx.AsyncClient(timeout=10.0, follow_redirects=False, trust_env=False)
+        screening = Screening(self._settings.push_hosts)
+        self._client = notifying_client(screening)
         kept = getattr(self._tasks, "push_configs", None)
         if kept is None:
             kept = KeptPushConfigs(self._settings.max_tasks)
-        sender = BasePushNotificationSender(self._client, kept, push_url_validator=self._may_push)
+        sender = BasePushNotificationSender(self._client, kept, push_url_validator=screening.allows)
         return {
             "push_config_store": kept,
             "push_sender": sender,
-            "push_url_validator": self._may_push,
+            "push_url_validator": screening.allows,
         }
-
-    async def _may_push(self, url: str) -> bool:
-        try:
-            if urlsplit(url).hostname in self._settings.push_hosts:
-                return urlsplit(url).scheme in ("http", "https")
-        except ValueError:
-            return False
-        return bool(await validate_push_notification_url(url))
 
     def router(self) -> APIRouter:
         """The routes; all but the card lie below `/a2a/`."""
         contexts = _Contexts(self._settings)
         rpc = create_jsonrpc_routes(self._handler, RPC, contexts, enable_v0_3_compat=True)
         rest = create_rest_routes(self._handler, contexts, enable_v0_3_compat=True)
-        limit = self._host.config.limits.body
+        limits = self._host.config.limits
+        bounds: dict[str, Any] = {"limit": limits.body, "nesting": limits.nesting}
         router = APIRouter()
         router.routes.append(Route("/.well-known/agent-card.json", self._card, methods=["GET"]))
-        rpc_app = Mended(_endpoint(rpc[0].endpoint), limit=limit, rest=False)
+        rpc_app = Mended(_endpoint(rpc[0].endpoint), rest=False, **bounds)
         for path in (RPC, f"{RPC}/"):
             router.routes.append(Route(path, rpc_app, methods=["POST"]))
         # The SDK's routes end in a mount that takes every path: they get a router of their own.
-        inner = Mended(Router(rest, redirect_slashes=False), limit=limit, rest=True)
+        inner = Mended(Router(rest, redirect_slashes=False), rest=True, **bounds)
         router.routes.append(Route(REST + "/{path:path}", _Below(REST, inner), methods=None))
         return router
 

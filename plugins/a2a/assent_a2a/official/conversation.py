@@ -45,7 +45,10 @@ def user_message(message: WireMessage) -> Message:
             decisions["approvals"].append(data)
         elif isinstance(data, dict) and set(_LISTS) & set(data):
             for name in _LISTS:
-                decisions[name] += data.get(name) or []
+                given = data.get(name) or []
+                if not isinstance(given, list):
+                    raise InvalidParamsError(message=f"a decision is wrong: {name} is a list")
+                decisions[name] += given
         else:
             rest.append(part)
     return Message(role="user", content=text_of_parts(rest), data=_decided(decisions))

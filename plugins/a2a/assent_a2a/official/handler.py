@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from a2a.server.routes.common import DefaultServerCallContextBuilder
 from a2a.types import (
     CancelTaskRequest,
     Message,
+    Role,
     SendMessageRequest,
     SubscribeToTaskRequest,
     Task,
@@ -22,7 +24,9 @@ from a2a.types import (
     TaskState,
 )
 from a2a.utils.errors import (
+    A2AError,
     ExtensionSupportRequiredError,
+    InternalError,
     InvalidParamsError,
     UnsupportedOperationError,
 )
@@ -39,6 +43,7 @@ from assent_a2a.tasks import withdraw
 if TYPE_CHECKING:
     from assent_a2a.official.database import DatabaseTasks
 
+logger = logging.getLogger("assent.a2a")
 _MOST_ADDRESSES = 20
 
 
@@ -101,6 +106,11 @@ class Handler(DefaultRequestHandler):
                 yield event
 
     async def _prepare(self, message: Message, context: ServerCallContext) -> None:
+        if message.role != Role.ROLE_USER:
+            # A message of the other side in a task's history counts as ours.
+            raise InvalidParamsError(message="the role of a sent message is ROLE_USER")
+        if not all(part.WhichOneof("content") for part in message.parts):
+            raise InvalidParamsError(message="a part has text, raw, url or data")
         user_message(message)
         for extension in self._agent_card.capabilities.extensions:
             if extension.required and extension.uri not in context.requested_extensions:
@@ -168,3 +178,37 @@ class Handler(DefaultRequestHandler):
         said: Sequence[Any] = conversation([task]) if task is not None else ()
         await withdraw(self._host, caller_in(context), said)
         return task
+
+
+def _guarded(name: str) -> Any:
+    """The handler's method `name`, whose unforeseen errors are logged and say nothing to callers.
+
+    The SDK would tell JSON-RPC callers their text: a database's has its statement and address.
+    """
+    method = getattr(Handler, name)
+
+    def hidden(error: Exception) -> A2AError:
+        if isinstance(error, A2AError):
+            return error
+        logger.error("a call of the official protocol failed", exc_info=error)
+        return InternalError(message="the service failed")
+
+    async def answers(self: Handler, *given: Any, **named: Any) -> Any:
+        try:
+            return await method(self, *given, **named)
+        except Exception as error:
+            raise hidden(error) from error
+
+    async def streams(self: Handler, *given: Any, **named: Any) -> AsyncGenerator[Event, None]:
+        try:
+            async with aclosing(method(self, *given, **named)) as events:
+                async for event in events:
+                    yield event
+        except Exception as error:
+            raise hidden(error) from error
+
+    return streams if name in ("on_message_send_stream", "on_subscribe_to_task") else answers
+
+
+for _name in [name for name in dir(Handler) if name.startswith("on_")]:
+    setattr(Handler, _name, _guarded(_name))

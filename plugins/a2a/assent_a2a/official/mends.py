@@ -2,7 +2,7 @@
 
 The SDK answers a wrong content type as unparsable JSON, where A2A has an error of its own
 (-32005), and labels REST replies `application/a2a+json`, which plain JSON clients refuse: only
-those get it who ask for it.
+those get it who ask for it. Bodies that make it fail are refused before it reads them.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from a2a.server.request_handlers import build_error_response
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import A2AError, ContentTypeNotSupportedError, InvalidRequestError
 from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+
+from assent_a2a.official.bodies import Problem, problem_of_call, problem_of_rest
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -21,14 +24,16 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _ACCEPTED = (b"application/json", b"application/a2a+json")
+_NAMES = {404: "NOT_FOUND", 405: "UNIMPLEMENTED"}
 
 
 class Mended:
     """An ASGI application around the SDK's; `rest` says which of its two bindings it is."""
 
-    def __init__(self, app: ASGIApp, *, limit: int, rest: bool) -> None:
+    def __init__(self, app: ASGIApp, *, limit: int, nesting: int, rest: bool) -> None:
         self._app = app
         self._limit = limit
+        self._nesting = nesting
         self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -37,14 +42,27 @@ class Mended:
             given = await self._body(receive)
             if given is None:
                 error = InvalidRequestError(message=f"the body is larger than {self._limit} bytes")
-                await self._refuse(error, 413, send)
+                await self._refuse(error, send, status=413)
                 return
             body = given
             if not _accepted(scope, body):
                 message = "the body must be sent as 'application/json'"
-                await self._refuse(ContentTypeNotSupportedError(message=message), 400, send)
+                await self._refuse(ContentTypeNotSupportedError(message=message), send)
                 return
-        await self._app(scope, _again(body, receive), self._relabelled(scope, send))
+        id, problem = self._problem(scope, body)
+        if problem is not None:
+            await self._refuse(problem, send, id=id)
+            return
+        try:
+            await self._app(scope, _again(body, receive), self._relabelled(scope, send))
+        except HTTPException as error:
+            # There is no such path, or not with this method.
+            await self._answer(error.status_code, _error(error), send, dict(error.headers or {}))
+
+    def _problem(self, scope: Scope, body: bytes) -> tuple[Any, Problem | None]:
+        if self._rest:
+            return None, problem_of_rest(body, scope.get("query_string", b""), self._nesting)
+        return problem_of_call(body, _header(scope, b"a2a-version").strip(), self._nesting)
 
     async def _body(self, receive: Receive) -> bytes | None:
         parts: list[bytes] = []
@@ -60,14 +78,23 @@ class Mended:
             if not message.get("more_body"):
                 return b"".join(parts)
 
-    async def _refuse(self, error: A2AError, status: int, send: Send) -> None:
-        content = build_rest_error_payload(error)
-        if not self._rest:
-            status, content = 200, build_error_response(None, error)
+    async def _refuse(
+        self, problem: Problem, send: Send, *, id: Any = None, status: int | None = None
+    ) -> None:
+        if self._rest and isinstance(problem, A2AError):
+            content = build_rest_error_payload(problem)
+            await self._answer(status or content["error"]["code"], content, send)
+        else:
+            await self._answer(200, build_error_response(id, problem), send)
+
+    async def _answer(
+        self, status: int, content: Any, send: Send, more: dict[str, str] | None = None
+    ) -> None:
         body = to_json(content)
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
+            *((name.lower().encode(), value.encode()) for name, value in (more or {}).items()),
         ]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -97,11 +124,18 @@ def _accepted(scope: Scope, body: bytes) -> bool:
     return kinds[-1].split(b";", 1)[0].strip().lower() in _ACCEPTED
 
 
+def _header(scope: Scope, wanted: bytes) -> str:
+    found = [value for name, value in scope["headers"] if name == wanted]
+    return bytes(found[-1]).decode("latin-1") if found else ""
+
+
 def _asks_for_a2a_json(scope: Scope) -> bool:
-    return any(
-        name == b"accept" and b"application/a2a+json" in value.lower()
-        for name, value in scope["headers"]
-    )
+    return "application/a2a+json" in _header(scope, b"accept").lower()
+
+
+def _error(error: HTTPException) -> dict[str, Any]:
+    status = _NAMES.get(error.status_code, "UNKNOWN")
+    return {"error": {"code": error.status_code, "status": status, "message": error.detail}}
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

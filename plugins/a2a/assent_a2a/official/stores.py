@@ -30,6 +30,7 @@ from assent_a2a.rows import Row, Rows
 from assent_a2a.task import LEASE
 
 CANCELED = "TASK_STATE_CANCELED"
+_LATEST = (1 << 63) - 1
 RUNNING = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
 
 
@@ -114,7 +115,7 @@ class KeptTasks(TaskStore):
         size = params.page_size or DEFAULT_LIST_TASKS_PAGE_SIZE
         since = 0
         if params.HasField("status_timestamp_after"):
-            since = params.status_timestamp_after.ToNanoseconds()
+            since = max(0, min(params.status_timestamp_after.ToNanoseconds(), _LATEST))
         rows, total = await self._rows.page(
             context.user.user_name,
             context=params.context_id,
@@ -142,7 +143,7 @@ def _position(token: str) -> tuple[int, str] | None:
     if not token:
         return None
     cursor = decode_list_tasks_cursor(token)
-    if cursor is None:
+    if cursor is None or not 0 <= (cursor.timestamp_ns or 0) <= _LATEST:
         raise InvalidParamsError(message="the page token is not one of this service")
     return cursor.timestamp_ns or 0, cursor.task_id
 

@@ -1,0 +1,255 @@
+"""Notifications of the official protocol: where they may go, whose they are, what they carry."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from a2a.types import StreamResponse
+from a2a_services import (
+    Cluster,
+    Rpc,
+    Serve,
+    Service,
+    configured,
+    message,
+    proposals,
+    running,
+    wait_for,
+)
+from google.protobuf.json_format import ParseDict
+
+from assent import Config
+from assent_a2a.official.notifying import Screening, notifying_client
+
+CREATE = "CreateTaskPushNotificationConfig"
+
+
+class Listener:
+    """Takes posted notifications on a loopback port; `moved` makes it send callers elsewhere."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[dict[str, str], Any]] = []
+        self.moved: str | None = None
+        listener = self
+
+        class Answer(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                listener.got.append((headers, json.loads(body)))
+                self.send_response(302 if listener.moved else 200)
+                if listener.moved:
+                    self.send_header("location", listener.moved)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Answer)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/told"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def states(self) -> list[str]:
+        """The states that were told of."""
+        return [t["statusUpdate"]["status"]["state"] for _, t in self.got if "statusUpdate" in t]
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    """A receiver of notifications."""
+    made = Listener()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+@pytest.fixture
+def told(serve: Serve, cluster: Cluster) -> Service:
+    """A service that may notify this machine."""
+    return serve(cluster.agent, adapter="a2a", push_notifications=True, push_hosts=["127.0.0.1"])
+
+
+def _decide(rpc: Rpc, task: dict[str, Any]) -> dict[str, Any]:
+    (call,) = proposals(task)
+    return rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
+
+
+def test_notification_carries_the_credentials_and_a_stream_event(
+    told: Service, listener: Listener
+) -> None:
+    rpc = Rpc(told)
+    auth = {"scheme": "Bearer", "credentials": "of-the-caller"}
+    config = {"url": listener.url, "token": "secret-token", "authentication": auth}
+    sent = {"taskPushNotificationConfig": config}
+    task = rpc("SendMessage", message=message("delete web"), configuration=sent)["result"]["task"]
+    _decide(rpc, task)
+    wait_for(lambda: "TASK_STATE_COMPLETED" in listener.states())
+    for headers, event in listener.got:
+        assert headers["authorization"] == "Bearer of-the-caller"
+        assert headers["x-a2a-notification-token"] == "secret-token"
+        # Strict: an unknown field fails.
+        ParseDict(event, StreamResponse())
+        assert len(event) == 1
+
+
+def test_redirects_are_not_followed(told: Service, listener: Listener) -> None:
+    target = Listener()
+    listener.moved = target.url
+    try:
+        rpc = Rpc(told)
+        task = rpc.task("delete web")
+        rpc(CREATE, taskId=task["id"], url=listener.url)
+        _decide(rpc, task)
+        wait_for(lambda: "TASK_STATE_COMPLETED" in listener.states())
+        assert target.got == []
+    finally:
+        target.server.shutdown()
+        target.server.server_close()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:9/x",
+        "http://localhost/x",
+        "http://10.0.0.1/x",
+        "http://192.168.1.1/",
+        "http://172.16.0.1/",
+        "http://100.64.0.1/",
+        "http://169.254.169.254/",
+        "http://0.0.0.0/",
+        "http://2130706433/",
+        "http://0x7f.1/",
+        "http://[::1]/x",
+        "http://[::ffff:127.0.0.1]/x",
+        "http://[fe80::1]/",
+        "http://[fc00::1]/",
+        "http://user:pass@93.184.216.34/",
+        "ftp://example.com/x",
+        "file:///etc/passwd",
+        "gopher://127.0.0.1/",
+        "//127.0.0.1/x",
+        "http://",
+        "http://[bad",
+        "no address",
+        "",
+    ],
+)
+def test_addresses_that_are_not_public_are_refused(serve: Serve, url: str) -> None:
+    async def allowed() -> bool:
+        return await Screening([]).allows(url)
+
+    assert asyncio.run(allowed()) is False
+
+
+def test_refused_address_leaves_nothing_behind(serve: Serve, cluster: Cluster) -> None:
+    rpc = Rpc(serve(cluster.agent, adapter="a2a", push_notifications=True))
+    task = rpc.task("delete web")
+    assert rpc(CREATE, taskId=task["id"], url="http://10.0.0.1/")["error"]["code"] == -32602
+    sent = {"taskPushNotificationConfig": {"url": "http://127.0.0.1:9/"}}
+    refused = rpc("SendMessage", message=message("delete db"), configuration=sent)
+    assert refused["error"]["code"] == -32602
+    listed = rpc("ListTaskPushNotificationConfigs", taskId=task["id"])["result"]
+    assert not listed.get("configs")
+    assert len(rpc("ListTasks")["result"]["tasks"]) == 1
+
+
+def test_name_that_changes_its_address_after_the_check_reaches_nobody(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first look at the name tells a public address, each later one this machine's."""
+    asked: list[str] = []
+
+    async def use() -> None:
+        loop = asyncio.get_running_loop()
+        real = loop.getaddrinfo
+
+        async def rebinding(host: Any, port: Any, **named: Any) -> Any:
+            if host != "rebinds.example":
+                return await real(host, port, **named)
+            asked.append(host)
+            address = "93.184.216.34" if len(asked) == 1 else "127.0.0.1"
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
+
+        monkeypatch.setattr(loop, "getaddrinfo", rebinding)
+        screening = Screening([])
+        url = f"http://rebinds.example:{listener.server.server_port}/told"
+        assert await screening.allows(url)
+        async with notifying_client(screening) as client:
+            with pytest.raises(httpx.ConnectError, match="no public address"):
+                await client.post(url, json={})
+
+    asyncio.run(use())
+    assert len(asked) == 2
+    assert listener.got == []
+
+
+def test_connection_goes_to_the_address_that_was_screened(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def resolves(host: Any, port: Any, **named: Any) -> Any:
+            assert host in ("hooks.example", "127.0.0.1"), "nobody looks it up once more"
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+        monkeypatch.setattr(loop, "getaddrinfo", resolves)
+
+        async def everything(self: Screening, url: str) -> bool:
+            return True
+
+        monkeypatch.setattr(Screening, "allows", everything)
+        async with notifying_client(Screening([])) as client:
+            port = listener.server.server_port
+            answer = await client.post(f"http://hooks.example:{port}/told", json={"a": 1})
+            assert answer.status_code == 200
+            assert listener.got[0][0]["host"] == f"hooks.example:{port}"
+
+    asyncio.run(use())
+
+
+def test_task_has_a_few_addresses_at_most(told: Service) -> None:
+    rpc = Rpc(told)
+    task_id = rpc.task("delete web")["id"]
+    made = [rpc(CREATE, taskId=task_id, id=f"c{n}", url="http://127.0.0.1:9/") for n in range(21)]
+    assert ["error" in answer for answer in made] == [False] * 20 + [True]
+    assert made[-1]["error"]["code"] == -32602
+    changed = rpc(CREATE, taskId=task_id, id="c1", url="http://127.0.0.1:10/")
+    assert changed["result"]["url"] == "http://127.0.0.1:10/"
+
+
+def test_notifications_belong_to_the_principal_of_the_task(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    options: dict[str, Any] = {"push_notifications": True, "push_hosts": ["127.0.0.1"]}
+    base = configured(tmp_path, adapter="a2a", **options).model_dump(exclude_unset=True)
+    tokens = {"ann": "token-of-ann", "bob": "token-of-bob"}
+    config = Config.model_validate({**base, "auth": {"scheme": "bearer", "tokens": tokens}})
+    with running(cluster.agent, config) as service:
+        ann, bob = (Rpc(service, authorization=f"Bearer {t}") for t in tokens.values())
+        at = {"taskId": ann.task("delete web")["id"]}
+        config_of = {**at, "id": "mine", "url": "http://127.0.0.1:9/", "token": "of ann"}
+        ann(CREATE, **config_of)
+        for answer in (
+            bob(CREATE, **at, url="http://127.0.0.1:10/"),
+            bob("GetTaskPushNotificationConfig", **at, id="mine"),
+            bob("ListTaskPushNotificationConfigs", **at),
+            bob("DeleteTaskPushNotificationConfig", **at, id="mine"),
+        ):
+            assert answer["error"]["code"] == -32001
+        # A message of his own that names her task in its address changes nothing of hers.
+        sent = {"taskPushNotificationConfig": {**at, "id": "mine", "url": "http://127.0.0.1:11/"}}
+        bob("SendMessage", message=message("hello"), configuration=sent)
+        listed = ann("ListTaskPushNotificationConfigs", **at)["result"]["configs"]
+        assert listed == [config_of]
