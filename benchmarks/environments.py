@@ -49,6 +49,6 @@ def installed(python: str | Path) -> dict[str, str]:
 
 def megabytes(python: Path) -> float:
     """What the packages of an environment take on the disk, without compiled bytecode."""
-    files = (path for path in python.parent.parent.glob("lib*/python*/site-packages/**/*"))
+    files = (path for path in python.parent.parent.glob("lib/python*/site-packages/**/*"))
     sizes = (p.lstat().st_size for p in files if p.is_file() and "__pycache__" not in p.parts)
     return sum(sizes) / 1e6

@@ -113,8 +113,9 @@ def running(
                 env=environ,
                 stdout=out,
                 stderr=out,
-                preexec_fn=lambda: os.sched_setaffinity(0, cores or SERVER_CORES),
             )
+        # Long before the interpreter has a second thread; all later ones inherit it.
+        os.sched_setaffinity(popen.pid, cores or SERVER_CORES)
         process = Process(name, popen, port, log)
         try:
             process.took = wait_for(process, patience)

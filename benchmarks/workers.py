@@ -5,6 +5,7 @@ from __future__ import annotations
 import selectors
 import socket
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
 
@@ -34,27 +35,24 @@ def flood(server: Process, request: bytes, connections: int, seconds: float) -> 
     """
     batch, expected = request * DEPTH, _size_of_a_reply(server.port, request) * DEPTH
     turns = 0
-    with selectors.DefaultSelector() as selector:
+    with ExitStack() as stack:
+        selector = stack.enter_context(selectors.DefaultSelector())
         for _ in range(connections):
-            connection = socket.create_connection((HOST, server.port))
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, expected)
-            selector.register(connection, selectors.EVENT_READ)
-            connection.sendall(batch)
+            opened = stack.enter_context(socket.create_connection((HOST, server.port), 30))
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, expected)
+            selector.register(opened, selectors.EVENT_READ, opened)
+            opened.sendall(batch)
         cpu, own, began = server.cpu(), time.process_time(), time.perf_counter()
-        deadline = began + seconds
-        while time.perf_counter() < deadline:
+        while time.perf_counter() < began + seconds:
             for key, _ in selector.select(5.0):
-                connection = key.fileobj  # type: ignore[assignment]
+                connection: socket.socket = key.data
                 replies = connection.recv(expected, socket.MSG_WAITALL)
                 if replies.count(b"HTTP/1.1 200 OK\r\n") != DEPTH:
                     raise LoadError(repr(replies[:300]))
                 turns += DEPTH
                 connection.sendall(batch)
         took = time.perf_counter() - began
-        found = Flood(turns, took, server.cpu() - cpu, (time.process_time() - own) / took)
-        for key in list(selector.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr]
-    return found
+        return Flood(turns, took, server.cpu() - cpu, (time.process_time() - own) / took)
 
 
 def _size_of_a_reply(port: int, request: bytes) -> int:
@@ -63,7 +61,9 @@ def _size_of_a_reply(port: int, request: bytes) -> int:
         reply = b""
         while b"\r\n\r\n" not in reply:
             reply += connection.recv(65536)
-        head, _, body = reply.partition(b"\r\n\r\n")
+        head = reply.split(b"\r\n\r\n")[0]
+        if not head.startswith(b"HTTP/1.1 200"):
+            raise LoadError(repr(reply[:300]))
         length = next(
             int(line.split(b":")[1])
             for line in head.split(b"\r\n")

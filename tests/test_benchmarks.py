@@ -1,0 +1,197 @@
+"""The benchmarks' servers start and answer right, and the report says what was found; no timing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks import goals, growth, peers, report, scenarios, special, workers
+from benchmarks.catalogue import OTHERS
+from benchmarks.load import LoadError, Whole, once, post
+from benchmarks.measure import Result, Round, measure
+from benchmarks.process import running
+from benchmarks.scenarios import SCENARIOS, SMALL, Scenario, Target
+
+ROOT = Path(__file__).resolve().parent.parent
+REPLY = SCENARIOS[0].expects
+
+
+def servers() -> dict[tuple[str, ...], list[tuple[Scenario, Target]]]:
+    """The turns that each server is asked for, by its program and arguments."""
+    found: dict[tuple[str, ...], list[tuple[Scenario, Target]]] = {}
+    for scenario in SCENARIOS:
+        for target in scenario.targets.values():
+            key = (target.script, *target.arguments)
+            found.setdefault(key, []).append((scenario, target))
+    return found
+
+
+@pytest.mark.parametrize("server", servers(), ids=" ".join)
+def test_server_gives_the_reply_that_its_scenarios_expect(server: tuple[str, ...]) -> None:
+    script, *arguments = server
+    with running(script, script, arguments) as process:
+        for scenario, target in servers()[server]:
+            turn = asyncio.run(once(scenario.kind, process.port, scenario.request(target)))
+            assert scenario.expects in turn.last_body, scenario.name
+            assert len(turn.whole) == len(turn.first) > 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("intercepted", "count=2", "responses=true"),
+        ("intercepted", "count=1", "responses=true", "router=true"),
+        ("tools", "count=50"),
+    ],
+    ids=" ".join,
+)
+def test_growing_agents_answer(arguments: tuple[str, ...]) -> None:
+    body = growth.ROUTED if "router=true" in arguments else SMALL
+    with running("growing", "assent_server", arguments) as process:
+        turn = asyncio.run(once(Whole, process.port, post("/api/chat", body)))
+    assert REPLY in turn.last_body
+
+
+def test_flood_counts_whole_replies() -> None:
+    with running("flooded", "assent_server", ("reply",)) as process:
+        flooded = workers.flood(process, post("/api/chat", SMALL), 2, 0.05)
+        assert flooded.turns > 0
+        assert flooded.turns % workers.DEPTH == 0
+
+
+def test_flood_refuses_what_is_no_reply() -> None:
+    with running("flooded", "assent_server", ("reply",)) as process, pytest.raises(LoadError):
+        workers.flood(process, post("/api/chat", b"{}"), 1, 0.05)
+
+
+def test_rows_filled_beforehand_leave_the_ledger_usable(tmp_path: Path) -> None:
+    path = tmp_path / "approvals.db"
+    asyncio.run(growth.fill(path, 0, 30))
+    with running("filled", "assent_server", ("approval", f'ledger="sqlite:///{path}"')) as process:
+        found = asyncio.run(special.approved(process, 8))
+    assert found["approvals a second"] > 0
+
+
+def test_refusal_is_an_error_of_the_load() -> None:
+    with running("refusing", "assent_server", ("reply",)) as process:
+        with pytest.raises(LoadError, match="422|400"):
+            asyncio.run(once(Whole, process.port, post("/api/chat", b'{"messages": []}')))
+
+
+def test_server_that_cannot_start_is_left_out_and_said() -> None:
+    given = replace(
+        SCENARIOS[0],
+        targets={"none": Target("assent_server", ("no_such_agent",))},
+    )
+    said: list[str] = []
+    with asyncio.Runner() as runner:
+        result = measure(given, {}, rounds=1, scale=0.01, say=said.append, run=runner.run)
+    assert not result.rounds
+    assert "no_such_agent" in result.failed["none"]
+    assert "none is left out" in said[0]
+
+
+def test_history_is_of_the_size_that_its_name_says() -> None:
+    for body in (scenarios.HISTORY, scenarios.SENT_BACK):
+        assert 60_000 < len(body) < 63_000
+
+
+def test_numbered_target_never_sends_a_number_twice() -> None:
+    target = peers.TARGETS["small turn, 32 connections"]["google-adk"]
+    given = SCENARIOS[0].requests(target)
+    first, second = next(given), next(given)
+    assert len(first) == len(second)
+    assert [json.loads(r.split(b"\r\n\r\n")[1])["session_id"] for r in (first, second)] == [
+        "000000",
+        "000001",
+    ]
+
+
+def test_peers_answer_scenarios_that_there_are() -> None:
+    assert set(peers.TARGETS) <= {scenario.name for scenario in SCENARIOS}
+    programs = {path.stem for path in (ROOT / "benchmarks" / "servers").glob("*.py")}
+    asked = {target.script for each in peers.TARGETS.values() for target in each.values()}
+    assert asked <= programs
+
+
+def made_up() -> report.Report:
+    """A report of a run in which Assent took 100 µs a turn and all others 300."""
+
+    def rounds(cpu: float) -> list[Round]:
+        return [Round(10, cpu, 900.0, 1000.0, 300.0, 400.0, 0.1)] * 3
+
+    turns = {
+        scenario.name: Result(
+            scenario.name,
+            {name: rounds(100.0 if name == "assent" else 300.0) for name in scenario.targets},
+        )
+        for scenario in SCENARIOS
+    }
+    start: dict[str, Any] = {"start, × plain": 1.3, "assent, V1 and V2": {"idle MB": 44}}
+    return report.Report(report.about({"agno": {"agno": "1"}}, 3, False), turns, {"start": start})
+
+
+def test_report_is_kept_and_read_again(tmp_path: Path) -> None:
+    made_up().save(tmp_path)
+    assert report.load(tmp_path) == made_up()
+
+
+def test_report_says_what_is_reached_and_what_is_not() -> None:
+    told = goals.table(made_up())
+    assert "| small turn, 32 connections | CPU: × plain | ≥ 2 | ≥ 3 | 3 | stretch |" in told
+    assert "| start | first /health: × plain | ≤ 1.1 | ≤ 0.95 | 1.3 | **missed** |" in told
+    assert "| start | idle MB | ≤ 45 |  | 44 | reached |" in told
+    assert "agno" not in told
+
+
+def test_each_goal_names_a_measurement_that_there_is() -> None:
+    there = {scenario.name for scenario in SCENARIOS} | set(OTHERS)
+    assert {goal.where for goal in goals.goals()} <= there
+
+
+def test_report_replaces_what_stands_between_the_marks(tmp_path: Path) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n", "utf-8")
+    report.write_page("new", page)
+    assert page.read_text("utf-8") == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter\n"
+    assert report.PAGE.read_text("utf-8").count(report.END) == 1
+
+
+@pytest.mark.parametrize("options", [["--help"], ["--list"]], ids=" ".join)
+def test_command_line_teaches(options: list[str]) -> None:
+    command = [sys.executable, "-m", "benchmarks", *options]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in ("small turn", "growth of ledger rows") if "--list" in options else ("--only",):
+        assert name in told
+
+
+def test_unknown_name_is_refused_with_the_way_out() -> None:
+    command = [sys.executable, "-m", "benchmarks", "--only", "no such"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "try: --list" in done.stderr
+
+
+def test_page_holds_the_versions_and_every_scenario() -> None:
+    from benchmarks.__main__ import page
+
+    told = page(made_up())
+    assert re.search(r"fastapi \d", told)
+    for name in lines():
+        assert name in told
+
+
+def lines() -> Iterator[str]:
+    yield from (scenario.name for scenario in SCENARIOS)
+    yield "Peer agno: agno 1."
