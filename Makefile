@@ -7,10 +7,11 @@ STAMP := $(VENV)/.installed
 # An environment of its own with the lowest declared version of each requirement.
 LOWEST := $(VENV)/lowest
 BOUNDS := $(LOWEST)/constraints.txt
+BENCH := $(VENV)/.benchmarks
 DISTRIBUTIONS := . $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-lowest check format build bench bench-peers clean
+.PHONY: help install run test test-lowest check format build bench bench-peers bench-report clean
 
 help:
 	@echo "make run      set up all that is needed and start the demo agent on 127.0.0.1:8000"
@@ -18,6 +19,7 @@ help:
 	@echo "make test-lowest   the tests with the lowest declared version of each requirement"
 	@echo "make format   rewrite the style    make build    all wheels into dist/"
 	@echo "make bench    the benchmarks       make clean    remove what make made"
+	@echo "make bench-peers   the benchmarks, and other servers for agents beside them"
 
 install: $(STAMP)
 
@@ -48,11 +50,15 @@ build: $(STAMP)
 		$(BIN)/python -m build --wheel --no-isolation --outdir dist $$folder || exit 1; \
 	done
 
-bench: $(STAMP)
+bench: $(BENCH)
 	$(BIN)/python -m benchmarks $(ARGS)
 
-bench-peers: $(STAMP)
+bench-peers: $(BENCH)
 	$(BIN)/python -m benchmarks --peers $(VENV)/peers $(ARGS)
+
+# The figures of the last run into docs/performance.md.
+bench-report: $(BENCH)
+	$(BIN)/python -m benchmarks --report $(ARGS)
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -77,4 +83,10 @@ $(LOWEST)/.installed: $(STAMP) tests/lowest.py
 	@$(BIN)/python -m pip --python $(LOWEST)/bin/python install --disable-pip-version-check \
 		-r requirements-dev.txt -c $(BOUNDS) pip > $(LOWEST)/install.log 2>&1 || \
 		{ tail -n 20 $(LOWEST)/install.log; exit 1; }
+	@touch $@
+
+# The pictures are all that needs it: without them there still are the figures.
+$(BENCH): $(STAMP) benchmarks/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		-r benchmarks/requirements.txt || echo "no matplotlib: there will be no pictures"
 	@touch $@
