@@ -17,8 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 DEADLINE = 60.0
+# A run in the background ignores Ctrl-C, and so would all that it starts.
 _LAUNCH = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "import fcntl, os, signal, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "signal.signal(signal.SIGINT, signal.SIG_DFL); "
     "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 )
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -46,26 +48,14 @@ class Terminal:
         """All that was written, escape sequences included."""
         return self._raw.decode("utf-8", "replace")
 
-    def shows(self, text: str, seconds: float = DEADLINE) -> str:
+    def shows(self, text: str) -> str:
         """What was shown since the last call up to `text`, without styles; waits for it."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + DEADLINE
         while (found := self._plain().find(text, self._seen)) < 0:
             assert time.monotonic() < deadline, f"{text!r} was not shown in:\n{self._plain()}"
             time.sleep(0.01)
         start, self._seen = self._seen, found + len(text)
         return self._plain()[start : self._seen]
-
-    def interrupt(self, text: str) -> str:
-        """Press Ctrl-C and wait until `text` is shown, as `shows` does.
-
-        CPython does not see a signal that comes right before it reads until something else ends
-        the read: as a person would, this presses again.
-        """
-        for _ in range(5):
-            self.keys("\x03")
-            with contextlib.suppress(AssertionError):
-                return self.shows(text, DEADLINE / 5)
-        return self.shows(text)
 
     def _plain(self) -> str:
         return _STYLE.sub("", self.raw).replace("\r\n", "\n")

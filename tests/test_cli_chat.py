@@ -292,14 +292,16 @@ def test_ctrl_c_cancels_the_turn_and_leaves_the_conversation_as_it_was(folder: P
         person.shows("> ")
         person.keys("first\n")
         until(lambda: given.model.asks)
-        person.interrupt("cancelled")
+        person.keys("\x03")
+        person.shows("cancelled")
         person.shows("> ")
         assert cancelled.wait(60)
         person.keys("second\n")
         person.shows("Here I am.")
         assert "first" not in given.heard()
         person.shows("> ")
-        person.interrupt("Ctrl-D leaves")
+        person.keys("\x03")
+        person.shows("Ctrl-D leaves")
         person.keys("/quit\n")
         assert person.ended() == 0
 

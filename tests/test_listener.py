@@ -167,7 +167,8 @@ def test_kept_connections_and_websockets_outlive_the_time_for_a_head(brisk: Serv
     from websockets.sync.client import connect
 
     turn = json.dumps({"messages": [{"role": "user", "content": "hi"}]})
-    with connected(brisk) as held, connect(f"ws://127.0.0.1:{brisk.port}/api/chat-ws") as ws:
+    url = f"ws://127.0.0.1:{brisk.port}/api/chat-ws"
+    with connected(brisk) as held, connect(url, open_timeout=DEADLINE) as ws:
         held.sendall(GET + b"\r\n")
         assert status(held) == b"200"
         with connected(brisk) as silent:

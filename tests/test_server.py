@@ -172,7 +172,7 @@ def test_sigint_ends_a_websocket_with_its_event_and_then_1012(
     service: Callable[..., Service],
 ) -> None:
     running = service()
-    with connect(f"ws://127.0.0.1:{running.port}/ws") as client:
+    with connect(f"ws://127.0.0.1:{running.port}/ws", open_timeout=DEADLINE) as client:
         client.send("hello")
         assert [client.recv() for _ in range(3)] == ["text"] * 3
         running.signal(signal.SIGINT)
@@ -208,7 +208,7 @@ def test_connection_that_does_not_end_is_cut_off(service: Callable[..., Service]
 def test_broken_text_reaches_the_app_and_the_websocket_lives_on(
     service: Callable[..., Service],
 ) -> None:
-    with connect(f"ws://127.0.0.1:{service().port}/ws") as client:
+    with connect(f"ws://127.0.0.1:{service().port}/ws", open_timeout=DEADLINE) as client:
         client.send(b"\xff\xfe", text=True)
         assert [client.recv() for _ in range(3)] == ["bytes"] * 3
         client.send("hello")

@@ -174,7 +174,8 @@ class Service:
 
     @contextmanager
     def ws(self, **options: Any) -> Iterator[Socket]:
-        options.setdefault("max_size", None)
+        # A slow machine has time to shake hands and to answer a ping.
+        options = {"max_size": None, "open_timeout": DEADLINE, "ping_timeout": DEADLINE, **options}
         with connect(f"ws://127.0.0.1:{self.port}/api/chat-ws", **options) as connection:
             yield Socket(connection)
 

@@ -106,6 +106,8 @@ async def serving(
         "state_dir": folder,
         "drain_timeout": drain,
         "start_timeout": 3 * PATIENCE,
+        # Or a client's pooled connection may end just as a slow test uses it again.
+        "timeout_keep_alive": 600,
     }
     config = Config.model_validate(
         {

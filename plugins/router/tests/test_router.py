@@ -63,7 +63,8 @@ class TestSilence:
     def test_websocket_stays_open_for_the_next_turn(self, assent_served: Served) -> None:
         service = assent_served(answering(), channel_router=silent)
         frame = {"messages": [user("hello")], "source": CHANNEL}
-        with connect(f"ws://127.0.0.1:{service.port}/api/chat-ws") as socket:
+        url = f"ws://127.0.0.1:{service.port}/api/chat-ws"
+        with connect(url, open_timeout=60) as socket:
             for _ in range(2):
                 socket.send(json.dumps(frame))
                 event = json.loads(socket.recv(timeout=60))
