@@ -29,6 +29,7 @@ from assent.testing.server import running
 
 SEPARATORS = ["\x1e", "\\", '"', '","', "\\u001e", "\ud800", "\n", "}", "", "é", "✓"]
 pieces = st.text(max_size=12) | st.sampled_from(SEPARATORS) | st.text("\\u01e\x1e", max_size=8)
+DEADLINE = 60.0
 ASK = {"messages": [{"role": "user", "content": "hej"}]}
 
 
@@ -114,7 +115,7 @@ def test_turn_leaves_nothing_for_the_garbage_collector(agent: Any, path: str) ->
 
 def read_stream(service: Service) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:
     """A stream whose head has come."""
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=DEADLINE)
     headers = {"content-type": "application/json"}
     connection.request("POST", "/api/chat-stream", json.dumps(ASK), headers)
     return connection.getresponse(), connection
@@ -133,6 +134,7 @@ def test_head_of_a_stream_does_not_wait_for_a_slow_agent() -> None:
         answer, connection = read_stream(service)
         assert answer.status == 200
         assert answer.getheader("content-type") == "application/x-ndjson"
+        until(lambda: bool(loops))
         loops[0].call_soon_threadsafe(goes_on.set)
         events = [json.loads(line) for line in answer]
         connection.close()
@@ -144,7 +146,7 @@ def test_first_piece_leaves_while_the_agent_blocks() -> None:
 
     async def agent(messages: Any, context: Any) -> AsyncIterator[str]:
         yield "first"
-        assert seen.wait(20)
+        assert seen.wait(DEADLINE)
         yield "second"
 
     with served(agent) as service:
@@ -203,13 +205,13 @@ async def mixed(messages: Any, context: Any) -> AsyncIterator[Any]:
 def conversation(service: Service) -> list[str | bytes]:
     """All that a client is sent on a WebSocket for good, odd and broken frames."""
     said: list[str | bytes] = []
-    with connect(f"ws://127.0.0.1:{service.port}/api/chat-ws") as client:
+    with connect(f"ws://127.0.0.1:{service.port}/api/chat-ws", open_timeout=DEADLINE) as client:
         for content in ("hej", "many", "update", "", "{broken", b"\xff", "many", "é✓"):
             broken = isinstance(content, bytes) or content.startswith("{")
             asked = {"messages": [{"role": "user", "content": content}]} if not broken else {}
             client.send(content if broken else json.dumps(asked))
             while True:
-                said.append(client.recv(20))
+                said.append(client.recv(DEADLINE))
                 if json.loads(said[-1])["type"] in ("done", "error"):
                     break
     return said
@@ -238,7 +240,7 @@ def tasks_of(service: Service) -> int:
         done.set()
 
     loop.call_soon_threadsafe(count)
-    assert done.wait(20)
+    assert done.wait(DEADLINE)
     return counted[0]
 
 
@@ -246,11 +248,11 @@ def test_idle_socket_has_no_task() -> None:
     with served(words) as service, ExitStack() as stack:
         url = f"ws://127.0.0.1:{service.port}/api/chat-ws"
         before = tasks_of(service)
-        clients = [stack.enter_context(connect(url)) for _ in range(5)]
+        clients = [stack.enter_context(connect(url, open_timeout=DEADLINE)) for _ in range(5)]
         for client in clients:
             client.send(json.dumps(ASK))
         for client in clients:
-            while json.loads(client.recv(20))["type"] != "done":
+            while json.loads(client.recv(DEADLINE))["type"] != "done":
                 pass
         until(lambda: tasks_of(service) <= before)
 
@@ -266,7 +268,7 @@ def test_leaving_client_ends_its_turn_and_the_frames_that_wait(
         begun.release()
         try:
             yield "begun"
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
         finally:
             ended.set()
 
@@ -274,11 +276,11 @@ def test_leaving_client_ends_its_turn_and_the_frames_that_wait(
     if wrapped:
         app.add_middleware(Wrapping)
     with running(app, app.host.config) as port:
-        with connect(f"ws://127.0.0.1:{port}/api/chat-ws") as client:
+        with connect(f"ws://127.0.0.1:{port}/api/chat-ws", open_timeout=DEADLINE) as client:
             for _ in range(5):
                 client.send(json.dumps(ASK))
-            assert json.loads(client.recv(20))["text"] == "begun"
-        assert ended.wait(20)
+            assert json.loads(client.recv(DEADLINE))["text"] == "begun"
+        assert ended.wait(DEADLINE)
         until(lambda: app.host.turns_running == 0)
     assert begun.acquire(blocking=False)
     assert not begun.acquire(blocking=False)
@@ -296,7 +298,7 @@ def test_flood_of_frames_stops_the_reading(tmp_path: Path) -> None:
 
     frame = {"messages": [{"role": "user", "content": "x" * 100_000}]}
     with served(agent) as service:
-        with connect(f"ws://127.0.0.1:{service.port}/api/chat-ws") as client:
+        with connect(f"ws://127.0.0.1:{service.port}/api/chat-ws", open_timeout=DEADLINE) as client:
             client.socket.settimeout(0.5)
             sent = 0
             with pytest.raises(TimeoutError):
@@ -304,6 +306,7 @@ def test_flood_of_frames_stops_the_reading(tmp_path: Path) -> None:
                     client.socket.sendall(masked(json.dumps(frame).encode()))
                     sent += 1
             assert sent < 500
+            until(lambda: bool(loops))
             loops[0].call_soon_threadsafe(goes_on.set)
             client.socket.close()
         until(lambda: service.host.turns_running == 0)
@@ -316,7 +319,7 @@ def masked(text: bytes) -> bytes:
 
 def until(holds: Callable[[], bool]) -> None:
     """Return when it holds."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + DEADLINE
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
