@@ -84,6 +84,7 @@ ACTS: dict[str, Act] = {
     "tck-auth-required": asks_for_authorization,
     "tck-reject-task": rejects,
     "tck-stream-001": streams("Stream hello from TCK"),
+    "tck-stream-002": answers_directly,
     "tck-stream-003": streams("Stream task lifecycle"),
     "tck-stream-ordering-001": streams("Ordered output"),
     "tck-stream-artifact-text": streams("Streamed text content"),

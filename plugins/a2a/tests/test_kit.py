@@ -1,143 +1,22 @@
 """What the protocol's test kit (1.0) checks, over both bindings, against the kit's agent.
 
-What the agent itself does is in `test_fixture.py`.
+What the agent itself does is in `test_fixture.py`; what needs other options of the service in
+`test_kit_options.py`.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import runpy
 import threading
 import time
-from collections.abc import Generator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
+from a2a.types import AgentCard
+from a2a_kit import AGENT, ROUTES, TERMINAL, Binding, conforms, state_of
 from a2a_services import V1, Service, configured, message, running, wait_for
-
-AGENT = Path(__file__).resolve().parents[3] / "examples" / "a2a_fixture" / "agent.py"
-TERMINAL = {f"TASK_STATE_{s}" for s in ("COMPLETED", "FAILED", "CANCELED", "REJECTED")}
-REASONS = {
-    -32001: (404, "TASK_NOT_FOUND"),
-    -32002: (400, "TASK_NOT_CANCELABLE"),
-    -32003: (400, "PUSH_NOTIFICATION_NOT_SUPPORTED"),
-    -32004: (400, "UNSUPPORTED_OPERATION"),
-    -32005: (400, "CONTENT_TYPE_NOT_SUPPORTED"),
-    -32009: (400, "VERSION_NOT_SUPPORTED"),
-    -32602: (400, "INVALID_PARAMS"),
-}
-"""For each JSON-RPC code the HTTP status and the reason (A2A 1.0, section 5.4)."""
-
-ROUTES = {
-    "SendMessage": ("POST", "/message:send"),
-    "SendStreamingMessage": ("POST", "/message:stream"),
-    "GetTask": ("GET", "/tasks/{id}"),
-    "ListTasks": ("GET", "/tasks"),
-    "CancelTask": ("POST", "/tasks/{id}:cancel"),
-    "SubscribeToTask": ("POST", "/tasks/{id}:subscribe"),
-    "CreateTaskPushNotificationConfig": ("POST", "/tasks/{taskId}/pushNotificationConfigs"),
-    "GetTaskPushNotificationConfig": ("GET", "/tasks/{taskId}/pushNotificationConfigs/{id}"),
-    "ListTaskPushNotificationConfigs": ("GET", "/tasks/{taskId}/pushNotificationConfigs"),
-    "DeleteTaskPushNotificationConfig": (
-        "DELETE",
-        "/tasks/{taskId}/pushNotificationConfigs/{id}",
-    ),
-    "GetExtendedAgentCard": ("GET", "/extendedAgentCard"),
-}
-STREAMED = ("SendStreamingMessage", "SubscribeToTask")
-
-
-class Binding:
-    """The operations over one binding, at the address that the card states for it."""
-
-    def __init__(self, service: Service, name: str) -> None:
-        card = service.http.get("/.well-known/agent-card.json").json()
-        # The kit takes the first interface of each binding.
-        found = [i for i in card["supportedInterfaces"] if i["protocolBinding"] == name]
-        assert found[0]["protocolVersion"] == "1.0"
-        self.url = found[0]["url"]
-        self.rpc = name == "JSONRPC"
-        self.http = httpx.Client(timeout=15.0)
-
-    def request(self, operation: str, headers: dict[str, str], **fields: Any) -> httpx.Request:
-        """An operation as the binding writes it."""
-        sent = {**V1, **headers}
-        if operation in STREAMED:
-            sent["accept"] = "text/event-stream"
-        if self.rpc:
-            call = {"jsonrpc": "2.0", "id": 7, "method": operation, "params": fields}
-            return self.http.build_request("POST", self.url, json=call, headers=sent)
-        method, path = ROUTES[operation]
-        inside = {name for name in fields if f"{{{name}}}" in path}
-        rest = {name: value for name, value in fields.items() if name not in inside}
-        url = self.url + path.format(**fields)
-        if method != "POST":
-            return self.http.build_request(method, url, params=rest, headers=sent)
-        sent.setdefault("content-type", "application/json")
-        # To cancel and to subscribe needs no body.
-        body = None if operation in ("CancelTask", "SubscribeToTask") else rest
-        return self.http.build_request(method, url, json=body, headers=sent)
-
-    def __call__(self, operation: str, **fields: Any) -> dict[str, Any]:
-        """The result of an operation that succeeds."""
-        found: dict[str, Any] = self._read(self.http.send(self.request(operation, {}, **fields)))
-        return found
-
-    def _read(self, response: httpx.Response) -> Any:
-        assert response.status_code == 200, response.text
-        assert response.headers["content-type"] == "application/json"
-        return self._inner(response.json())
-
-    def _inner(self, shown: dict[str, Any]) -> Any:
-        if not self.rpc:
-            return shown
-        assert (shown["jsonrpc"], shown["id"]) == ("2.0", 7)
-        assert set(shown) == {"jsonrpc", "id", "result"}, shown
-        return shown["result"]
-
-    def refusal(
-        self, operation: str, headers: dict[str, str] | None = None, **fields: Any
-    ) -> tuple[int, str]:
-        """The JSON-RPC code of an operation that is refused, and the reason."""
-        return self.refused(self.http.send(self.request(operation, headers or {}, **fields)))
-
-    def refused(self, response: httpx.Response) -> tuple[int, str]:
-        """The code and reason of a refusal, which must have the binding's form."""
-        assert response.headers["content-type"] == "application/json", response.text
-        error = response.json()["error"]
-        assert isinstance(error["message"], str)
-        assert error["message"]
-        details = error["data" if self.rpc else "details"]
-        (info,) = [d for d in details if d["@type"] == "type.googleapis.com/google.rpc.ErrorInfo"]
-        assert info["domain"] == "a2a-protocol.org"
-        reason = info["reason"]
-        if self.rpc:
-            assert response.status_code == 200
-            assert set(error) == {"code", "message", "data"}
-            assert REASONS[error["code"]][1] == reason
-            return error["code"], reason
-        (code,) = [c for c, (_, r) in REASONS.items() if r == reason]
-        assert error["code"] == response.status_code == REASONS[code][0]
-        return code, reason
-
-    def stream(self, operation: str, **fields: Any) -> Generator[dict[str, Any], None, None]:
-        """The events of a streamed operation, as they come."""
-        response = self.http.send(self.request(operation, {}, **fields), stream=True)
-        try:
-            assert response.headers["content-type"].startswith("text/event-stream")
-            for line in response.iter_lines():
-                if line.startswith("data:"):
-                    yield self._inner(json.loads(line.removeprefix("data:")))
-        finally:
-            response.close()
-
-    def task(self, prefix: str) -> dict[str, Any]:
-        """The task after a message whose id begins so."""
-        found: dict[str, Any] = self("SendMessage", message=message("hi", id=f"{prefix}-k"))["task"]
-        return found
 
 
 @pytest.fixture(scope="module")
@@ -154,11 +33,6 @@ def call(request: pytest.FixtureRequest, service: Service) -> Iterator[Binding]:
     binding = Binding(service, request.param)
     with binding.http:
         yield binding
-
-
-def state_of(task: dict[str, Any]) -> str:
-    state: str = task["status"]["state"]
-    return state
 
 
 def test_card_has_every_required_field(service: Service) -> None:
@@ -400,36 +274,119 @@ def test_every_subscriber_of_a_waiting_task_sees_it_end(call: Binding, first_lea
     assert all(event == one[0] for event in left)
 
 
-@pytest.fixture(scope="module", params=["JSONRPC", "HTTP+JSON"])
-def more(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Binding]:
-    """Calls over one binding of a service with notifications and an extended card."""
-    agent = runpy.run_path(str(AGENT))["agent"]
-    options: dict[str, Any] = {
-        "adapter": "a2a",
-        "push_notifications": True,
-        "push_hosts": ["127.0.0.1"],
-        "extended_card": {"description": "For those who know us"},
+def test_every_operation_has_its_method_and_its_route(call: Binding) -> None:
+    for operation in ROUTES:
+        fields = {"id": "x", "taskId": "x", "url": "https://example.com"}
+        answer = call.http.send(call.request(operation, {}, **fields))
+        shown = answer.json()
+        if "error" not in shown:
+            assert operation == "ListTasks"
+            continue
+        # A path or a method that is not there has no reason of the protocol.
+        assert shown["error"]["code"] not in (-32601, 405), operation
+        details = shown["error"]["data" if call.rpc else "details"]
+        assert details[0]["reason"] != "METHOD_NOT_FOUND"
+
+
+def test_each_task_has_an_id_of_its_own(call: Binding) -> None:
+    tasks = [call.task("tck-complete-task") for _ in range(3)]
+    assert len({task["id"] for task in tasks}) == len({task["contextId"] for task in tasks}) == 3
+
+
+def test_stream_of_a_message_has_one_event(call: Binding) -> None:
+    for id in ("tck-stream-002-k", "tck-message-response-k"):
+        (event,) = call.stream("SendStreamingMessage", message=message("hi", id=id))
+        assert set(event) == {"message"}
+
+
+@pytest.mark.parametrize(
+    "prefix", ["tck-stream-001", "tck-stream-003", "tck-stream-artifact-text", "anything"]
+)
+def test_stream_of_a_task_begins_with_it_and_closes_at_its_end(call: Binding, prefix: str) -> None:
+    found = list(call.stream("SendStreamingMessage", message=message("hi", id=f"{prefix}-k")))
+    assert set(found[0]) == {"task"}
+    task = found[0]["task"]
+    for event in found[1:]:
+        (changed,) = event.values()
+        assert (changed["taskId"], changed["contextId"]) == (task["id"], task["contextId"])
+    assert state_of(found[-1]["statusUpdate"]) in TERMINAL
+
+
+def test_stream_closes_where_input_is_required(call: Binding) -> None:
+    sent = message("hi", id="tck-input-required-k")
+    found = list(call.stream("SendStreamingMessage", message=sent))
+    assert state_of(found[-1]["statusUpdate"]) == "TASK_STATE_INPUT_REQUIRED"
+
+
+def test_resubscribed_task_is_streamed_to_its_end(call: Binding) -> None:
+    sent = message("hi", id="test-resubscribe-message-id-k")
+    begun = call("SendMessage", message=sent, configuration={"returnImmediately": True})["task"]
+    found = list(call.stream("SubscribeToTask", id=begun["id"]))
+    assert found[0]["task"]["id"] == begun["id"]
+    assert state_of(found[-1]["statusUpdate"]) == "TASK_STATE_COMPLETED"
+
+
+def test_list_is_filtered_by_state_and_time(call: Binding) -> None:
+    context = f"filtered-{call.rpc}"
+    for prefix in ("tck-complete-task", "tck-input-required"):
+        call("SendMessage", message=message("hi", id=f"{prefix}-k", contextId=context))
+    waiting = call("ListTasks", contextId=context, status="TASK_STATE_INPUT_REQUIRED")
+    assert [state_of(task) for task in waiting["tasks"]] == ["TASK_STATE_INPUT_REQUIRED"]
+    assert (waiting["totalSize"], waiting["nextPageToken"]) == (1, "")
+    later = "2999-01-01T00:00:00Z"
+    assert call("ListTasks", contextId=context, statusTimestampAfter=later)["tasks"] == []
+    both = call("ListTasks", contextId=context, historyLength=0)
+    assert (both["totalSize"], any(task.get("history") for task in both["tasks"])) == (2, False)
+    assert call.refusal("ListTasks", status="TASK_STATE_NONSENSE")[0] == -32602
+    assert call.refusal("ListTasks", pageToken="nonsense")[0] == -32602
+    assert call.refusal("ListTasks", pageSize=101)[0] == -32602
+
+
+def test_both_bindings_tell_the_same_of_a_task(service: Service) -> None:
+    rpc, rest = Binding(service, "JSONRPC"), Binding(service, "HTTP+JSON")
+    with rpc.http, rest.http:
+        task = rpc.task("tck-artifact-data")
+        assert rest("GetTask", id=task["id"]) == rpc("GetTask", id=task["id"])
+        listed = [b("ListTasks", contextId=task["contextId"]) for b in (rpc, rest)]
+        assert listed[0] == listed[1]
+        for operation in ("GetTask", "CancelTask", "SubscribeToTask"):
+            assert rpc.refusal(operation, id="none") == rest.refusal(operation, id="none")
+
+
+def test_versions_differ_on_one_address(service: Service) -> None:
+    old = {
+        "kind": "message",
+        "messageId": "tck-complete-task-old",
+        "role": "user",
+        "parts": [{"kind": "text", "text": "hi"}],
     }
-    with running(agent, configured(tmp_path_factory.mktemp("more"), **options)) as served:
-        binding = Binding(served, request.param)
-        with binding.http:
-            yield binding
+    body = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": old}}
+    # An empty version is 0.3, and so is none.
+    for headers in ({"A2A-Version": "0.3"}, {"A2A-Version": ""}, {}):
+        task = service.http.post("/a2a/rpc", json=body, headers=headers).json()["result"]
+        assert (task["kind"], task["status"]["state"]) == ("task", "completed")
+    new = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message("x")}}
+    answer = service.http.post("/a2a/rpc", json=new, headers=V1).json()
+    assert state_of(answer["result"]["task"]) == "TASK_STATE_COMPLETED"
 
 
-def test_notification_of_a_task_is_kept_listed_and_deleted_twice(more: Binding) -> None:
-    at = {"taskId": more.task("tck-complete-task")["id"]}
-    config = {**at, "id": "mine", "url": "http://127.0.0.1:9/hook"}
-    assert more("CreateTaskPushNotificationConfig", **config) == config
-    assert more("GetTaskPushNotificationConfig", **at, id="mine") == config
-    assert more("ListTaskPushNotificationConfigs", **at) == {"configs": [config]}
-    for _ in range(2):
-        assert not more("DeleteTaskPushNotificationConfig", **at, id="mine")
-    assert more.refusal("GetTaskPushNotificationConfig", **at, id="mine")[0] == -32001
+def test_media_type_of_rest_is_json_or_as_asked_for(service: Service) -> None:
+    binding = Binding(service, "HTTP+JSON")
+    sent = {"message": message("hi")}
+    with binding.http as http:
+        for accepted, told in (
+            ({}, "application/json"),
+            ({"accept": "application/json"}, "application/json"),
+            ({"accept": "application/a2a+json"}, "application/a2a+json"),
+        ):
+            answer = http.send(binding.request("SendMessage", accepted, **sent))
+            assert answer.headers["content-type"] == told
 
 
-def test_extended_card_has_the_fields_of_1_0_only(more: Binding) -> None:
-    card = more("GetExtendedAgentCard")
-    assert card["description"] == "For those who know us"
-    assert not {"url", "preferredTransport", "additionalInterfaces", "protocolVersion"} & {*card}
+def test_card_is_found_valid_and_cached(service: Service) -> None:
+    first = service.http.get("/.well-known/agent-card.json")
+    assert first.headers["content-type"] == "application/json"
+    conforms(AgentCard, first.json())
+    assert int(re.findall(r"max-age=(\d+)", first.headers["cache-control"])[0]) > 0
+    assert first.headers["etag"]
+    assert first.headers["last-modified"].endswith("GMT")
