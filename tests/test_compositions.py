@@ -1,20 +1,27 @@
-"""Compositions by configuration alone: each starts, serves its whole route table and no more."""
+"""Compositions by configuration alone: `assent serve` answers on all their routes and no more."""
 
 from __future__ import annotations
 
 import http.client
 import json
-import socket
-from collections.abc import Iterator
+import re
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from assent.testing import Service, served, user
+from assent import Agent
+from assent.app import create_app
+from assent.config import load_config
+from assent.routes import claims
+from assent.testing import Service, user
+from environments import ROOT, serving
 
-FOLDER = Path(__file__).resolve().parent.parent / "examples" / "deployments"
+FOLDER = ROOT / "examples" / "deployments"
 V1 = {"POST /api/sendMessage", "POST /api/sendMessageStream"}
 V2 = {"POST /api/chat", "POST /api/chat-stream", "WEBSOCKET /api/chat-ws"}
 HEALTH = {"GET /health"}
@@ -25,7 +32,7 @@ OFFICIAL_A2A = {
     "POST /a2a/rpc/",
     "POST /a2a/tasks/{id}/cancel",
 }
-STATIC = FOLDER.parent.parent / "plugins" / "console" / "assent_console" / "static"
+STATIC = ROOT / "plugins" / "console" / "assent_console" / "static"
 CONSOLE = {
     "GET /console",
     "GET /console/approvals",
@@ -33,24 +40,47 @@ CONSOLE = {
     *(f"GET /console/{file.name}" for file in STATIC.iterdir() if file.suffix in (".css", ".js")),
 }
 DOCS = {"GET /docs", "GET /docs/oauth2-redirect", "GET /openapi.json"}
+KNOWN = HEALTH | {"GET /ready"} | V1 | V2 | A2A | OFFICIAL_A2A | CONSOLE | DOCS
+TOKEN = {"Authorization": "Bearer token-of-the-desk"}
 HELLO = {"messages": [user("list the pods of staging")]}
 
 
 @pytest.fixture
-def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    """The deployment that the test's parameter names, its MCP server on a free port."""
+def service(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Service]:
+    """The deployment that the test's parameter names, as a process; its servers on free ports."""
     monkeypatch.setenv("ASSENT_TOKEN_DESK", "token-of-the-desk")
-    options: dict[str, Any] = {}
-    if "mcp" in (FOLDER / request.param).read_text():
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            options = {"mcp_port": free.getsockname()[1]}
-    with served(config=FOLDER / request.param, **options) as made:
+    file = FOLDER / request.param
+    options = ["--mcp-port", "0"] if "mcp" in file.read_text() else []
+    with serving(Path(sys.executable), tmp_path, "--config", str(file), *options) as made:
+        app = create_app(Agent(name="kube"), config=load_config(file))
+        made.routes = [f"{method} {path}" for method, path in claims(app.router)]
         yield made
 
 
-def table(service: Service) -> set[str]:
-    """All routes; HEAD comes with each GET."""
-    return {route for route in service.routes if not route.startswith("HEAD ")}
+def table(service: Service, headers: Mapping[str, str] | None = None) -> set[str]:
+    """All routes that the process answers on; HEAD comes with each GET."""
+    found = {route for route in service.routes if not route.startswith("HEAD ")}
+    assert found <= KNOWN
+    assert found == {route for route in KNOWN if is_answered(service, route, headers or {})}
+    return found
+
+
+def is_answered(service: Service, route: str, headers: Mapping[str, str]) -> bool:
+    """Whether a process has a route; a method that no route has asks what a path allows."""
+    method, path = route.split()
+    if method == "WEBSOCKET":
+        try:
+            with connect(f"ws://127.0.0.1:{service.port}{path}", additional_headers=headers):
+                return True
+        except InvalidStatus as refusal:
+            assert refusal.response.status_code in (403, 404)
+            return False
+    answer = service.request("PROPFIND", re.sub(r"{\w+}", "1", path), headers=headers)
+    allowed = answer.headers.get("allow", "").split(", ")
+    assert (answer.status, allowed) == (404, [""]) or answer.status == 405
+    return method in allowed
 
 
 def test_each_deployment_is_tested() -> None:
@@ -72,15 +102,14 @@ def test_v1_only(service: Service) -> None:
 
 @pytest.mark.parametrize("service", ["v2_only.toml"], indirect=True)
 def test_v2_only(service: Service) -> None:
-    assert table(service) == HEALTH | V2 | {"GET /ready"}
-    token = {"Authorization": "Bearer token-of-the-desk"}
+    assert table(service, TOKEN) == HEALTH | V2 | {"GET /ready"}
     assert service.get("/health").status == 200
     assert service.get("/ready").json() == {"status": "ready"}
     assert service.post("/api/chat", HELLO).status == 401
-    assert service.post("/api/sendMessage", HELLO, token).status == 404
-    assert "web-0" in service.post("/api/chat", HELLO, token).json()["content"]
-    assert service.post("/api/chat-stream", HELLO, token).events[-1]["type"] == "done"
-    assert talked(service, token)[-1]["type"] == "done"
+    assert service.post("/api/sendMessage", HELLO, TOKEN).status == 404
+    assert "web-0" in service.post("/api/chat", HELLO, TOKEN).json()["content"]
+    assert service.post("/api/chat-stream", HELLO, TOKEN).events[-1]["type"] == "done"
+    assert talked(service, TOKEN)[-1]["type"] == "done"
 
 
 def talked(service: Service, headers: dict[str, str]) -> list[dict[str, Any]]:
@@ -95,7 +124,7 @@ def talked(service: Service, headers: dict[str, str]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("service", ["everything.toml"], indirect=True)
-def test_everything(service: Service) -> None:
+def test_everything(service: Service, tmp_path: Path) -> None:
     protocols = V1 | V2 | A2A | OFFICIAL_A2A | CONSOLE
     assert table(service) == HEALTH | protocols | DOCS | {"GET /ready"}
     for path in (
@@ -117,12 +146,17 @@ def test_everything(service: Service) -> None:
     assert service.get(f"/a2a/tasks/{task['task_id']}").status == 200
     card = service.get("/.well-known/agent.json").json()
     assert set(card["skills"]) == {"list_pods", "delete_pod"}
-    assert mcp_tools(service) >= {"list_pods", "delete_pod"}
+    found = re.search(r"on http://127\.0\.0\.1:(\d+)/mcp$", log_in(tmp_path), re.MULTILINE)
+    assert found and mcp_tools(int(found[1])) >= {"list_pods", "delete_pod"}
 
 
-def mcp_tools(service: Service) -> set[str]:
+def log_in(folder: Path) -> str:
+    """What the process wrote."""
+    return (folder / "serve.log").read_text("utf-8")
+
+
+def mcp_tools(port: int) -> set[str]:
     """The tools that the MCP server on the second port lists."""
-    port = service.host.config.plugin["mcp"]["port"]
     headers = {
         "Content-Type": "application/json",
         "Accept": "application/json, text/event-stream",
@@ -149,9 +183,9 @@ def mcp_tools(service: Service) -> set[str]:
 
 
 @pytest.mark.parametrize("service", ["router_in_front.toml"], indirect=True)
-def test_router_in_front(service: Service) -> None:
+def test_router_in_front(service: Service, tmp_path: Path) -> None:
     assert table(service) == HEALTH | V2
-    assert service.host.plugins.names == ("router", "v2")
+    assert "; plugins: router, v2;" in log_in(tmp_path)
     said = user("lunch was good", user={"name": "Ann", "id": "1"})
     for source in ("team-chat", "incident-room"):
         assert service.chat(said, source=source)["content"] == ""
