@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks import growth, installed, special, workers
-from benchmarks.environments import Failed
+from benchmarks import growth, installed, special, stores, workers
 from benchmarks.load import LoadError
 from benchmarks.measure import Found, Run, Say
 from benchmarks.report import flat
@@ -17,7 +16,7 @@ OTHERS: Mapping[str, Measurement] = {
     "start": special.start,
     "installed": installed.installed,
     "idle WebSockets": special.idle_sockets,
-    "approvals": special.approvals,
+    "approvals": stores.approvals,
     "growth of messages": growth.messages,
     "growth of tools": growth.tools,
     "growth of interceptors": growth.interceptors,
@@ -31,7 +30,7 @@ def attempt(name: str, measurement: Measurement, run: Run, quick: bool, say: Say
     say(name)
     try:
         found = measurement(run, quick)
-    except (RuntimeError, LoadError, OSError, Failed) as error:
+    except (RuntimeError, LoadError, OSError, EOFError) as error:
         say(f"  failed: {str(error)[-500:]}")
         return None
     for key, value in found.items():

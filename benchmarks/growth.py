@@ -17,6 +17,7 @@ from benchmarks.measure import Found, Run
 from benchmarks.process import Process, running
 from benchmarks.scenarios import SMALL, conversation
 from benchmarks.special import CHAT, approved
+from benchmarks.stores import PATIENT
 
 AT_ONCE = 20_000
 """Rows that one transaction writes."""
@@ -57,8 +58,8 @@ def ledger_rows(run: Run, quick: bool) -> Found:
         path = Path(folder) / "approvals.db"
         for before, count in pairwise((0, *counts)):
             run(fill(path, before, count))
-            option = f'ledger="sqlite:///{path}"'
-            with running("rows", "assent_server", ("approval", option)) as server:
+            arguments = ("approval", f'ledger="sqlite:///{path}"', *PATIENT)
+            with running("rows", "assent_server", arguments) as server:
                 one = run(approved(server, 30 if quick else 150))
                 one["start s"] = round(server.took, 3)
             for key, value in one.items():

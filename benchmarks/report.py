@@ -42,6 +42,8 @@ class Report:
         """One figure of the others; KeyError where it was not measured."""
         value: Any = self.others[where]
         for key in keys:
+            if not isinstance(value, dict):
+                raise KeyError(key)
             value = value[key]
         if not isinstance(value, int | float):
             raise KeyError(keys)
