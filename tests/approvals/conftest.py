@@ -41,8 +41,11 @@ def _nursery() -> Iterator[Nursery]:
 
 
 @pytest.fixture
-def nursery(_nursery: Nursery) -> Iterator[Nursery]:
+def nursery(_nursery: Nursery, request: pytest.FixtureRequest) -> Iterator[Nursery]:
     """Starts service processes; all of them end with the test."""
+    if "postgres_url" in request.fixturenames:
+        # Made before, and so dropped when no process works on it any more.
+        request.getfixturevalue("postgres_url")
     yield _nursery
     _nursery.clear()
 
