@@ -17,7 +17,7 @@ def quiet_port() -> int:
     a listener's of a test beside this one, or the near end of any connection.
     """
     lowest = int(_RANGE.read_text().split()[0]) if _RANGE.exists() else 0
-    for port in _SYSTEM.sample(range(2_000, lowest), 100) if lowest > 4_000 else [0] * 100:
+    for port in _SYSTEM.sample(range(20_000, lowest), 100) if lowest > 21_000 else [0] * 100:
         try:
             with socket.create_server(("127.0.0.1", port)) as free:
                 return int(free.getsockname()[1])

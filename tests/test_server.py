@@ -24,7 +24,7 @@ from assent.errors import ConfigError, StartupError
 from assent.options import configured
 from assent.server import serve
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 HERE = Path(__file__).parent
 CORE = HERE.parent / "core"
 

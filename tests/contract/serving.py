@@ -19,7 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 from assent import create_app, load_config
 from assent.listener import uvicorn_config
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 PATHS = {
     "v1": ("/api/sendMessage", "/api/sendMessageStream"),
     "v2": ("/api/chat", "/api/chat-stream"),
