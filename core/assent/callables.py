@@ -181,7 +181,7 @@ def _is_events(result: object) -> bool:
 
 
 def _arguments(function: Callable[..., Any], turn: RunningTurn) -> list[Any]:
-    available = [list(turn.seen.messages), turn.context, turn.session]
+    available = [turn.seen.messages.copy(), turn.context, turn.session]
     agent = turn.engine.agent
     if agent.argument_count is None:
         # Once an agent: reading a signature costs half of a small turn.

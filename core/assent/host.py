@@ -38,7 +38,7 @@ from assent.events import ErrorEvent, fold
 from assent.gate import Gate, hidden_in, hidden_trace
 from assent.ledger import open_store
 from assent.ledger.record import Ledger
-from assent.messages import AgentMessage, ChatRequest
+from assent.messages import AgentMessage, ChatRequest, beyond_text
 from assent.models import Model, load_model
 from assent.output import Gathered, Sink
 from assent.own_hooks import agent_plugin
@@ -223,7 +223,7 @@ class Host:
             raise NotStarted
         seconds = self.config.limits.turn_time
         at_home = self._runs_own_code and self.workers.calm and self._slots.free
-        if at_home and not carries_calls(request.messages):
+        if at_home and not carries_calls(beyond_text(request.messages)):
             work = partial(self._turn, request, caller, sink, timed=False)
             begun = Begun(self.workers.spawn(work), monotonic() + seconds + 0.5)
         else:

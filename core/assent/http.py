@@ -113,6 +113,8 @@ class ChatEndpoint:
         self.streams = stream
         self.forward_fields = forward_fields
         self.errors = errors
+        # A model looks at all messages; a callable may not.
+        self._lazily = host.agent.function is not None
         self._cancels = host.config.server.on_disconnect == "cancel"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -120,7 +122,12 @@ class ChatEndpoint:
         limits = self.host.config.limits
         try:
             body = await read_body(scope, receive, limits.body)
-            request = parse_request(body, messages=limits.messages, nesting=limits.nesting)
+            request = parse_request(
+                body,
+                messages=limits.messages,
+                nesting=limits.nesting,
+                lazily=self._lazily,
+            )
         except RequestError as error:
             await self._refuse(error, send)
             return

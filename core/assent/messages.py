@@ -17,13 +17,16 @@ from pydantic import (
     Field,
     GetPydanticSchema,
     SecretStr,
+    SerializerFunctionWrapHandler,
     StrictBool,
     TypeAdapter,
     ValidationError,
+    field_serializer,
 )
 from pydantic_core import core_schema, from_json
 
 from assent.errors import InvalidRequest, MessagesMissing
+from assent.texts import TextReader, Texts
 
 
 def _iso_8601(value: str) -> str:
@@ -231,6 +234,11 @@ class ChatRequest(Wire):
     messages: list[Message]
     source: str = "help-desk"
 
+    @field_serializer("messages", mode="wrap")
+    def _made(self, messages: list[Message], dump: SerializerFunctionWrapHandler) -> Any:
+        # What has not been made yet is no message to a serializer.
+        return dump(list(messages))
+
     @property
     def request_fields(self) -> dict[str, Any]:
         """All top-level fields but `messages`, as sent."""
@@ -251,14 +259,26 @@ class AgentMessage(Wire):
 
 
 _request = TypeAdapter(ChatRequest)
+_texts = TextReader(ChatRequest, "messages", Message, ["role", "content", "timestamp"])
+_LONG = 4096
+"""Bytes of a body from which on it is worth while to make no message that nobody looks at."""
 
 
-def parse_request(body: bytes | str, *, messages: int = 10_000, nesting: int = 64) -> ChatRequest:
+def parse_request(
+    body: bytes | str, *, messages: int = 10_000, nesting: int = 64, lazily: bool = False
+) -> ChatRequest:
     """Read a ChatRequest of at most `messages` messages and `nesting` levels of JSON.
+
+    With `lazily` the messages of a long conversation of texts are validated all the same, but
+    made only when they are looked at; that pays where most of them are not.
 
     Raises MessagesMissing when the body is an object without `messages`, and InvalidRequest with
     one item for each wrong field otherwise; neither repeats a value of the body.
     """
+    if lazily and len(body) >= _LONG and (found := _texts.read(body)):
+        request = ChatRequest.model_construct(set(found), **found)
+        check_messages(request, messages)
+        return request
     try:
         request = _request.validate_json(body)
         free = _has_free_values(request)
@@ -344,6 +364,20 @@ def _deeper_than(levels: int, body: bytes | str) -> bool:
             return False
         raw = raw.replace(b"{}", b"")
     return bool(raw)
+
+
+def beyond_text(messages: Sequence[Message]) -> list[Message]:
+    """The messages that carry data or a platform context."""
+    # Those of Texts that nobody has looked at carry neither.
+    some = messages.made() if isinstance(messages, Texts) else messages
+    return [m for m in some if m.data is not None or m.platform_context is not None]
+
+
+def said_in(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """Role and content of each message, for Texts as they were read."""
+    if isinstance(messages, Texts):
+        return [(fields["role"], fields["content"]) for fields in messages.fields]
+    return [(m.role, m.content) for m in messages]
 
 
 def platform_of(messages: Sequence[Message]) -> PlatformContext:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -49,14 +49,18 @@ from assent.messages import (
     Approval,
     ChatRequest,
     Data,
+    Message,
     PlatformContext,
+    beyond_text,
     check_messages,
     platform_of,
+    said_in,
 )
 from assent.models import Model
 from assent.output import Output, Sink, executed_events
 from assent.session import Session
 from assent.settings import ApprovalSettings, LimitSettings
+from assent.texts import Texts
 
 if TYPE_CHECKING:
     from assent.plugins import Plugins
@@ -160,7 +164,8 @@ class RunningTurn:
         self, engine: Engine, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot
     ) -> None:
         messages = request.messages
-        platform = platform_of(messages)
+        more = beyond_text(messages)
+        platform = platform_of(more)
         self.engine = engine
         self.request = request
         self.caller = caller
@@ -170,13 +175,14 @@ class RunningTurn:
         self.events_on = bool(self.hooks("on_event"))
         self.out = Output(sink, held=bool(self.hooks("intercept_response")))
         self.secrets = platform.secrets() if platform.model_fields_set else []
-        self.session = Session(_session_in(request))
+        self.session = Session(_session_in(more))
         self.who = _requester(request, caller, platform)
-        self.involved = approvals.carries_calls(messages)
+        self.involved = approvals.carries_calls(more)
         self.decisions = approvals.choices(messages) if self.involved else []
         self.shown = approvals.shown(messages) if self.involved else []
-        # As received: interceptors may change the messages in place.
-        self.said = [(m.role, m.content) for m in messages]
+        if not isinstance(messages, Texts):
+            # As received: interceptors may change the messages in place.
+            self.said = said_in(messages)
         self.blank = not messages[-1].content.strip()
         self.references = approvals.references(self.said) if self.involved else []
         self.conversation = Conversation(self.session.conversation or "", self.references)
@@ -195,6 +201,11 @@ class RunningTurn:
         self.found = Decided()
         self.continuing: Continuation | None = None
         self.calls_made = 0
+
+    @cached_property
+    def said(self) -> list[tuple[str, str]]:
+        """Role and content of each message as received."""
+        return said_in(self.request.messages)
 
     @cached_property
     def data(self) -> Data:
@@ -260,7 +271,7 @@ class RunningTurn:
         # A callable alone gets the messages in a list of its own; without data they show no state.
         if implementations or (
             self.engine.agent.function is not None
-            and [m for m in self.request.messages if m.data is not None]
+            and any(m.data is not None for m in beyond_text(self.request.messages))
         ):
             await self._show()
         for impl in implementations:
@@ -370,8 +381,8 @@ def _requester(request: ChatRequest, caller: Caller, platform: PlatformContext) 
     )
 
 
-def _session_in(request: ChatRequest) -> dict[str, Any] | None:
-    for data in reversed([m.data for m in request.messages if m.data is not None]):
+def _session_in(messages: Sequence[Message]) -> dict[str, Any] | None:
+    for data in reversed([m.data for m in messages if m.data is not None]):
         if data.session is not None:
             return data.session
     return None

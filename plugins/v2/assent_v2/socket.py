@@ -93,7 +93,12 @@ class _Connection(Socket):
         try:
             if _size(frame) > limits.frame:
                 raise TooLarge("frame", limits.frame)
-            request = parse_request(frame, messages=limits.messages, nesting=limits.nesting)
+            request = parse_request(
+                frame,
+                messages=limits.messages,
+                nesting=limits.nesting,
+                lazily=self.host.agent.function is not None,
+            )
         except RequestError as error:
             await self._send(encode(ErrorEvent(str(error), error.code)) + b"\n")
             return
