@@ -13,6 +13,7 @@ All but `incoming` may be called over every protocol: elsewhere the text alone i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from typing import Any, Literal
 from assent import AgentMessage, Data, RequestContext
 from assent_a2a.artifacts import Artifact, Json, text_of_parts
 
+logger = logging.getLogger("assent.a2a")
 PROTOCOL = "a2a"
 KEY = "a2a"
 """Under which the request fields, status lines and replies carry what is A2A's."""
@@ -29,7 +31,10 @@ State = Literal["completed", "failed", "rejected", "input-required", "auth-requi
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """The A2A message that a turn answers; parts are objects as A2A 1.0 writes them."""
+    """The A2A message that a turn answers; parts are objects as A2A 1.0 writes them.
+
+    `held` says that a response interceptor is installed: nothing leaves before it saw the reply.
+    """
 
     message_id: str
     task_id: str
@@ -37,6 +42,7 @@ class Incoming:
     parts: Sequence[Json] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     extensions: Sequence[str] = ()
+    held: bool = False
 
     @property
     def text(self) -> str:
@@ -69,8 +75,16 @@ def send_artifact(
 
     `append` adds its parts to the artifact of the same id that was sent before; `last` says that
     no chunk follows. With a response interceptor installed nothing leaves before the reply was
-    seen, so artifacts sent this way stay out: give them to `reply` instead.
+    seen, so artifacts sent this way stay out, and the log says so: give them to `reply` instead,
+    where interceptors find them in the reply's data.
     """
+    if (sent := incoming(context)) is not None and sent.held:
+        logger.warning(
+            "the artifact %r of task %r stays out: a response interceptor is installed, and would "
+            "not see it; give it to reply()",
+            artifact.id,
+            sent.task_id,
+        )
     content = {"artifact": artifact.json(), "append": append, "last": last}
     context.update("", {KEY: content})
 

@@ -117,6 +117,20 @@ class Rows:
 
         await self._run(work)
 
+    async def silent(self, states: Sequence[str]) -> list[Row]:
+        """The tasks in these states whose leases have run out, some of them."""
+        marks = ", ".join("?" * len(states))
+
+        def work() -> list[Row]:
+            found = self._connection.execute(
+                f"select {_COLUMNS} as lease from tasks where adapter = ? and state in ({marks}) "
+                "and lease < ? limit 1000",
+                (self._adapter, *states, time.time()),
+            )
+            return [Row(*row) for row in found]
+
+        return await self._run(work)
+
     async def states(self, ids: Sequence[str]) -> dict[str, str]:
         """The states of those of the tasks `ids` that are there."""
 

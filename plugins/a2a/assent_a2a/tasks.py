@@ -145,7 +145,13 @@ class Tasks:
         if task.status == "pending":
             await self._rows.change(task.owner, task.id, self._if_mine(task, _running))
         newest = task.messages[-1]
-        sent = Incoming(secrets.token_hex(8), task.id, task.id, [{"text": newest.content}])
+        sent = Incoming(
+            secrets.token_hex(8),
+            task.id,
+            task.id,
+            [{"text": newest.content}],
+            held=bool(self._host.plugins.implementations("intercept_response")),
+        )
         given = Caller(PROTOCOL, caller.principal, caller.address, caller.client, sent.fields())
         turned = Turned()
         stream = self._host.stream(ChatRequest(messages=task.messages), given)

@@ -23,7 +23,7 @@ from a2a_services import (
     wait_for,
 )
 
-from assent import Agent, AgentMessage, Ask, Call, Config, Message, RequestContext, tool
+from assent import Agent, AgentMessage, Ask, Call, Config, Data, Message, RequestContext, tool
 from assent_a2a import Artifact, reply, send_artifact, working
 
 
@@ -231,7 +231,9 @@ def test_notifications_are_off_by_default(rpc: Rpc) -> None:
     assert code_of(rpc("CreateTaskPushNotificationConfig", **wanted)) == -32003
 
 
-def test_nothing_leaves_before_a_response_interceptor_saw_it(serve: Serve) -> None:
+def test_nothing_leaves_before_a_response_interceptor_saw_it(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
     def agent(messages: list[Message], context: RequestContext) -> AgentMessage:
         working(context, "the secret is out")
         send_artifact(context, Artifact("secret"))
@@ -250,6 +252,27 @@ def test_nothing_leaves_before_a_response_interceptor_saw_it(serve: Serve) -> No
     task = service.send("go")
     assert task["text"] == "a rose"
     assert [artifact["parts"] for artifact in task["artifacts"]] == [[{"text": "for you"}]]
+    told = [record.getMessage() for record in caplog.records if record.name == "assent.a2a"]
+    assert len(told) == 2
+    assert all("a response interceptor is installed" in line for line in told)
+
+
+def test_interceptors_see_and_change_the_artifacts_of_a_reply(serve: Serve) -> None:
+    def agent(messages: list[Message], context: RequestContext) -> AgentMessage:
+        return reply("two", artifacts=[Artifact("hunter2", id="a"), Artifact("fine", id="b")])
+
+    def intercept(response: AgentMessage, context: RequestContext) -> AgentMessage:
+        kept = response.data.model_dump()["a2a"]
+        kept["artifacts"] = [a for a in kept["artifacts"] if "hunter2" not in json.dumps(a)]
+        response.data = Data.model_validate({"a2a": kept})
+        return response
+
+    given = Agent(name="careful", response_interceptors=intercept)
+    given.function = agent
+    service = serve(given, adapter="both")
+    (artifact,) = Rpc(service).task("go")["artifacts"]
+    assert artifact["parts"] == [{"text": "fine"}]
+    assert [a["artifactId"] for a in service.send("go")["artifacts"]] == ["b"]
 
 
 def test_tools_of_an_agent_send_artifacts_too(serve: Serve) -> None:

@@ -115,9 +115,13 @@ def test_task_left_behind_by_a_dead_process_has_failed(make: Make) -> None:
         # A process that ends gives its leases up; one that is killed lets them run out.
         await here.close()
         left = await there.get("t", Context())
+        await there.sweep()
+        state = TaskState.TASK_STATE_FAILED
+        failed = await there.list(ListTasksRequest(status=state), Context())
         waiting = await there.get("w", Context())
         listed = await there.list(ListTasksRequest(), Context())
         await there.close()
+        assert [task.id for task in failed.tasks] == ["t"]
         assert alive is not None
         assert alive.status.state == TaskState.TASK_STATE_WORKING
         assert left is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -12,14 +13,21 @@ from a2a.server.context import ServerCallContext
 from a2a.server.models import PushNotificationConfigModel, TaskModel
 from a2a.server.tasks import DatabasePushNotificationConfigStore, DatabaseTaskStore
 from a2a.types import ListTasksRequest, ListTasksResponse, Task
-from sqlalchemy import Column, Float, MetaData, String, Table, delete, insert, select, update
+from sqlalchemy import Column, Float, MetaData, String, Table, delete, insert, or_, select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
-from assent_a2a.official.stores import CANCELED, RUNNING, as_left_behind, lease_of
+from assent_a2a.official.stores import (
+    CANCELED,
+    RUNNING,
+    RUNNING_NAMES,
+    SWEEP_EVERY,
+    as_left_behind,
+    lease_of,
+)
 from assent_a2a.task import LEASE
 
-_SWEEP_EVERY = 60.0
+logger = logging.getLogger("assent.a2a")
 _LEASE_KEPT = 3600.0
 _LEASES = Table(
     "assent_task_leases",
@@ -50,7 +58,10 @@ class DatabaseTasks(DatabaseTaskStore):
         except DBAPIError:
             # Another process made them at the same moment.
             await self._make_tables()
-        await self.sweep()
+        try:
+            await self.sweep()
+        except DBAPIError:
+            logger.warning("the tasks could not be swept now, another process may do it")
 
     async def _make_tables(self) -> None:
         await self.initialize()
@@ -67,7 +78,7 @@ class DatabaseTasks(DatabaseTaskStore):
         """Prolong this process's leases; gives the tasks that others have canceled meanwhile."""
         mine = sorted(self._mine)
         await self._lease(mine, time.time() + LEASE)
-        if time.monotonic() - self._swept > _SWEEP_EVERY:
+        if time.monotonic() - self._swept > SWEEP_EVERY:
             await self.sweep()
         if not mine:
             return []
@@ -128,8 +139,23 @@ class DatabaseTasks(DatabaseTaskStore):
                 await session.execute(wanted)
 
     async def sweep(self) -> None:
-        """Forget the tasks that are too old or too many, and what belongs to no task."""
+        """Forget the tasks that are too old or too many, and fail those that were left behind."""
         self._swept = time.monotonic()
+        await self._forget()
+        silent = or_(_LEASES.c.until.is_(None), _LEASES.c.until < time.time())
+        wanted = (
+            select(TaskModel)
+            .outerjoin(_LEASES, _LEASES.c.task_id == TaskModel.id)
+            .where(TaskModel.status["state"].as_string().in_(RUNNING_NAMES), silent)
+            .limit(1000)
+            .with_for_update(of=TaskModel)
+        )
+        async with self.async_session_maker.begin() as session:
+            for model in (await session.execute(wanted)).scalars().all():
+                failed = as_left_behind(self._from_orm(model), 0.0)
+                await session.merge(self._to_orm(failed, model.owner))
+
+    async def _forget(self) -> None:
         changed = TaskModel.last_updated
         oldest = datetime.now(UTC).replace(tzinfo=None) - timedelta(seconds=self._ttl)
         async with self.async_session_maker.begin() as session:

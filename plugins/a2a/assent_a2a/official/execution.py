@@ -83,7 +83,8 @@ class Executor(AgentExecutor):
             return
         request = await self._request(context, message)
         execution = _Execution(context, event_queue, message)
-        stream = self._host.stream(request, _caller(context, message))
+        held = bool(self._host.plugins.implementations("intercept_response"))
+        stream = self._host.stream(request, _caller(context, message, held=held))
         self._streams[task_id] = stream
         try:
             await execution.follow(stream, hesitates=self._hesitates(context))
@@ -131,7 +132,7 @@ class Executor(AgentExecutor):
         return sorted(tasks, key=lambda task: task.status.timestamp.ToNanoseconds())
 
 
-def _caller(context: RequestContext, message: WireMessage) -> Caller:
+def _caller(context: RequestContext, message: WireMessage, *, held: bool) -> Caller:
     caller = caller_in(context.call_context)
     sent = Incoming(
         message.message_id,
@@ -140,6 +141,7 @@ def _caller(context: RequestContext, message: WireMessage) -> Caller:
         parts_of(message),
         MessageToDict(message.metadata),
         list(message.extensions),
+        held,
     )
     return Caller(PROTOCOL, caller.principal, caller.address, caller.client, sent.fields())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
+from dataclasses import replace
 
 from a2a.server.cluster.task_store import ConcurrentTaskModificationError
 from a2a.server.context import ServerCallContext
@@ -30,8 +31,12 @@ from assent_a2a.rows import Row, Rows
 from assent_a2a.task import LEASE
 
 CANCELED = "TASK_STATE_CANCELED"
+SWEEP_EVERY = 60.0
+"""Seconds between two looks for what is too old and what was left behind."""
+
 _LATEST = (1 << 63) - 1
 RUNNING = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
+RUNNING_NAMES = [TaskState.Name(state) for state in RUNNING]
 
 
 def lease_of(task: Task) -> float:
@@ -59,10 +64,12 @@ class KeptTasks(TaskStore):
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._mine: set[str] = set()
+        self._swept = 0.0
 
     async def open(self) -> None:
         """Open the file."""
         await self._rows.open()
+        await self.sweep()
 
     async def close(self) -> None:
         """Give up the tasks that this process still runs, and close the file."""
@@ -73,7 +80,22 @@ class KeptTasks(TaskStore):
         """Prolong this process's leases; gives the tasks that others have canceled meanwhile."""
         mine = sorted(self._mine)
         await self._rows.lease(mine, time.time() + LEASE)
+        if time.monotonic() - self._swept > SWEEP_EVERY:
+            await self.sweep()
         return [id for id, state in (await self._rows.states(mine)).items() if state == CANCELED]
+
+    async def sweep(self) -> None:
+        """Fail the tasks that dead processes left behind, for lists of a state to be right."""
+        self._swept = time.monotonic()
+        for row in await self._rows.silent(RUNNING_NAMES):
+            await self._rows.change(row.owner, row.id, self._failed)
+
+    def _failed(self, row: Row | None) -> Row | None:
+        if row is None or row.state not in RUNNING_NAMES or row.lease >= time.time():
+            return None
+        failed = TaskState.Name(TaskState.TASK_STATE_FAILED)
+        body = self._read(row).SerializeToString()
+        return replace(row, state=failed, body=body, lease=0.0)
 
     async def save(self, task: Task, context: ServerCallContext) -> None:
         """Put the task in the place of the one of its id.
