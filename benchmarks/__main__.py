@@ -61,7 +61,7 @@ def arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("--only", action="append", default=[], metavar="WORDS", help="see above")
     add("--servers", default="", metavar="NAMES", help="of turns, with commas: assent,plain,limit")
-    add("--rounds", type=int, default=3, help="of turns under load; default: %(default)s")
+    add("--rounds", type=int, default=5, help="of turns under load; default: %(default)s")
     add("--quick", action="store_true", help="a quarter of the time a round, smaller counts")
     add("--peers", metavar="FOLDER", help="see above")
     add("--out", default="benchmarks/results", metavar="FOLDER", help="default: %(default)s")

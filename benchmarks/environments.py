@@ -47,8 +47,12 @@ def installed(python: str | Path) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def megabytes(python: Path) -> float:
-    """What the packages of an environment take on the disk, without compiled bytecode."""
-    files = (path for path in python.parent.parent.glob("lib/python*/site-packages/**/*"))
-    sizes = (p.lstat().st_size for p in files if p.is_file() and "__pycache__" not in p.parts)
-    return sum(sizes) / 1e6
+def megabytes(python: Path) -> dict[str, float]:
+    """What lies in `site-packages` of an environment, in MB, without compiled bytecode."""
+    sizes: dict[str, float] = {}
+    for site in python.parent.parent.glob("lib/python*/site-packages"):
+        for path in site.rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                name = path.relative_to(site).parts[0]
+                sizes[name] = sizes.get(name, 0.0) + path.lstat().st_size / 1e6
+    return sizes

@@ -28,8 +28,14 @@ def amounts(folder: Path, requirements: Sequence[str]) -> Found:
     """Distributions and MB of an environment in `folder` that has these alone."""
     python = environments.make(folder, requirements)
     names = environments.installed(python)
-    size = round(environments.megabytes(python), 1)
-    return {"distributions": len(names), "MB": size, "names": " ".join(names)}
+    sizes = environments.megabytes(python)
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:6]
+    return {
+        "distributions": len(names),
+        "MB": round(sum(sizes.values()), 1),
+        "largest": " ".join(f"{name} {sizes[name]:.1f}" for name in largest),
+        "names": " ".join(names),
+    }
 
 
 def wheels(out: Path) -> list[str]:

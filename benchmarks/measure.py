@@ -51,8 +51,12 @@ class Result:
 
     def ratio(self, server: str, to: str = "assent") -> float:
         """How many times the CPU time of `to` the server needs: the median of the rounds."""
+        return float(median(self.ratios(server, to)))
+
+    def ratios(self, server: str, to: str = "assent") -> list[float]:
+        """The same, round by round."""
         pairs = zip(self.rounds[server], self.rounds[to], strict=True)
-        return median(theirs.cpu / ours.cpu for theirs, ours in pairs)
+        return [theirs.cpu / ours.cpu for theirs, ours in pairs]
 
 
 def percentile(values: list[float], part: float) -> float:

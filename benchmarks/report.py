@@ -125,7 +125,12 @@ def _line(result: Result, server: str) -> str:
     def ms(name: str) -> str:
         return f"{result.middle(server, name) / 1000:.2f}"
 
-    ratio = f"{result.ratio(server):.2f}" if "assent" in result.rounds else ""
+    ratio = ""
+    if "assent" in result.rounds:
+        ratio = f"{result.ratio(server):.2f}"
+        several = result.ratios(server)
+        if server != "assent" and len(several) > 1:
+            ratio += f" ({min(several):.2f} to {max(several):.2f})"
     return (
         f"| {result.scenario} | {server} | {result.middle(server, 'cpu'):.0f} | {ratio} "
         f"| {ms('p50')} | {ms('p99')} | {ms('first_p50')}, {ms('first_p99')} "

@@ -39,7 +39,7 @@ class Scenario:
     body: bytes
     connections: int
     targets: dict[str, Target]
-    seconds: float = 2.0
+    seconds: float = 1.5
     expects: bytes = b"The pods of the namespace are all running."
     """What the reply of every server holds."""
 

@@ -16,11 +16,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import goals, growth, peers, report, scenarios, special, workers
-from benchmarks.catalogue import OTHERS
+from benchmarks import goals, growth, peers, report, scenarios, special, stores, workers
+from benchmarks.catalogue import OTHERS, attempt
 from benchmarks.load import LoadError, Whole, once, post
 from benchmarks.measure import Result, Round, measure
-from benchmarks.process import running
+from benchmarks.process import free_port, running
 from benchmarks.scenarios import SCENARIOS, SMALL, Scenario, Target
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,6 +81,25 @@ def test_rows_filled_beforehand_leave_the_ledger_usable(tmp_path: Path) -> None:
     with running("filled", "assent_server", ("approval", f'ledger="sqlite:///{path}"')) as process:
         found = asyncio.run(special.approved(process, 8))
     assert found["approvals a second"] > 0
+
+
+def test_store_that_nobody_serves_is_left_out_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(stores.POSTGRES, f"postgresql://127.0.0.1:{free_port()}/none")
+    with pytest.raises(stores.NoServer, match=f"set {stores.POSTGRES} to a database"):
+        with stores.postgres():
+            raise AssertionError("no server runs there")
+
+
+def test_failed_measurement_is_said_and_ends_no_other() -> None:
+    def fails(run: object, quick: bool) -> dict[str, Any]:
+        raise LoadError("no reply")
+
+    said: list[str] = []
+    with asyncio.Runner() as runner:
+        assert attempt("it", fails, runner.run, True, said.append) is None
+    assert said == ["it", "  failed: no reply"]
 
 
 def test_refusal_is_an_error_of_the_load() -> None:
@@ -151,6 +170,8 @@ def test_report_says_what_is_reached_and_what_is_not() -> None:
     told = goals.table(made_up())
     assert "| small turn, 32 connections | CPU: × plain | ≥ 2 | ≥ 3 | 3 | stretch |" in told
     assert "| start | first /health: × plain | ≤ 1.1 | ≤ 0.95 | 1.3 | **missed** |" in told
+    told_turns = report.turns(list(made_up().turns.values()))
+    assert "| small turn, 1 connection | plain | 300 | 3.00 (3.00 to 3.00) |" in told_turns
     assert "| start | idle MB | ≤ 45 |  | 44 | reached |" in told
     assert "agno" not in told
 
