@@ -42,7 +42,8 @@ def make(folder: Path, requirements: Sequence[str]) -> Path:
 
 def installed(python: str | Path) -> dict[str, str]:
     """The version of each distribution of an environment, by its name in small letters."""
-    told = subprocess.run([str(python), "-c", _VERSIONS], capture_output=True, check=True)
+    # Isolated: what PYTHONPATH names is none of the environment's.
+    told = subprocess.run([str(python), "-I", "-c", _VERSIONS], capture_output=True, check=True)
     found: dict[str, str] = json.loads(told.stdout)
     return dict(sorted(found.items()))
 
