@@ -26,6 +26,7 @@ from assent.events import Done, Event, dump_json, encode, encode_lines, fold, re
 from assent.frames import text_frame
 from assent.gate import cut
 from assent.history import _Builder, model_turns
+from assent.ledger import rows
 from assent.ledger.choices import Decided
 from assent.messages import Data, Message, parse_request
 from assent.models import dump_turns
@@ -109,6 +110,20 @@ def test_text_of_a_result_is_cut_by_its_bytes(text: str, limit: int) -> None:
     kept, line, told = shown.rpartition("\n[cut: ")
     assert shown == raw.decode() if len(raw) <= limit else raw.startswith(kept.encode())
     assert len(raw) <= limit or (line and f" {len(raw)} bytes" in told)
+
+
+stored = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**40), 10**40) | st.floats() | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(stored)
+def test_ledger_keeps_json_in_ascii_as_the_standard_library_reads_it(value: Any) -> None:
+    text = rows.dumps(value)
+    assert text.isascii()
+    assert repr(rows.loads(text)) == repr(json.loads(text)) == repr(value)
 
 
 stamps = st.datetimes(min_value=datetime(1, 1, 1)).map(datetime.isoformat)

@@ -35,14 +35,15 @@ def _text(value: object) -> str:
         case float():
             return _double(value)
         case dict() | Mapping():
-            return "{" + ",".join(map(_member, _sorted(value))) + "}"
+            return "{" + ",".join([_member(*item) for item in _sorted(value)]) + "}"
         case list() | tuple():
             return "[" + ",".join(map(_text, value)) + "]"
     raise TypeError(f"{type(value).__name__!r} is no JSON value")
 
 
-def _member(item: tuple[str, object]) -> str:
-    return encode_basestring(item[0]) + ":" + _text(item[1])
+def _member(name: str, value: object) -> str:
+    text = encode_basestring(value) if type(value) is str else _text(value)
+    return f"{encode_basestring(name)}:{text}"
 
 
 def _sorted(value: Mapping[Any, object]) -> list[tuple[str, object]]:

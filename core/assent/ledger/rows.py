@@ -13,6 +13,8 @@ from dataclasses import fields
 from hashlib import sha256
 from typing import Any, Protocol
 
+from pydantic_core import from_json, to_json
+
 from assent.ledger import Decision, LogRow, Owner, Proposal, State, SuspendedTurn, log
 
 SCHEMA = 1
@@ -71,13 +73,23 @@ _OWNER = tuple(f.name for f in fields(Owner))
 _DECISION = tuple(f.name for f in fields(Decision) if f.name != "reason")
 _LONGEST_KEY = 400
 _CHUNK = 500
-_encode = json.JSONEncoder(separators=(",", ":")).encode
-_decode = json.JSONDecoder().decode
 
 
 def dumps(value: object) -> str:
     """`value` as compact JSON text in ASCII."""
-    return _encode(value)
+    try:
+        # Four times as fast, but for lone surrogates, which it does not take.
+        return to_json(value, ensure_ascii=True, inf_nan_mode="constants").decode()
+    except ValueError:
+        return json.dumps(value, separators=(",", ":"))
+
+
+def loads(text: str) -> Any:
+    """The inverse of `dumps`."""
+    try:
+        return from_json(text)
+    except ValueError:
+        return json.loads(text)
 
 
 def key(text: str) -> str:
@@ -109,8 +121,8 @@ _NO_CONTENTS = dumps([{}, None, None, None, None, None])
 
 def load_proposal(doc: str, contents: str | None, lease: float | None) -> Proposal:
     """The inverse of `dump_proposal`; `contents` is None when purged, `lease` the column."""
-    row: dict[str, Any] = _decode(doc)
-    *values, reason = _decode(contents or _NO_CONTENTS)
+    row: dict[str, Any] = loads(doc)
+    *values, reason = loads(contents or _NO_CONTENTS)
     row["owner"] = _load_owner(row["owner"], lease)
     if row["decision"]:
         row["decision"] = Decision(**row["decision"], reason=reason)
@@ -126,7 +138,7 @@ def dump_turn(turn: SuspendedTurn) -> str:
 
 def load_turn(doc: str, lease: float | None) -> SuspendedTurn:
     """The inverse of `dump_turn`; `lease` is the column, which a renewal changes alone."""
-    row: dict[str, Any] = _decode(doc)
+    row: dict[str, Any] = loads(doc)
     row["owner"] = _load_owner(row["owner"], lease)
     return SuspendedTurn(**row)
 
@@ -138,7 +150,7 @@ def dump_log(row: LogRow) -> str:
 
 def load_log(text: str) -> LogRow:
     """The inverse of `dump_log`."""
-    return LogRow(*_decode(text))
+    return LogRow(*loads(text))
 
 
 def _dump_owner(owner: Owner | None) -> dict[str, Any] | None:
@@ -325,7 +337,7 @@ class SqlTransaction:
             "ORDER BY seq LIMIT ?"
         )
         return [
-            LogRow(seq, at, json.loads(entry), previous, digest)
+            LogRow(seq, at, loads(entry), previous, digest)
             for seq, at, entry, previous, digest in self._db.read(sql, (after, limit))
         ]
 
