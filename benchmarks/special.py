@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 import time
 from collections.abc import Sequence
 from itertools import repeat
 from statistics import median
 
-from benchmarks.load import (
-    HOST,
-    Client,
-    Idle,
-    LoadError,
-    Timings,
-    Whole,
-    drive,
-    open_clients,
-    post,
-)
+from benchmarks.load import HOST, Client, Idle, LoadError, Timings, Whole, drive, open_clients, post
 from benchmarks.measure import Found, Run, percentile
 from benchmarks.process import Process, running
 from benchmarks.scenarios import SMALL, Target
@@ -32,9 +24,7 @@ async def ask(port: int, body: bytes | None, path: str = CHAT) -> tuple[float, b
     began = time.perf_counter()
     reader, writer = await asyncio.open_connection(HOST, port)
     if body is None:
-        writer.write(
-            f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode()
-        )
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n".encode())
     else:
         writer.write(post(path, body).replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
     answer = await reader.read()
@@ -57,9 +47,7 @@ def health_while_blocked(run: Run, quick: bool) -> Found:
         if quick and "plain" in name:
             continue
         with running(name, target.script, target.arguments) as server:
-            found[name] = run(
-                _blocked(server, target.path, 8 if "plain" in name else 64)
-            )
+            found[name] = run(_blocked(server, target.path, 8 if "plain" in name else 64))
     return found
 
 
@@ -106,9 +94,7 @@ def start(run: Run, quick: bool) -> Found:
             }
             for name in servers
         },
-        "start, × plain": round(
-            median(a / b for a, b in zip(ours, plain, strict=True)), 2
-        ),
+        "start, × plain": round(median(a / b for a, b in zip(ours, plain, strict=True)), 2),
     }
 
 
@@ -134,9 +120,7 @@ async def _idle(server: Process, count: int, rounds: int) -> Found:
     for _ in range(rounds):
         alone = await _cost(server, request)
         # Held while nothing else goes on; the first opening is the one whose memory is new.
-        clients = await open_clients(
-            Idle, server.port, repeat(b""), count, Timings(), _nothing
-        )
+        clients = await open_clients(Idle, server.port, repeat(b""), count, Timings(), _nothing)
         await _upgraded(clients)
         each = each or (server.memory() - before) * 1024 / count
         ratios.append(alone / await _cost(server, request))
@@ -173,12 +157,15 @@ async def _cost(server: Process, request: bytes) -> float:
 
 
 def approvals(run: Run, quick: bool) -> Found:
-    """Propose, approve, run, reply: milliseconds of each request, one at a time and at once."""
+    """Propose, approve, run, reply: milliseconds of each request, one at a time and at once.
+
+    On PostgreSQL too where ASSENT_BENCH_POSTGRES names a database.
+    """
     found = {}
-    for name, url in {
-        "memory": "memory://",
-        "sqlite": "sqlite:///approvals.db",
-    }.items():
+    stores = {"memory": "memory://", "sqlite": "sqlite:///approvals.db"}
+    if url := os.environ.get("ASSENT_BENCH_POSTGRES"):
+        stores["postgresql"] = url
+    for name, url in stores.items():
         option = f"ledger={json.dumps(url)}"
         with running(name, "assent_server", ("approval", option)) as server:
             found[name] = run(approved(server, 50 if quick else 300))
@@ -186,37 +173,64 @@ def approvals(run: Run, quick: bool) -> Found:
 
 
 async def approved(server: Process, count: int) -> Found:
-    await asyncio.gather(*(_round_trip(server.port) for _ in range(8)))
-    one = [await _round_trip(server.port) for _ in range(count)]
-    began = time.perf_counter()
-    limit = asyncio.Semaphore(32)
-
-    async def bounded() -> None:
-        async with limit:
-            await _round_trip(server.port)
-
-    await asyncio.gather(*(bounded() for _ in range(count * 2)))
-    rate = count * 2 / (time.perf_counter() - began)
+    connections = [await Connection.to(server.port) for _ in range(32)]
+    await asyncio.gather(*(_round_trips(each, 2) for each in connections))
+    one = await _round_trips(connections[0], count)
+    cpu, began = server.cpu(), time.perf_counter()
+    at_once = await asyncio.gather(*(_round_trips(each, count // 8) for each in connections))
+    took = time.perf_counter() - began
+    for each in connections:
+        each.close()
+    ran = sum(len(trips) for trips in at_once)
     return {
         "propose p50 ms": round(median(p for p, _ in one) * 1000, 2),
         "approve p50 ms": round(median(a for _, a in one) * 1000, 2),
-        "approvals a second": round(rate),
+        "approvals a second": round(ran / took),
+        "CPU µs": round((server.cpu() - cpu) / ran * 1e6),
     }
 
 
-async def _round_trip(port: int) -> tuple[float, float]:
+async def _round_trips(connection: Connection, count: int) -> list[tuple[float, float]]:
+    return [await _round_trip(connection) for _ in range(count)]
+
+
+async def _round_trip(connection: Connection) -> tuple[float, float]:
+    """Seconds of the request that has a call proposed, and of the one that approves it."""
     asked = {"role": "user", "content": "delete web"}
-    proposing, body = await ask(port, json.dumps({"messages": [asked]}).encode())
+    proposing, body = await connection.ask(json.dumps({"messages": [asked]}).encode())
     (call,) = json.loads(body)["data"]["tool_calls"]
-    deciding = {
-        "role": "user",
-        "content": "",
-        "data": {"tool_calls": [{**call, "execute": True}]},
-    }
+    deciding = {"role": "user", "content": "", "data": {"tool_calls": [{**call, "execute": True}]}}
     replied = {"role": "assistant", "content": "", "data": {"tool_calls": [call]}}
-    approving, body = await ask(
-        port, json.dumps({"messages": [asked, replied, deciding]}).encode()
-    )
+    said = {"messages": [asked, replied, deciding]}
+    approving, body = await connection.ask(json.dumps(said).encode())
     if json.loads(body)["data"]["executed_tool_calls"][0]["output"] != "web is gone":
         raise LoadError(repr(body[:300]))
     return proposing, approving
+
+
+class Connection:
+    """A connection that stays open, for requests one after another."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def to(cls, port: int) -> Connection:
+        """A new one."""
+        return cls(*await asyncio.open_connection(HOST, port))
+
+    async def ask(self, body: bytes) -> tuple[float, bytes]:
+        """One request: seconds, and the body of the answer."""
+        began = time.perf_counter()
+        self._writer.write(post(CHAT, body))
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
+        if length is None or not head.startswith(b"HTTP/1.1 200"):
+            raise LoadError(repr(head[:300]))
+        answer = await self._reader.readexactly(int(length[1]))
+        return time.perf_counter() - began, answer
+
+    def close(self) -> None:
+        """Close it."""
+        self._writer.close()
