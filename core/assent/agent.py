@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from assent.code import is_async_generator_function
 from assent.commands import SUGGEST_COMMANDS, LocalShell
 from assent.events import IntermittentUpdate
 from assent.messages import AgentMessage, ChatRequest, Kind, PlatformContext
@@ -91,7 +93,7 @@ class Agent:
     """
 
     function: Callable[..., Any] | None = None
-    argument_count: int | None = None
+    argument_count = 2
     generates = False
 
     def __init__(
@@ -163,10 +165,37 @@ class CallableAgent(Agent):
         name = getattr(function, "__name__", None) or type(function).__name__
         super().__init__(name=name, description=doc.split("\n\n")[0])
         self.function = function
+        # Once an agent: reading a signature costs half of a small turn.
+        self.argument_count = _argument_count(function, name)
+        self.generates = is_async_generator_function(function) or inspect.isgeneratorfunction(
+            function
+        )
+
+
+def _argument_count(function: Callable[..., Any], name: str) -> int:
+    """How many of messages, context and session the callable takes; TypeError if it cannot."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return 2
+    parameters = signature.parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    wants = len(positional) if any(p.name == "session" for p in positional) else len(required)
+    count = max(1, min(3, wants or len(positional)))
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        count = 3
+    try:
+        signature.bind(*["messages", "context", "session"][:count])
+    except TypeError as error:
+        raise TypeError(
+            f"the agent {name!r} cannot be called with (messages, context[, session]): {error}"
+        ) from None
+    return count
 
 
 def as_agent(given: object) -> Agent:
-    """`given` as an Agent; raises TypeError for what is neither an Agent nor callable."""
+    """`given` as an Agent; raises TypeError for what is none and cannot be one."""
     if isinstance(given, Agent):
         return given
     if callable(given):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -13,7 +12,6 @@ from pydantic import ValidationError
 from assent import approvals
 from assent.agent import DecidedCall
 from assent.carrying import record
-from assent.code import is_async_generator_function
 from assent.deciding import collect_outcomes
 from assent.ending import finish, suspend
 from assent.errors import AgentError
@@ -161,7 +159,7 @@ def _stated(data: Data, row: Proposal) -> str | None:
 async def _reply(
     turn: RunningTurn, function: Callable[..., Any], *, quiet: bool
 ) -> AgentMessage | str:
-    arguments = _arguments(function, turn)
+    arguments = _arguments(turn)
     code = turn.engine.code
     if turn.engine.agent.generates:
         result = function(*arguments)
@@ -180,30 +178,9 @@ def _is_events(result: object) -> bool:
     return isinstance(result, (list, tuple))
 
 
-def _arguments(function: Callable[..., Any], turn: RunningTurn) -> list[Any]:
+def _arguments(turn: RunningTurn) -> list[Any]:
     available = [turn.seen.messages.copy(), turn.context, turn.session]
-    agent = turn.engine.agent
-    if agent.argument_count is None:
-        # Once an agent: reading a signature costs half of a small turn.
-        agent.argument_count = count_arguments(function)
-        agent.generates = is_async_generator_function(function) or inspect.isgeneratorfunction(
-            function
-        )
-    return available[: agent.argument_count]
-
-
-def count_arguments(function: Callable[..., Any]) -> int:
-    """How many of messages, context and session the callable takes."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return 2
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return 3
-    required = [p for p in positional if p.default is p.empty]
-    wants = len(positional) if any(p.name == "session" for p in positional) else len(required)
-    return max(1, min(3, wants if wants else len(positional)))
+    return available[: turn.engine.agent.argument_count]
 
 
 def _message(result: object) -> AgentMessage:

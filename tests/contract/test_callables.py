@@ -13,6 +13,7 @@ from serving import Json, Serve, Service, approved, rejected, said, text_of, unt
 
 from assent import (
     AgentMessage,
+    ConfigError,
     Data,
     Done,
     ErrorEvent,
@@ -21,6 +22,7 @@ from assent import (
     TextDelta,
     ToolCall,
     ToolCalls,
+    create_app,
 )
 
 
@@ -432,3 +434,21 @@ def test_commands_of_a_callable_are_proposed_and_decided(served: Serve) -> None:
     assert [e["output"] for e in got["data"]["executed_cmds"]] == ["x y"]
     assert [(d.kind, d.input["command"]) for d in given] == [("command", "ls")]
     assert service.chat(*messages) == got
+
+
+def nothing() -> str:
+    return "fine"
+
+
+def too_much(messages: Any, context: Any, session: Any, more: Any) -> str:
+    return "fine"
+
+
+def by_name(messages: Any, context: Any, *, tone: str) -> str:
+    return "fine"
+
+
+@pytest.mark.parametrize("agent", [nothing, too_much, by_name])
+def test_a_callable_that_no_turn_could_call_is_refused_at_the_start(agent: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"'{agent.__name__}' cannot be called with \(messages"):
+        create_app(agent)
