@@ -67,11 +67,12 @@ class _Later:
     def add(self, departure: Departure) -> None:
         self._waiting.append((monotonic() + _A_MOMENT, departure))
         if not self._armed:
-            self._arm(_A_MOMENT)
+            self._arm()
 
-    def _arm(self, seconds: float) -> None:
+    def _arm(self) -> None:
+        # Not for the next one alone, which was added a few microseconds later.
         self._armed = True
-        asyncio.get_running_loop().call_later(seconds, self._look)
+        asyncio.get_running_loop().call_later(_A_MOMENT / 2, self._look)
 
     def _look(self) -> None:
         now = monotonic()
@@ -79,7 +80,7 @@ class _Later:
             self._waiting.popleft()[1].look()
         self._armed = False
         if self._waiting:
-            self._arm(self._waiting[0][0] - now)
+            self._arm()
 
 
 _later = per_loop(_Later)
