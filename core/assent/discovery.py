@@ -5,7 +5,6 @@ Entry points are listed without importing what they name.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
@@ -81,16 +80,16 @@ def _installed(entry_point: EntryPoint) -> Installed:
     distribution = entry_point.dist
     if distribution is None:
         return Installed(entry_point.name, "unknown", "unknown", entry_point)
-    problem = None
-    for requirement in distribution.requires or ():
+    # Read once: each look at a distribution's name or version parses its metadata anew.
+    metadata = distribution.metadata
+    name, problem = metadata["Name"], None
+    for requirement in metadata.get_all("Requires-Dist") or ():
         if not admits(requirement, "assent", __version__):
             problem = (
                 f"it requires {requirement!r}, but this is assent {__version__}; "
-                f"try: pip install --upgrade {distribution.name}"
+                f"try: pip install --upgrade {name}"
             )
-    return Installed(
-        entry_point.name, distribution.name, distribution.version, entry_point, problem
-    )
+    return Installed(entry_point.name, name, metadata["Version"], entry_point, problem)
 
 
 def select(
@@ -183,6 +182,8 @@ def way_out(name: str) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
+    import difflib  # needed for a mistake alone
+
     close = difflib.get_close_matches(name, [*known, *BUILT_IN], n=1)
     return f"; did you mean {close[0]!r}?" if close and close[0] != name else ""
 

@@ -40,6 +40,7 @@ from assent.ledger import open_store
 from assent.ledger.record import Ledger
 from assent.messages import AgentMessage, ChatRequest, beyond_text
 from assent.models import Model, load_model
+from assent.models.offline import Offline
 from assent.output import Gathered, Sink
 from assent.own_hooks import agent_plugin
 from assent.plugins import Plugins
@@ -339,6 +340,9 @@ def _model(agent: Agent, config: Config) -> Model:
         if not callable(getattr(given, "stream", None)):
             raise ConfigError(f"the agent's model is no Model: {type(given).__name__}")
         return given
+    if given is None and agent.function is not None:
+        # It is named where a model is shown, and hardly ever asked.
+        return Offline()
     settings = {"timeout": config.model.timeout}
     if config.model.base_url:
         settings["base_url"] = config.model.base_url  # type: ignore[assignment]

@@ -13,6 +13,9 @@ logger = logging.getLogger("assent.server")
 
 Phase = Literal["startup", "shutdown"]
 
+GC_THRESHOLD = 20_000
+"""Objects that are made before the garbage collector looks at the youngest: a turn leaves none."""
+
 
 class Life:
     """The ASGI lifespan of an app, in place of uvicorn's, which logs a trace for every error.

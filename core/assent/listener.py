@@ -17,7 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from assent.corked import Corked
-from assent.life import Life
+from assent.life import GC_THRESHOLD, Life
 
 if TYPE_CHECKING:
     from assent.config import Config
@@ -41,7 +41,6 @@ TOO_LARGE = (
     b"content-type: application/json\r\ncontent-length: 62\r\nconnection: close\r\n\r\n"
     b'{"detail":"the request head is too large","code":"TOO_LARGE"}\n'
 )
-GC_THRESHOLD = 20_000
 SPARE = 16 * 2**20
 """A WebSocket frame over `limits.frame` is answered with an error; one this many bytes over it ends
 the connection, so that nobody fills the memory."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from assent.models import (
@@ -24,7 +25,6 @@ from assent.models import (
     ToolStart,
     Turn,
 )
-from assent.models.offline.answering import answer
 from assent.models.offline.words import pieces
 
 __all__ = ["Offline", "Step", "connect"]
@@ -35,8 +35,15 @@ Step = Outcome | Callable[[Ask], Outcome | Awaitable[Outcome]]
 
 
 def connect(name: str, settings: Mapping[str, Any]) -> Offline:
-    """The offline model; it has no settings."""
+    """The offline model, ready to answer; it has no settings."""
+    _answerer()
     return Offline(name=name or "offline")
+
+
+def _answerer() -> Callable[[Ask], Outcome]:
+    # Its rules are a megabyte, and neither a script nor a callable agent needs them.
+    answer: Callable[[Ask], Outcome] = import_module("assent.models.offline.answering").answer
+    return answer
 
 
 class Offline:
@@ -92,7 +99,7 @@ class Offline:
 
     async def _outcome(self, ask: Ask) -> Outcome:
         if self._always is None and self._steps is None:
-            return answer(ask)
+            return _answerer()(ask)
         self.asks.append(ask)
         step: Any = self._always
         if self._steps is not None:
