@@ -16,8 +16,8 @@ from benchmarks.load import Whole, drive, post
 from benchmarks.measure import Found, Run
 from benchmarks.process import Process, running
 from benchmarks.scenarios import SMALL, conversation
-from benchmarks.special import CHAT, approved
-from benchmarks.stores import PATIENT
+from benchmarks.special import CHAT
+from benchmarks.stores import PATIENT, approved
 
 AT_ONCE = 20_000
 """Rows that one transaction writes."""

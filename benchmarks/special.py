@@ -1,11 +1,8 @@
-"""What is no turn under load: start, memory, `/health` while turns block, approvals."""
+"""What is no turn under load: start, memory, `/health` while turns block."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import re
 import time
 from collections.abc import Sequence
 from itertools import repeat
@@ -154,83 +151,3 @@ async def _cost(server: Process, request: bytes) -> float:
     before = server.cpu()
     timings = await drive(Whole, server.port, request, 8, 1.5)
     return (server.cpu() - before) / len(timings.whole)
-
-
-def approvals(run: Run, quick: bool) -> Found:
-    """Propose, approve, run, reply: milliseconds of each request, one at a time and at once.
-
-    On PostgreSQL too where ASSENT_BENCH_POSTGRES names a database.
-    """
-    found = {}
-    stores = {"memory": "memory://", "sqlite": "sqlite:///approvals.db"}
-    if url := os.environ.get("ASSENT_BENCH_POSTGRES"):
-        stores["postgresql"] = url
-    for name, url in stores.items():
-        option = f"ledger={json.dumps(url)}"
-        with running(name, "assent_server", ("approval", option)) as server:
-            found[name] = run(approved(server, 50 if quick else 300))
-    return found
-
-
-async def approved(server: Process, count: int) -> Found:
-    connections = [await Connection.to(server.port) for _ in range(32)]
-    await asyncio.gather(*(_round_trips(each, 2) for each in connections))
-    one = await _round_trips(connections[0], count)
-    cpu, began = server.cpu(), time.perf_counter()
-    at_once = await asyncio.gather(*(_round_trips(each, count // 8) for each in connections))
-    took = time.perf_counter() - began
-    for each in connections:
-        each.close()
-    ran = sum(len(trips) for trips in at_once)
-    return {
-        "propose p50 ms": round(median(p for p, _ in one) * 1000, 2),
-        "approve p50 ms": round(median(a for _, a in one) * 1000, 2),
-        "approvals a second": round(ran / took),
-        "CPU µs": round((server.cpu() - cpu) / ran * 1e6),
-    }
-
-
-async def _round_trips(connection: Connection, count: int) -> list[tuple[float, float]]:
-    return [await _round_trip(connection) for _ in range(count)]
-
-
-async def _round_trip(connection: Connection) -> tuple[float, float]:
-    """Seconds of the request that has a call proposed, and of the one that approves it."""
-    asked = {"role": "user", "content": "delete web"}
-    proposing, body = await connection.ask(json.dumps({"messages": [asked]}).encode())
-    (call,) = json.loads(body)["data"]["tool_calls"]
-    deciding = {"role": "user", "content": "", "data": {"tool_calls": [{**call, "execute": True}]}}
-    replied = {"role": "assistant", "content": "", "data": {"tool_calls": [call]}}
-    said = {"messages": [asked, replied, deciding]}
-    approving, body = await connection.ask(json.dumps(said).encode())
-    if json.loads(body)["data"]["executed_tool_calls"][0]["output"] != "web is gone":
-        raise LoadError(repr(body[:300]))
-    return proposing, approving
-
-
-class Connection:
-    """A connection that stays open, for requests one after another."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    @classmethod
-    async def to(cls, port: int) -> Connection:
-        """A new one."""
-        return cls(*await asyncio.open_connection(HOST, port))
-
-    async def ask(self, body: bytes) -> tuple[float, bytes]:
-        """One request: seconds, and the body of the answer."""
-        began = time.perf_counter()
-        self._writer.write(post(CHAT, body))
-        head = await self._reader.readuntil(b"\r\n\r\n")
-        length = re.search(rb"content-length: (\d+)", head, re.IGNORECASE)
-        if length is None or not head.startswith(b"HTTP/1.1 200"):
-            raise LoadError(repr(head[:300]))
-        answer = await self._reader.readexactly(int(length[1]))
-        return time.perf_counter() - began, answer
-
-    def close(self) -> None:
-        """Close it."""
-        self._writer.close()

@@ -29,28 +29,36 @@ class Flood:
 
 
 def flood(server: Process, request: bytes, connections: int, seconds: float) -> Flood:
-    """Keep so many connections full; replies are counted by their bytes and hardly read.
+    """Keep so many connections full until the time is over, and wait for what is under way then.
 
-    The kernel wakes the client when all replies of a connection are there (SO_RCVLOWAT).
+    Replies are counted by their bytes and hardly read: the kernel wakes the client when all of a
+    connection's are there (SO_RCVLOWAT).
     """
     batch, expected = request * DEPTH, _size_of_a_reply(server.port, request) * DEPTH
-    turns = 0
+    turns, busy = 0, connections
     with ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
         for _ in range(connections):
             opened = stack.enter_context(socket.create_connection((HOST, server.port), 30))
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, expected)
             selector.register(opened, selectors.EVENT_READ, opened)
-            opened.sendall(batch)
         cpu, own, began = server.cpu(), time.process_time(), time.perf_counter()
-        while time.perf_counter() < began + seconds:
-            for key, _ in selector.select(5.0):
+        for key in selector.get_map().values():
+            key.data.sendall(batch)
+        while busy:
+            ready = selector.select(30.0)
+            if not ready:
+                raise LoadError("no replies came for half a minute")
+            for key, _ in ready:
                 connection: socket.socket = key.data
                 replies = connection.recv(expected, socket.MSG_WAITALL)
                 if replies.count(b"HTTP/1.1 200 OK\r\n") != DEPTH:
                     raise LoadError(repr(replies[:300]))
                 turns += DEPTH
-                connection.sendall(batch)
+                if time.perf_counter() < began + seconds:
+                    connection.sendall(batch)
+                else:
+                    busy -= 1
         took = time.perf_counter() - began
         return Flood(turns, took, server.cpu() - cpu, (time.process_time() - own) / took)
 

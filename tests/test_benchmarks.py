@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import goals, growth, peers, report, scenarios, special, stores, workers
+from benchmarks import goals, growth, peers, report, scenarios, stores, workers
 from benchmarks.catalogue import OTHERS, attempt
 from benchmarks.load import LoadError, Whole, once, post
 from benchmarks.measure import Result, Round, measure
@@ -79,7 +79,7 @@ def test_rows_filled_beforehand_leave_the_ledger_usable(tmp_path: Path) -> None:
     path = tmp_path / "approvals.db"
     asyncio.run(growth.fill(path, 0, 30))
     with running("filled", "assent_server", ("approval", f'ledger="sqlite:///{path}"')) as process:
-        found = asyncio.run(special.approved(process, 8))
+        found = asyncio.run(stores.approved(process, 8))
     assert found["approvals a second"] > 0
 
 
