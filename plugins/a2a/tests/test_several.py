@@ -149,6 +149,8 @@ def test_process_learns_which_of_its_tasks_others_canceled(make: Make) -> None:
         assert await here.beat() == ["t"]
         with pytest.raises(ConcurrentTaskModificationError):
             await here.save(task_of("t", TaskState.TASK_STATE_COMPLETED), Context())
+        assert not here.runs("t")
+        assert await here.beat() == []
         await here.save(task_of("t", TaskState.TASK_STATE_CANCELED), Context())
         assert await here.beat() == []
         await here.close()

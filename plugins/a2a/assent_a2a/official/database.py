@@ -23,6 +23,7 @@ from assent_a2a.official.stores import (
     RUNNING_NAMES,
     SWEEP_EVERY,
     as_left_behind,
+    in_hand,
     lease_of,
 )
 from assent_a2a.task import LEASE
@@ -95,17 +96,21 @@ class DatabaseTasks(DatabaseTaskStore):
         process: at that the SDK stops the task here.
         """
         lease = lease_of(task)
-        (self._mine.add if lease else self._mine.discard)(task.id)
         model = self._to_orm(task, self.owner_resolver(context))
-        async with self.async_session_maker.begin() as session:
-            wanted = select(TaskModel.status).where(TaskModel.id == task.id).with_for_update()
-            status = (await session.execute(wanted)).scalar_one_or_none()
-            if _state(status) == CANCELED and _state(model.status) != CANCELED:
-                raise ConcurrentTaskModificationError(task.id)
-            await session.merge(model)
-            await session.execute(delete(_LEASES).where(_LEASES.c.task_id == task.id))
-            if lease:
-                await session.execute(insert(_LEASES).values(task_id=task.id, until=lease))
+        with in_hand(self._mine, task):
+            async with self.async_session_maker.begin() as session:
+                wanted = select(TaskModel.status).where(TaskModel.id == task.id).with_for_update()
+                status = (await session.execute(wanted)).scalar_one_or_none()
+                if _state(status) == CANCELED and _state(model.status) != CANCELED:
+                    raise ConcurrentTaskModificationError(task.id)
+                await session.merge(model)
+                await session.execute(delete(_LEASES).where(_LEASES.c.task_id == task.id))
+                if lease:
+                    await session.execute(insert(_LEASES).values(task_id=task.id, until=lease))
+
+    def runs(self, task_id: str) -> bool:
+        """Whether this process runs the task."""
+        return task_id in self._mine
 
     async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
         """The caller's task of this id."""

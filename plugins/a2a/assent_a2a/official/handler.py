@@ -129,13 +129,9 @@ class Handler(DefaultRequestHandler):
         if task.status.state in TERMINAL_TASK_STATES:
             state = TaskState.Name(task.status.state)
             raise UnsupportedOperationError(message=f"the task has ended: {state}")
-        if task.status.state in RUNNING and not await self._runs_here(task.id):
+        if task.status.state in RUNNING and not self._store.runs(task.id):
             raise UnsupportedOperationError(message="the task still runs; wait until it has ended")
         message.context_id = message.context_id or task.context_id
-
-    async def _runs_here(self, task_id: str) -> bool:
-        active = await self._active_task_registry.get(task_id)
-        return active is not None and not active.is_finished
 
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
@@ -147,8 +143,10 @@ class Handler(DefaultRequestHandler):
             return found
 
         task = await look()
-        elsewhere = task is not None and task.status.state in RUNNING
-        if task is not None and elsewhere and not await self._runs_here(params.id):
+        elsewhere = (
+            task is not None and task.status.state in RUNNING and not self._store.runs(task.id)
+        )
+        if task is not None and elsewhere and self._agent_card.capabilities.streaming:
             followed = changes(task, look)
         else:
             followed = until_ended(super().on_subscribe_to_task(params, context), look)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from a2a.server.cluster.task_store import ConcurrentTaskModificationError
@@ -42,6 +44,20 @@ RUNNING_NAMES = [TaskState.Name(state) for state in RUNNING]
 def lease_of(task: Task) -> float:
     """Until when the task is leased if it is saved now; 0.0 when it does not run."""
     return time.time() + LEASE if task.status.state in RUNNING else 0.0
+
+
+@contextmanager
+def in_hand(mine: set[str], task: Task) -> Iterator[None]:
+    """Keep `mine` as the save of the task in the block has it: with the task only while it runs."""
+    if task.status.state in RUNNING:
+        mine.add(task.id)
+    try:
+        yield
+    except ConcurrentTaskModificationError:
+        mine.discard(task.id)
+        raise
+    if task.status.state not in RUNNING:
+        mine.discard(task.id)
 
 
 def as_left_behind(task: Task, lease: float) -> Task:
@@ -119,8 +135,12 @@ class KeptTasks(TaskStore):
                 raise ConcurrentTaskModificationError(task.id)
             return row
 
-        (self._mine.add if row.lease else self._mine.discard)(task.id)
-        await self._rows.change(row.owner, row.id, change)
+        with in_hand(self._mine, task):
+            await self._rows.change(row.owner, row.id, change)
+
+    def runs(self, task_id: str) -> bool:
+        """Whether this process runs the task."""
+        return task_id in self._mine
 
     async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
         """The caller's task of this id."""
