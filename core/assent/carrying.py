@@ -7,7 +7,7 @@ import copy
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from assent.agent import RequestContext
@@ -15,7 +15,7 @@ from assent.approvals import mask
 from assent.errors import LedgerUnavailable
 from assent.gate import Outcome, cut, error_text, hidden_trace
 from assent.ledger import Proposal
-from assent.ledger.choices import Grant
+from assent.ledger.choices import Continuation, Grant
 from assent.messages import CommandFile
 from assent.session import Session
 
@@ -29,8 +29,22 @@ _AGAIN = "(Run again: the outcome of an earlier run is unknown.)\n"
 Ran = Callable[[Proposal, Outcome], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What goes on when a call has ended, if it was the only one of its turn: the message whose
+    digest is `request`. `take` gets the claimed continuation."""
+
+    request: str
+    take: Callable[[Continuation], None]
+
+
 async def carry_out(
-    engine: Engine, row: Proposal, grant: Grant, context: RequestContext, ran: Ran
+    engine: Engine,
+    row: Proposal,
+    grant: Grant,
+    context: RequestContext,
+    ran: Ran,
+    resume: Resume | None = None,
 ) -> None:
     """Run the call of `grant` once, record how it ended with its change of the session, and tell
     `ran`. Never raises for what the tool does; LedgerUnavailable when the end stays unrecorded."""
@@ -47,7 +61,7 @@ async def carry_out(
     if grant.again:
         outcome = replace(outcome, output=_AGAIN + outcome.output)
     change = mask(_change(before, context.session), context.platform.secrets())
-    if await record(engine, grant, outcome, change):
+    if await record(engine, grant, outcome, change, resume):
         row = replace(
             row,
             state=outcome.state,
@@ -61,7 +75,11 @@ async def carry_out(
 
 
 async def record(
-    engine: Engine, grant: Grant, outcome: Outcome, change: dict[str, Any] | None = None
+    engine: Engine,
+    grant: Grant,
+    outcome: Outcome,
+    change: dict[str, Any] | None = None,
+    resume: Resume | None = None,
 ) -> bool:
     """Record the end of a call; false when a later claim made ours void.
 
@@ -71,13 +89,29 @@ async def record(
     pause = 0.05
     while True:
         try:
-            return await engine.ledger.finish(
-                grant, outcome.state, outcome.output, duration=outcome.duration, session=change
-            )
+            return await _finish(engine, grant, outcome, change, resume)
         except LedgerUnavailable:
             logger.error("the outcome of call %s is not recorded yet", grant.proposal.id)
         await asyncio.sleep(pause)
         pause = min(2 * pause, 5.0)
+
+
+async def _finish(
+    engine: Engine,
+    grant: Grant,
+    outcome: Outcome,
+    change: dict[str, Any] | None,
+    resume: Resume | None,
+) -> bool:
+    ledger, state, output, took = engine.ledger, outcome.state, outcome.output, outcome.duration
+    if resume is None:
+        return await ledger.finish(grant, state, output, duration=took, session=change)
+    recorded, continuing = await ledger.finish_last(
+        grant, state, output, resume.request, duration=took, session=change
+    )
+    if continuing is not None:
+        resume.take(continuing)
+    return recorded
 
 
 async def _tool(engine: Engine, row: Proposal, grant: Grant, context: RequestContext) -> Outcome:

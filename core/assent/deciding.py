@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from assent import approvals
 from assent.canonical import canonical
-from assent.carrying import carry_out
+from assent.carrying import Resume, carry_out
 from assent.ending import finish
 from assent.errors import ApprovalsPending, InvalidRequest, ToolInputError
 from assent.events import ToolCallApproved, ToolCallRejected
@@ -108,9 +108,27 @@ async def _decide_and_run(turn: RunningTurn) -> None:
 
 async def _carry_out(turn: RunningTurn, grants: Sequence[Grant]) -> None:
     """Run calls one after another: commands build on each other, tool calls do not."""
+    resume = Resume(_digest(turn), turn.take) if _goes_on_at_once(turn) else None
     for grant in sorted(grants, key=lambda g: (g.proposal.created, g.proposal.index)):
         row = turn.found.rows[grant.proposal.id]
-        await carry_out(turn.engine, row, grant, turn.context, turn.ran)
+        await carry_out(turn.engine, row, grant, turn.context, turn.ran, resume)
+
+
+def _goes_on_at_once(turn: RunningTurn) -> bool:
+    """Whether the request decides one call and no more, so that nothing but its end is waited for
+    before its turn continues."""
+    found = turn.found
+    touched = {row.turn for _, row in found.chosen}
+    return (
+        turn.context.has_decision
+        and len(found.grants) == 1
+        and touched == {found.grants[0].proposal.turn}
+        and touched <= found.turns.keys()
+    )
+
+
+def _digest(turn: RunningTurn) -> str:
+    return approvals.request_digest(turn.said[-1][1], turn.found.chosen)
 
 
 async def _tell_decided(turn: RunningTurn) -> None:
@@ -221,12 +239,14 @@ def _ready(turn: RunningTurn) -> set[str]:
 
 
 async def _continue(turn: RunningTurn, turns: Sequence[str]) -> bool:
-    digest = approvals.request_digest(turn.said[-1][1], turn.found.chosen)
+    if turn.continuing is not None:
+        # Claimed already, with the outcome of its only call.
+        return False
     turn.slot.pause()
     try:
         claimed = await turn.engine.ledger.continue_turns(
             turns,
-            digest,
+            _digest(turn),
             blank=turn.blank,
             fresh=bool(turn.found.fresh or turn.found.grants),
             until=turn.until,

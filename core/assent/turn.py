@@ -200,6 +200,7 @@ class RunningTurn:
         self.seen = request
         self.found = Decided()
         self.continuing: Continuation | None = None
+        self.gone = False
         self.calls_made = 0
 
     @cached_property
@@ -250,10 +251,18 @@ class RunningTurn:
         try:
             await self._answer_it()
         except BaseException:
+            self.gone = True
             if self.continuing is not None:
                 released = self.engine.keep(self.engine.ledger.release(self.continuing))
                 await asyncio.shield(released)
             raise
+
+    def take(self, continuing: Continuation) -> None:
+        """Have this turn continue the suspended one; when it has gone meanwhile, another may."""
+        if self.gone:
+            self.engine.keep(self.engine.ledger.release(continuing))
+        else:
+            self.continuing = continuing
 
     async def _answer_it(self) -> None:
         if not self.involved and self.blank:

@@ -37,7 +37,8 @@ ENDS = {
     "tool:after": ("INDETERMINATE", 1),
     "done:written": ("INDETERMINATE", 1),
     "done:committed": ("DONE", 1),
-    "RESUMING:written": ("DONE", 1),
+    # The only call of a turn ends and the turn goes on in one transaction.
+    "RESUMING:written": ("INDETERMINATE", 1),
     "RESUMING:committed": ("DONE", 1),
     "model": ("DONE", 1),
     "ENDED:written": ("DONE", 1),
@@ -194,6 +195,19 @@ def test_a_kill_leaves_the_right_state(nursery: Nursery, tmp_path: Path, point: 
         assert done["output"].startswith(expected)
     if state == "DONE":
         assert reply["data"]["session"] == {"wiped": ["a"]}
+    consistent(life, reply)
+    replays(life, reply)
+
+
+@pytest.mark.parametrize("point", ["RESUMING:written", "RESUMING:committed"])
+def test_a_kill_as_a_turn_of_two_calls_goes_on_leaves_both_done(
+    nursery: Nursery, tmp_path: Path, point: str
+) -> None:
+    life = Life(nursery, tmp_path, [{"DIE": point}], plan=[["a", "b"]])
+    reply = life.live()
+    assert life.kills == 1
+    assert set(states(tmp_path).values()) == {"DONE"}
+    assert sorted(lines(tmp_path, "runs")) == ["a", "b"]
     consistent(life, reply)
     replays(life, reply)
 

@@ -99,10 +99,15 @@ class PostgresConnection:
     def commit(self, head: LogRow | None) -> None:
         if head:
             self.write(SET_META, ("head", dump_log(head)))
-        self._pipeline.close()
+        raw = self._live()
         try:
-            done = self._live().execute("COMMIT")
+            # Behind the last writes, in one round trip with them.
+            done = raw.execute("COMMIT")
+            self._pipeline.close()
         except psycopg.Error as error:
+            if not raw.closed:
+                # The server answered, so nothing is committed: one of the writes failed.
+                raise
             self.cut()
             raise LedgerUnavailable(
                 "the approvals store was lost during a commit; send the same request again"

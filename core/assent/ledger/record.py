@@ -208,20 +208,38 @@ class Ledger:
         """
 
         def work(tx: Transaction) -> bool:
-            row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
-            if row is None or row.fence != grant.fence:
-                return False
-            if row.state not in ("EXECUTING", "INDETERMINATE"):
-                return False
-            row.state, row.output, row.duration = state, output, duration
-            row.finished, row.session, row.owner = tx.now, session, None
-            tx.put(row)
-            log(tx, state.lower(), row)
-            return True
+            return self._rules.finish(tx, grant, state, output, duration, session)
 
         recorded = await self.store.run(work)
         self._waiting.notify([grant.proposal.id])
         return recorded
+
+    async def finish_last(
+        self,
+        grant: Grant,
+        state: State,
+        output: str,
+        request: str,
+        *,
+        duration: float | None = None,
+        session: dict[str, Any] | None = None,
+    ) -> tuple[bool, Continuation | None]:
+        """As `finish`, and as `continue_turns` for the turn of the call if it was its only one.
+
+        One transaction instead of two. No continuation, and `continue_turns` is to be asked, when
+        somebody has continued the turn already, or does.
+        """
+        self._hold()
+        token = secrets.token_hex(8)
+
+        def work(tx: Transaction) -> tuple[bool, Continuation | None]:
+            if not self._rules.finish(tx, grant, state, output, duration, session):
+                return False, None
+            return True, self._rules.go_on(tx, grant, request, token)
+
+        outcome = await self._claiming(work, token, [grant.proposal.turn])
+        self._waiting.notify([grant.proposal.id])
+        return outcome
 
     async def reject(self, ids: Sequence[str], reason: str, who: Requester) -> list[Proposal]:
         """Reject what of `ids` is still pending; gives those rows."""
@@ -260,12 +278,7 @@ class Ledger:
             for turn in turns:
                 if turn.reply and blank and not fresh:
                     return dict(list(turn.reply.values())[-1])
-            for turn in turns:
-                turn.fence += 1
-                turn.state, turn.request = "RESUMING", request
-                turn.owner = self._rules.owner_of(turn.fence, tx.now, token)
-                tx.put_turn(turn)
-            return Continuation([(t.id, t.fence) for t in turns], request)
+            return self._rules.claim_turns(tx, turns, request, token)
 
         while isinstance(outcome := await self._claiming(work, token, ids), str):
             await self._waiting.changed(outcome, until)

@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from assent.canonical import canonical
 from assent.errors import InvalidRequest
-from assent.ledger import Owner, Proposal, SuspendedTurn, Transaction
+from assent.ledger import Owner, Proposal, State, SuspendedTurn, Transaction
 from assent.ledger import log as chain
 from assent.ledger.choices import (
     MINT,
     Choice,
+    Continuation,
     Conversation,
     Decided,
     Edit,
@@ -281,6 +282,48 @@ class Rules:
             row.output = unknown_outcome("an earlier run did not end", idempotent=True)
         tx.put(row)
         log(tx, "unclaimed", row)
+
+    def finish(
+        self,
+        tx: Transaction,
+        grant: Grant,
+        state: State,
+        output: str,
+        duration: float | None,
+        session: dict[str, Any] | None,
+    ) -> bool:
+        """Write the outcome of a claimed call down; false when a later claim made ours void."""
+        row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
+        if row is None or row.fence != grant.fence:
+            return False
+        if row.state not in ("EXECUTING", "INDETERMINATE"):
+            return False
+        row.state, row.output, row.duration = state, output, duration
+        row.finished, row.session, row.owner = tx.now, session, None
+        tx.put(row)
+        log(tx, state.lower(), row)
+        return True
+
+    def go_on(self, tx: Transaction, grant: Grant, request: str, token: str) -> Continuation | None:
+        """Claim the continuation of the turn whose only call was that of `grant`, unless somebody
+        has continued it, or does."""
+        turn = tx.turns([grant.proposal.turn]).get(grant.proposal.turn)
+        if turn is None or turn.calls != [grant.proposal.id]:
+            return None
+        if turn.state != "SUSPENDED" or turn.reply:
+            return None
+        return self.claim_turns(tx, [turn], request, token)
+
+    def claim_turns(
+        self, tx: Transaction, turns: Sequence[SuspendedTurn], request: str, token: str
+    ) -> Continuation:
+        """Claim the continuation of these turns."""
+        for turn in turns:
+            turn.fence += 1
+            turn.state, turn.request = "RESUMING", request
+            turn.owner = self.owner_of(turn.fence, tx.now, token)
+            tx.put_turn(turn)
+        return Continuation([(t.id, t.fence) for t in turns], request)
 
     def settle_turn(self, tx: Transaction, turn: SuspendedTurn) -> SuspendedTurn:
         """The turn as a dead owner has left it."""
