@@ -111,11 +111,11 @@ def idle_sockets(run: Run, quick: bool) -> Found:
 async def _idle(server: Process, count: int, rounds: int) -> Found:
     request = post(CHAT, SMALL)
     await drive(Whole, server.port, request, 8, 0.5)
-    before = server.memory()
     ratios: list[float] = []
     each = 0.0
     for _ in range(rounds):
         alone = await _cost(server, request)
+        before = server.memory()
         # Held while nothing else goes on; the first opening is the one whose memory is new.
         clients = await open_clients(Idle, server.port, repeat(b""), count, Timings(), _nothing)
         await _upgraded(clients)
