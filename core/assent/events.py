@@ -217,6 +217,8 @@ _BETWEEN = b'"}\n' + _TEXT + b'"'
 
 def text_lines(pieces: Sequence[str]) -> bytes:
     """The lines of text deltas, as `encode` writes each."""
+    if len(pieces) == 1:
+        return _TEXT + dump_json(pieces[0]) + b"}\n"
     # One call for all of them: a twentieth of a microsecond for each instead of a third. What
     # stands between two pieces is told from their text: a backslash could be half of an escape.
     joined = _MARK.join(pieces)

@@ -31,7 +31,8 @@ async def stream_reply(
         more = True
         while more:
             lines, more = await stream.lines()
-            await head.sent()
+            if head.waits:
+                await head.sent()
             await send({"type": "http.response.body", "body": lines, "more_body": more})
     finally:
         departure.stop()
@@ -47,12 +48,12 @@ class _Head:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._sending = asyncio.Lock()
-        self._waits = True
+        self.waits = True
 
     async def sent(self) -> None:
         """Return when it has been sent."""
         async with self._sending:
-            if self._waits:
-                self._waits = False
+            if self.waits:
                 start = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
                 await self._send(start)
+                self.waits = False

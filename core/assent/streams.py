@@ -105,20 +105,23 @@ class EventStream:
 
     async def ready(self) -> list[Event]:
         """All events that wait, at least one; an empty list after the terminal event."""
-        return [TextDelta(e) if isinstance(e, str) else e for e in await self._waiting()]
-
-    async def lines(self) -> tuple[bytes, bool]:
-        """What `ready()` would give as NDJSON, and whether more comes."""
-        events = await self._waiting()
-        return encode_lines(events), not self._told
-
-    async def _waiting(self) -> list[Event | str]:
         if self._told:
             return []
         events = await self._channel.ready()
+        self._look_for_end(events)
+        return [TextDelta(event) if isinstance(event, str) else event for event in events]
+
+    async def lines(self) -> tuple[bytes, bool]:
+        """What `ready()` would give as NDJSON, and whether more comes."""
+        if self._told:
+            return b"", False
+        events = await self._channel.ready()
+        self._look_for_end(events)
+        return encode_lines(events), not self._told
+
+    def _look_for_end(self, events: list[Event | str]) -> None:
         # The terminal event is the end already: the work's own comes a little later.
         self._told = not events or type(events[-1]) in _TERMINAL
-        return events
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         while events := await self.ready():
