@@ -26,7 +26,7 @@ from assent.events import Done, Event, dump_json, encode, encode_lines, fold, re
 from assent.frames import text_frame
 from assent.gate import cut
 from assent.history import _Builder, model_turns
-from assent.ledger import rows
+from assent.ledger import texts as ledger_texts
 from assent.ledger.choices import Decided
 from assent.messages import Data, Message, parse_request
 from assent.models import dump_turns
@@ -121,9 +121,9 @@ stored = st.recursive(
 
 @given(stored)
 def test_ledger_keeps_json_in_ascii_as_the_standard_library_reads_it(value: Any) -> None:
-    text = rows.dumps(value)
+    text = ledger_texts.dumps(value)
     assert text.isascii()
-    assert repr(rows.loads(text)) == repr(json.loads(text)) == repr(value)
+    assert repr(ledger_texts.loads(text)) == repr(json.loads(text)) == repr(value)
 
 
 stamps = st.datetimes(min_value=datetime(1, 1, 1)).map(datetime.isoformat)
@@ -177,6 +177,44 @@ def test_no_open_place_takes_what_is_no_json_or_too_deep(place: str) -> None:
             parse_request(with_value(place, value))
         assert refused.value.items[0]["type"] == kind
     assert parse_request(with_value(place, [[1.5]]))
+
+
+def depth(value: Any) -> int:
+    """How many levels of JSON the value has."""
+    match value:
+        case dict():
+            return 1 + max(map(depth, value.values()), default=0)
+        case list():
+            return 1 + max(map(depth, value), default=0)
+    return 0
+
+
+@pytest.mark.parametrize("place", OPEN_PLACES)
+@pytest.mark.parametrize("kind", ["list", "object"])
+def test_nesting_is_counted_alike_in_every_open_place(place: str, kind: str) -> None:
+    value: Any = [] if kind == "list" else {}
+    while depth(json.loads(with_value(place, value))) < 20:
+        value = [value] if kind == "list" else {"n": value}
+    body = with_value(place, value)
+    assert parse_request(body, nesting=20)
+    with pytest.raises(InvalidRequest, match="deeper than 19 levels"):
+        parse_request(body, nesting=19)
+
+
+def test_nesting_is_counted_in_calls_and_outcomes() -> None:
+    deep: Any = {"n": {"n": {}}}
+    call = {"id": "c", "name": "look", "input": deep}
+    for data, levels in (
+        ({"tool_calls": [call]}, 9),
+        ({"executed_tool_calls": [{**call, "output": ""}]}, 9),
+        ({"approvals": [call]}, 9),
+        ({"url_configs": [{"url": "u", "more": [[1]]}]}, 8),
+    ):
+        body = json.dumps({"messages": [{"role": "user", "content": "", "data": data}]})
+        assert depth(json.loads(body)) == levels
+        assert parse_request(body, nesting=levels)
+        with pytest.raises(InvalidRequest):
+            parse_request(body, nesting=levels - 1)
 
 
 PIECES = ["one", "", " two", "\nthree ✓"]

@@ -6,8 +6,7 @@ left out of dumps when they are None; fields that it calls null stay.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -281,36 +280,37 @@ def parse_request(
         return request
     try:
         request = _request.validate_json(body)
-        free = _has_free_values(request)
-        if free:
+        if free := _free_values(request):
             _refuse_non_finite(body)
     except ValidationError as error:
         raise refusal(error) from None
     except UnicodeDecodeError:
         raise InvalidRequest.at(["body"], "json_invalid", "the body is not UTF-8") from None
-    if free and _deeper_than(nesting, body):
+    if any(_deeper_than(nesting - level, value) for level, value in free):
         message = f"JSON is nested deeper than {nesting} levels"
         raise InvalidRequest.at(["body"], "too_deep", message)
     check_messages(request, messages)
     return request
 
 
-def _has_free_values(request: ChatRequest) -> bool:
-    """Whether anything was sent whose shape the models leave open, at any depth.
+def _free_values(request: ChatRequest) -> list[tuple[int, object]]:
+    """What was sent whose shape the models leave open, or that may hold such, and its level.
 
-    Only that can hold numbers or be deep; a long history of texts is spared two passes over it.
+    Only that can hold numbers or be deep; a long history of texts is spared two looks at it.
     """
-    if request.__pydantic_extra__:
-        return True
+    found: list[tuple[int, object]] = [(1, v) for v in (request.__pydantic_extra__ or {}).values()]
     for message in request.messages:
-        if message.data is not None or message.platform_context is not None:
-            return True
-        if message.__pydantic_extra__:
-            return True
+        if more := message.__pydantic_extra__:
+            found += [(3, value) for value in more.values() if value]
+        if (data := message.data) is not None:
+            found += [(4, value) for value in data.__dict__.values() if value]
+            found += [(4, value) for value in (data.__pydantic_extra__ or {}).values()]
+        if message.platform_context is not None:
+            found.append((3, message.platform_context))
         for party in (message.user, message.agent):
             if party is not None and party.__pydantic_extra__:
-                return True
-    return False
+                found.append((3, party))
+    return found
 
 
 def _refuse_non_finite(body: bytes | str) -> None:
@@ -348,22 +348,25 @@ def refusal(error: ValidationError) -> InvalidRequest | MessagesMissing:
     )
 
 
-_ONE_BRACKET = bytes.maketrans(b"[]", b"{}")
-_NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b'"{}[]')
+_FLAT = {str, int, float, bool, type(None)}
 
 
-def _deeper_than(levels: int, body: bytes | str) -> bool:
-    raw = body.encode() if isinstance(body, str) else body
-    if raw.count(b"{") + raw.count(b"[") <= levels:
+def _deeper_than(levels: int, value: object) -> bool:
+    parts: Iterable[object]
+    if type(value) is dict:
+        parts = value.values()
+    elif type(value) is list:
+        parts = value
+    elif isinstance(value, BaseModel):
+        parts = [*value.__dict__.values(), *(value.__pydantic_extra__ or {}).values()]
+    else:
         return False
-    # Valid JSON is left as its brackets, and each replace then takes off the innermost level.
-    raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"").translate(_ONE_BRACKET, _NOT_STRUCTURE)
-    raw = re.sub(rb'"[^"]*"', b"", raw)
-    for _ in range(levels):
-        if not raw:
-            return False
-        raw = raw.replace(b"{}", b"")
-    return bool(raw)
+    if levels < 1:
+        return True
+    for part in parts:
+        if type(part) not in _FLAT and _deeper_than(levels - 1, part):
+            return True
+    return False
 
 
 def beyond_text(messages: Sequence[Message]) -> list[Message]:
