@@ -43,6 +43,15 @@ def test_lines_of_many_pieces_are_the_lines_of_each(given: list[str]) -> None:
     assert text_lines(given) == b"".join(plain(piece) for piece in given)
 
 
+def test_bare_end_is_written_as_every_other_event() -> None:
+    for reason in ("end_turn", "max_tokens", "silent"):
+        done = Done(reason)  # type: ignore[arg-type]
+        written = {"type": "done", "stop_reason": reason, "meta_data": {}}
+        assert encode(done) == dump_json(written)
+        assert encode(Done(reason, {"a": 1})) == dump_json({**written, "meta_data": {"a": 1}})  # type: ignore[arg-type]
+        assert encode(Done(reason, data={})) == dump_json({**written, "data": {}})  # type: ignore[arg-type]
+
+
 items = pieces | pieces.map(TextDelta) | st.just(Done()) | st.just(ErrorEvent("no", "NO"))
 
 

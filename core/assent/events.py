@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
@@ -158,9 +159,32 @@ def encode(event: Event) -> bytes:
     if type(event) is TextDelta:
         # Most events are text: a third of a microsecond instead of three.
         return _TEXT + dump_json(event.text) + b"}"
+    if type(event) is Done and _is_bare(event):
+        return _bare_done(event.stop_reason)
+    return _encoded(event)
+
+
+def _encoded(event: Event) -> bytes:
     fields = {name: getattr(event, name) for name in event.__slots__ if name != "type"}
     sent = {k: v for k, v in fields.items() if v is not None or k in _ALWAYS}
     return dump_json({"type": event.type, **sent})
+
+
+def _is_bare(done: Done) -> bool:
+    return not (
+        done.meta_data
+        or done.session is not None
+        or done.data is not None
+        or done.timestamp is not None
+        or done.user is not None
+        or done.agent is not None
+    )
+
+
+@lru_cache
+def _bare_done(stop_reason: StopReason) -> bytes:
+    # Most turns end with one of two or three such events: none of them is written twice.
+    return _encoded(Done(stop_reason))
 
 
 def dump_json(value: Any) -> bytes:
@@ -280,8 +304,7 @@ def reply_json(events: Sequence[Event]) -> bytes:
     last = events[-1] if events else None
     if (
         type(last) is Done
-        and not (last.meta_data or last.session is not None or last.data)
-        and (last.timestamp is None and last.user is None and last.agent is None)
+        and _is_bare(last)
         and all(type(event) is TextDelta for event in events[:-1])
     ):
         # Most replies are text alone: two models less to make and to serialise.
