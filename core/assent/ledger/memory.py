@@ -10,8 +10,9 @@ from typing import TypeVar
 
 from assent.errors import LedgerUnavailable
 from assent.ledger import Owner, Transaction
-from assent.ledger.rows import RENEW, key
+from assent.ledger.rows import RENEW
 from assent.ledger.sqlite import SqliteConnection, make_tables
+from assent.ledger.texts import key
 from assent.ledger.writer import run_group
 
 T = TypeVar("T")

@@ -23,7 +23,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from assent.errors import ConfigError, LedgerUnavailable
 from assent.ledger import LogRow, Owner, Transaction
-from assent.ledger.rows import RENEW, SCHEMA, SET_META, TABLES, dump_log, key, load_log
+from assent.ledger.rows import RENEW, SCHEMA, SET_META, TABLES
+from assent.ledger.texts import dump_log, key, load_log
 from assent.ledger.writer import Outcome, Work, Writer, run_group, unavailable
 
 T = TypeVar("T")

@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 from assent.errors import ConfigError, LedgerUnavailable
 from assent.ledger import LogRow, Owner, Transaction
 from assent.ledger.owners import Owners
-from assent.ledger.rows import HEAD, RENEW, SCHEMA, SET_META, TABLES, dump_log, key, load_log
+from assent.ledger.rows import HEAD, RENEW, SCHEMA, SET_META, TABLES
+from assent.ledger.texts import dump_log, key, load_log
 from assent.ledger.writer import Outcome, Work, Writer, run_group, unavailable
 
 T = TypeVar("T")
