@@ -255,10 +255,17 @@ def as_seen(
     """
     live = set(claimable)
     messages = [
-        m if m.data is None else m.model_copy(update={"data": _seen(m.data, live, states)})
+        m.model_copy(update={"data": _seen(m.data, live, states)})
+        if m.data is not None and has_state(m.data)
+        else m
         for m in request.messages
     ]
     return request.model_copy(update={"messages": messages})
+
+
+def has_state(data: Data) -> bool:
+    """Whether the data holds what `as_seen` shows otherwise than it was sent."""
+    return bool(data.tool_calls or data.approvals or data.cmds or data.session is not None)
 
 
 def _seen(data: Data, live: set[str], states: Mapping[str, str]) -> Data:

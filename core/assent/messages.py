@@ -274,7 +274,7 @@ def parse_request(
     Raises MessagesMissing when the body is an object without `messages`, and InvalidRequest with
     one item for each wrong field otherwise; neither repeats a value of the body.
     """
-    if lazily and len(body) >= _LONG and (found := _texts.read(body)):
+    if lazily and _may_be_texts(body) and (found := _texts.read(body)):
         request = ChatRequest.model_construct(set(found), **found)
         check_messages(request, messages)
         return request
@@ -293,6 +293,16 @@ def parse_request(
     return request
 
 
+def _may_be_texts(body: bytes | str) -> bool:
+    """Whether it is worth while to read the body as a long conversation of texts."""
+    if len(body) < _LONG:
+        return False
+    # Replies that are sent back whole show their data at once.
+    return (
+        b'"data"' not in body[:_LONG] if isinstance(body, bytes) else '"data"' not in body[:_LONG]
+    )
+
+
 def _free_values(request: ChatRequest) -> list[tuple[int, object]]:
     """What was sent whose shape the models leave open, or that may hold such, and its level.
 
@@ -300,11 +310,13 @@ def _free_values(request: ChatRequest) -> list[tuple[int, object]]:
     """
     found: list[tuple[int, object]] = [(1, v) for v in (request.__pydantic_extra__ or {}).values()]
     for message in request.messages:
-        if more := message.__pydantic_extra__:
-            found += [(3, value) for value in more.values() if value]
+        if (more := message.__pydantic_extra__) and any(more.values()):
+            found += [(3, value) for value in more.values()]
         if (data := message.data) is not None:
-            found += [(4, value) for value in data.__dict__.values() if value]
-            found += [(4, value) for value in (data.__pydantic_extra__ or {}).values()]
+            if any(data.__dict__.values()):
+                found += [(4, value) for value in data.__dict__.values()]
+            if more := data.__pydantic_extra__:
+                found += [(4, value) for value in more.values()]
         if message.platform_context is not None:
             found.append((3, message.platform_context))
         for party in (message.user, message.agent):

@@ -280,7 +280,10 @@ class RunningTurn:
         # A callable alone gets the messages in a list of its own; without data they show no state.
         if implementations or (
             self.engine.agent.function is not None
-            and any(m.data is not None for m in beyond_text(self.request.messages))
+            and any(
+                m.data is not None and approvals.has_state(m.data)
+                for m in beyond_text(self.request.messages)
+            )
         ):
             await self._show()
         for impl in implementations:
