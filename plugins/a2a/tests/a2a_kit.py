@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,10 +16,9 @@ from a2a.types import (
     Task,
     TaskPushNotificationConfig,
 )
-from a2a_services import V1, Service, message
+from a2a_services import PATIENCE, V1, Service, message
 from google.protobuf.json_format import ParseDict
 
-AGENT = Path(__file__).resolve().parents[3] / "examples" / "a2a_fixture" / "agent.py"
 TERMINAL = {f"TASK_STATE_{s}" for s in ("COMPLETED", "FAILED", "CANCELED", "REJECTED")}
 REASONS = {
     -32001: (404, "TASK_NOT_FOUND"),
@@ -82,7 +80,7 @@ class Binding:
         assert found[0]["protocolVersion"] == "1.0"
         self.url = found[0]["url"]
         self.rpc = name == "JSONRPC"
-        self.http = httpx.Client(timeout=15.0)
+        self.http = httpx.Client(timeout=PATIENCE)
 
     def request(self, operation: str, headers: dict[str, str], **fields: Any) -> httpx.Request:
         """An operation as the binding writes it."""

@@ -30,7 +30,10 @@ from assent import (
     tool,
 )
 
+AGENT = Path(__file__).resolve().parents[3] / "examples" / "a2a_fixture" / "agent.py"
 Serve = Callable[..., "Service"]
+PATIENCE = 120.0
+"""Seconds that a test waits for what must come."""
 
 
 class Scripted:
@@ -64,7 +67,7 @@ class Service:
         self.app = app
         self.host = app.host
         self.url = f"http://127.0.0.1:{port}"
-        self.http = httpx.Client(base_url=self.url, timeout=20.0)
+        self.http = httpx.Client(base_url=self.url, timeout=PATIENCE)
 
     def send(self, message: Any, **fields: Any) -> dict[str, Any]:
         """The task after `POST /a2a/tasks/send`."""
@@ -86,6 +89,8 @@ def running(agent: object, config: Config | None = None, **options: Any) -> Iter
         ws="none",
         lifespan="on",
         timeout_graceful_shutdown=2,
+        # A client that pauses finds its connection open.
+        timeout_keep_alive=600,
     )
     server = uvicorn.Server(settings)
     thread = threading.Thread(target=lambda: asyncio.run(server.serve()))
@@ -98,11 +103,11 @@ def running(agent: object, config: Config | None = None, **options: Any) -> Iter
             yield service
     finally:
         server.should_exit = True
-        thread.join(20)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 15.0) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     """What `condition` gives once it is true; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
@@ -116,7 +121,11 @@ def configured(tmp_path: Path, ledger: str = "memory://", **a2a: Any) -> Config:
     return Config.model_validate(
         {
             "plugins": ["a2a", "v2"],
-            "server": {"state_dir": tmp_path / "state", "host": "127.0.0.1"},
+            "server": {
+                "state_dir": tmp_path / "state",
+                "host": "127.0.0.1",
+                "start_timeout": PATIENCE,
+            },
             "approvals": {"ledger": ledger},
             "plugin": {"a2a": a2a},
         }
@@ -142,11 +151,11 @@ class Cluster:
             self.deleted.append(name)
             return f"deleted {name}"
 
-        @tool(timeout=20)
+        @tool(timeout=2 * PATIENCE)
         def hold() -> str:
             """Hold until the test lets go."""
             self.began.set()
-            self.holding.wait(15)
+            self.holding.wait(PATIENCE)
             return "held"
 
         self.model = Scripted(answer)
@@ -157,6 +166,19 @@ class Cluster:
             tools=[list_pods, delete_pod, hold],
             commands=LocalShell(),
         )
+
+
+class Pause:
+    """In the place of the agent's `asyncio`: what sleeps there goes on when the test says."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.over = threading.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep until it is over, however long was asked for."""
+        self.asked.append(seconds)
+        assert await asyncio.to_thread(self.over.wait, PATIENCE)
 
 
 def answer(ask: Ask) -> str | Call:
@@ -224,12 +246,15 @@ def proposals(task: dict[str, Any]) -> list[dict[str, Any]]:
     return [part["data"] for part in task["status"]["message"]["parts"] if "data" in part]
 
 
-def events(service: Service, path: str, body: Any) -> list[dict[str, Any]]:
-    """The objects of a server-sent stream."""
-    found = []
+def coming(service: Service, path: str, body: Any) -> Iterator[dict[str, Any]]:
+    """The objects of a server-sent stream, as they come."""
     with service.http.stream("POST", path, json=body, headers=V1) as reply:
         assert reply.headers["content-type"].startswith("text/event-stream")
         for line in reply.iter_lines():
             if line.startswith("data:"):
-                found.append(json.loads(line.removeprefix("data:")))
-    return found
+                yield json.loads(line.removeprefix("data:"))
+
+
+def events(service: Service, path: str, body: Any) -> list[dict[str, Any]]:
+    """The objects of a server-sent stream, once it has ended."""
+    return list(coming(service, path, body))

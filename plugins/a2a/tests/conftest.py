@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import socket
+import runpy
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
 
-from a2a_services import Cluster, Serve, Service, configured, running
+from a2a_services import AGENT, Cluster, Pause, Serve, Service, configured, running
+
+from ports import quiet_port
 
 
 @pytest.fixture
@@ -41,8 +44,21 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def unused_port() -> int:
-    """A port of this machine that nobody listens on."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+    """A port of this machine that nobody listens on, and that is given to nobody else."""
+    return quiet_port()
+
+
+@pytest.fixture(scope="module")
+def kit_agent() -> Callable[..., Any]:
+    """The agent of the protocol's test kit."""
+    agent: Callable[..., Any] = runpy.run_path(str(AGENT))["agent"]
+    return agent
+
+
+@pytest.fixture
+def pause(kit_agent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Pause]:
+    """Where the kit's agent would work for some seconds, it works until the test says."""
+    made = Pause()
+    monkeypatch.setitem(kit_agent.__globals__, "asyncio", made)  # type: ignore[attr-defined]
+    yield made
+    made.over.set()

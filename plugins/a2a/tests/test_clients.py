@@ -9,7 +9,7 @@ import httpx
 import pytest
 from a2a.client import ClientConfig, ClientFactory
 from a2a.types import AgentCard, SendMessageRequest, TaskState
-from a2a_services import Cluster, Serve, message
+from a2a_services import PATIENCE, Cluster, Serve, message
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 
@@ -55,7 +55,7 @@ def test_client_talks_decides_and_looks(
     service = serve(cluster.agent, adapter="both")
 
     async def use() -> None:
-        async with httpx.AsyncClient(timeout=15) as http:
+        async with httpx.AsyncClient(timeout=PATIENCE) as http:
             client = await client_of(service.url, interface, http, streaming=streaming)
             task = await last_task(client, request("delete web"))
             assert task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-import runpy
 import threading
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from a2a_services import V1, Rpc, Service, configured, events, message, running
+from a2a_services import (
+    PATIENCE,
+    V1,
+    Pause,
+    Rpc,
+    Service,
+    coming,
+    configured,
+    events,
+    message,
+    running,
+    wait_for,
+)
 
-AGENT = Path(__file__).resolve().parents[3] / "examples" / "a2a_fixture" / "agent.py"
 Send = Callable[[str], dict[str, Any]]
 Stream = Callable[[str], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(
+    kit_agent: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
     """The kit's agent, served."""
-    agent = runpy.run_path(str(AGENT))["agent"]
     config = configured(tmp_path_factory.mktemp("state"), adapter="a2a")
-    with running(agent, config) as served:
+    with running(kit_agent, config) as served:
         yield served
 
 
@@ -170,29 +179,35 @@ def test_chunked_artifact_comes_in_two_chunks(stream: Stream) -> None:
     assert len({c["artifact"]["artifactId"] for c in chunks}) == 1
 
 
-def test_resubscribed_task_works_four_seconds_and_completes(service: Service) -> None:
-    rpc = Rpc(service)
-    start = time.monotonic()
-    answer = rpc(
+def test_resubscribed_task_works_four_seconds_and_completes(service: Service, pause: Pause) -> None:
+    answer = Rpc(service)(
         "SendMessage",
         message=message("hi", id="test-resubscribe-message-id-1"),
         configuration={"returnImmediately": True},
     )
+    # The answer and the subscribers' first events come while the work is not over.
     task_id = answer["result"]["task"]["id"]
-    assert time.monotonic() - start < 2
     body = {"jsonrpc": "2.0", "id": 2, "method": "SubscribeToTask", "params": {"id": task_id}}
-    seen: list[list[dict[str, Any]]] = []
-    others = [
-        threading.Thread(target=lambda: seen.append(events(service, "/a2a/rpc", body)))
-        for _ in range(2)
-    ]
-    for other in others:
-        other.start()
-    for other in others:
-        other.join(15)
+    seen: list[list[dict[str, Any]]] = [[], []]
+
+    def follow(found: list[dict[str, Any]]) -> None:
+        for event in coming(service, "/a2a/rpc", body):
+            found.append(event["result"])
+
+    threads = [threading.Thread(target=follow, args=(found,)) for found in seen]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: all(seen) and pause.asked)
+    assert Rpc(service)("GetTask", id=task_id)["result"]["status"]["state"] == "TASK_STATE_WORKING"
+    pause.over.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    order = ["TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
     for found in seen:
-        assert found[0]["result"]["task"]["id"] == task_id
-        last = found[-1]["result"]["statusUpdate"]["status"]["state"]
-        assert last == "TASK_STATE_COMPLETED"
-    assert len(seen) == 2
-    assert 3.5 < time.monotonic() - start < 8
+        assert found[0]["task"]["id"] == task_id
+        states = [(e.get("task") or e["statusUpdate"])["status"]["state"] for e in found]
+        ranks = [order.index(state) for state in states]
+        assert ranks == sorted(ranks)
+        assert (ranks[0] < 2, states[-1]) == (True, "TASK_STATE_COMPLETED")
+    assert pause.asked == [4]

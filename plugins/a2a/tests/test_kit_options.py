@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from a2a.types import StreamResponse
-from a2a_kit import AGENT, Binding, conforms, state_of
-from a2a_services import Service, configured, message, running, wait_for
+from a2a_kit import Binding, conforms, state_of
+from a2a_services import AGENT, Service, configured, message, running, wait_for
 from test_notifications import Listener
 
 from assent import Config

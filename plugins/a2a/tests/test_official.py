@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from a2a_services import (
+    PATIENCE,
     V1,
     Cluster,
     Rpc,
@@ -410,7 +411,7 @@ def test_sender_that_does_not_wait_gets_a_working_task(rpc: Rpc, cluster: Cluste
     answer = rpc("SendMessage", message=message("hold"), configuration={"returnImmediately": True})
     task = answer["result"]["task"]
     assert task["status"]["state"] in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
-    assert cluster.began.wait(10)
+    assert cluster.began.wait(PATIENCE)
 
     def state() -> str:
         return str(rpc("GetTask", id=task["id"])["result"]["status"]["state"])
@@ -423,7 +424,7 @@ def test_sender_that_does_not_wait_gets_a_working_task(rpc: Rpc, cluster: Cluste
 def test_subscriber_sees_a_running_task_end(rpc: Rpc, service: Service, cluster: Cluster) -> None:
     answer = rpc("SendMessage", message=message("hold"), configuration={"returnImmediately": True})
     task_id = answer["result"]["task"]["id"]
-    assert cluster.began.wait(10)
+    assert cluster.began.wait(PATIENCE)
     path = f"/a2a/rest/tasks/{task_id}:subscribe"
     found: list[dict[str, Any]] = []
     with service.http.stream("POST", path, headers=V1) as reply:
@@ -439,7 +440,7 @@ def test_subscriber_sees_a_running_task_end(rpc: Rpc, service: Service, cluster:
 def test_running_task_is_canceled(rpc: Rpc, cluster: Cluster) -> None:
     answer = rpc("SendMessage", message=message("hold"), configuration={"returnImmediately": True})
     task_id = answer["result"]["task"]["id"]
-    assert cluster.began.wait(10)
+    assert cluster.began.wait(PATIENCE)
     canceled = rpc("CancelTask", id=task_id)["result"]
     assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
     cluster.holding.set()
@@ -531,7 +532,11 @@ def test_tasks_survive_a_restart_when_the_ledger_does(tmp_path: Path, cluster: C
     assert cluster.deleted == ["web"]
 
 
-def test_task_canceled_through_another_process_stops(tmp_path: Path, cluster: Cluster) -> None:
+def test_task_canceled_through_another_process_stops(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A process that stands still for a while is not taken for dead.
+    monkeypatch.setattr("assent_a2a.official.stores.LEASE", 600.0)
     config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db", adapter="a2a")
     with running(cluster.agent, config) as here, running(Cluster().agent, config) as there:
         rpc = Rpc(here)
@@ -539,7 +544,7 @@ def test_task_canceled_through_another_process_stops(tmp_path: Path, cluster: Cl
             "SendMessage", message=message("hold"), configuration={"returnImmediately": True}
         )
         task_id = answer["result"]["task"]["id"]
-        assert cluster.began.wait(10)
+        assert cluster.began.wait(PATIENCE)
         canceled = Rpc(there)("CancelTask", id=task_id)["result"]
         assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
         cluster.holding.set()

@@ -22,6 +22,7 @@ import pytest
 from a2a.server.context import ServerCallContext
 from a2a.types import ListTasksRequest, Task, TaskState, TaskStatus
 from a2a_services import (
+    PATIENCE,
     V1,
     Cluster,
     Rpc,
@@ -38,11 +39,21 @@ from assent_a2a.official.database import DatabaseTasks
 from assent_a2a.official.stores import KeptTasks
 from assent_a2a.rows import Rows
 
-AGENT = Path(__file__).resolve().parents[3] / "examples" / "a2a_fixture" / "agent.py"
 SERVER = os.environ.get("ASSENT_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
 Context = ServerCallContext
 Store = KeptTasks | DatabaseTasks
 Make = Callable[..., Store]
+HOLDING = """
+import asyncio
+from pathlib import Path
+from assent_a2a import reply, working
+
+async def agent(messages, context):
+    working(context)
+    while not Path("go").exists():
+        await asyncio.sleep(0.02)
+    return reply("done")
+"""
 
 
 @contextmanager
@@ -77,11 +88,18 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | N
         yield url
 
 
+@pytest.fixture(autouse=True)
+def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that stands still for a while is not taken for dead."""
+    for module in ("stores", "database"):
+        monkeypatch.setattr(f"assent_a2a.official.{module}.LEASE", 600.0)
+
+
 @pytest.fixture
 def make(database: str | None, tmp_path: Path) -> Make:
     """A function that makes a store on the database: `make(ttl=, most=)`."""
 
-    def store(ttl: float = 60.0, most: int = 100) -> Store:
+    def store(ttl: float = 3600.0, most: int = 100) -> Store:
         if database is None:
             return KeptTasks(Rows("a2a", tmp_path / "tasks.db", ttl=ttl, most=most))
         return DatabaseTasks(database, ttl=ttl, most=most)
@@ -163,13 +181,13 @@ def test_database_forgets_what_is_too_old_and_too_many(tmp_path: Path) -> None:
     pytest.importorskip("aiosqlite")
 
     async def use() -> list[str]:
-        store = DatabaseTasks(f"sqlite+aiosqlite:///{tmp_path}/t.db", ttl=50, most=3)
+        store = DatabaseTasks(f"sqlite+aiosqlite:///{tmp_path}/t.db", ttl=5000, most=3)
         await store.open()
         for number in range(8):
-            done = task_of(f"t{number}", TaskState.TASK_STATE_COMPLETED, age=10 * number)
+            done = task_of(f"t{number}", TaskState.TASK_STATE_COMPLETED, age=1000 * number)
             await store.save(done, Context())
         await store.close()
-        again = DatabaseTasks(f"sqlite+aiosqlite:///{tmp_path}/t.db", ttl=50, most=3)
+        again = DatabaseTasks(f"sqlite+aiosqlite:///{tmp_path}/t.db", ttl=5000, most=3)
         await again.open()
         found = await again.list(ListTasksRequest(), Context())
         await again.close()
@@ -213,7 +231,7 @@ def test_running_task_is_followed_and_canceled_through_another_process(
 ) -> None:
     with running(cluster.agent, config) as here, running(Cluster().agent, config) as there:
         task_id = _begin(here, "hold")
-        assert cluster.began.wait(10)
+        assert cluster.began.wait(PATIENCE)
         seen, thread = _following(there, task_id)
         first = seen[0]["task"]["status"]["state"]
         assert first in ("TASK_STATE_SUBMITTED", "TASK_STATE_WORKING")
@@ -221,7 +239,7 @@ def test_running_task_is_followed_and_canceled_through_another_process(
         assert refused["error"]["code"] == -32004
         canceled = Rpc(there)("CancelTask", id=task_id)["result"]
         assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
-        thread.join(10)
+        thread.join(PATIENCE)
         assert seen[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_CANCELED"
         # It stops although its tool still holds, and says nothing more.
         registry = here.host.plugins.get("a2a")._adapter(here.host)._handler._active_task_registry
@@ -237,10 +255,10 @@ def test_end_of_a_running_task_is_seen_through_another_process(
 ) -> None:
     with running(cluster.agent, config) as here, running(Cluster().agent, config) as there:
         task_id = _begin(here, "hold")
-        assert cluster.began.wait(10)
+        assert cluster.began.wait(PATIENCE)
         seen, thread = _following(there, task_id)
         cluster.holding.set()
-        thread.join(10)
+        thread.join(PATIENCE)
         last = seen[-1]["statusUpdate"]["status"]
         assert last["state"] == "TASK_STATE_COMPLETED"
         assert last["message"]["parts"] == [{"text": "The tool says: held"}]
@@ -253,7 +271,7 @@ def test_waiting_task_is_decided_through_another_process(config: Config, cluster
         (call,) = proposals(task)
         done = Rpc(there).task({"id": call["id"], "execute": True}, taskId=task["id"])
         assert done["status"]["state"] == "TASK_STATE_COMPLETED"
-        thread.join(10)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
         assert seen[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
         again = Rpc(here)("SendMessage", message=message("more", taskId=task["id"]))
@@ -279,12 +297,13 @@ def test_notifications_asked_for_in_one_process_are_known_in_another(
 
 @pytest.fixture(params=[False, True], ids=["file", "database"])
 def workers(request: pytest.FixtureRequest, tmp_path: Path, unused_port: int) -> Iterator[str]:
-    """The address of the kit's agent on two worker processes."""
+    """The address of an agent on two worker processes; it works until there is a file `go`."""
     lines = [
         "[server]",
         f"port = {unused_port}",
         'host = "127.0.0.1"',
         "workers = 2",
+        f"start_timeout = {PATIENCE}",
         "a2a = true",
         f'state_dir = "{tmp_path}/state"',
         "[plugin.a2a]",
@@ -294,8 +313,8 @@ def workers(request: pytest.FixtureRequest, tmp_path: Path, unused_port: int) ->
         pytest.importorskip("aiosqlite")
         lines.append(f'database = "sqlite+aiosqlite:///{tmp_path}/tasks.db"')
     (tmp_path / "assent.toml").write_text("\n".join(lines))
-    target = f"{AGENT}:agent"
-    command = [sys.executable, "-m", "assent", "serve", target]
+    (tmp_path / "holding.py").write_text(HOLDING)
+    command = [sys.executable, "-m", "assent", "serve", "holding.py:agent"]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{unused_port}"
@@ -308,32 +327,35 @@ def workers(request: pytest.FixtureRequest, tmp_path: Path, unused_port: int) ->
             return False
 
     try:
-        wait_for(healthy, 40)
+        wait_for(healthy)
         yield url
     finally:
         process.send_signal(signal.SIGTERM)
-        process.wait(30)
+        process.wait(PATIENCE)
 
 
-def test_each_worker_follows_a_running_task_to_its_end(workers: str) -> None:
-    sent = message("go", id="test-resubscribe-message-id-several")
-    body = {"message": sent, "configuration": {"returnImmediately": True}}
-    answer = httpx.post(f"{workers}/a2a/rest/message:send", json=body, headers=V1, timeout=20)
+def test_each_worker_follows_a_running_task_to_its_end(workers: str, tmp_path: Path) -> None:
+    body = {"message": message("go"), "configuration": {"returnImmediately": True}}
+    url = f"{workers}/a2a/rest"
+    answer = httpx.post(f"{url}/message:send", json=body, headers=V1, timeout=PATIENCE)
     task_id = answer.json()["task"]["id"]
+    found: list[list[str]] = [[] for _ in range(8)]
 
-    def follow(_: int) -> list[str]:
+    def follow(states: list[str]) -> None:
         # A connection of its own: any worker may take it.
-        url = f"{workers}/a2a/rest/tasks/{task_id}:subscribe"
-        states = []
-        with httpx.stream("POST", url, headers=V1, timeout=20) as reply:
+        path = f"{url}/tasks/{task_id}:subscribe"
+        with httpx.stream("POST", path, headers=V1, timeout=PATIENCE) as reply:
             assert reply.status_code == 200, reply.read()
             for line in reply.iter_lines():
                 if line.startswith("data:"):
                     event = json.loads(line.removeprefix("data:"))
                     states.append((event.get("task") or event["statusUpdate"])["status"]["state"])
-        return states
 
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(follow, range(8)))
+        following = [pool.submit(follow, states) for states in found]
+        wait_for(lambda: all(found) or any(each.done() for each in following))
+        (tmp_path / "go").touch()
+        for each in following:
+            each.result()
     assert {states[0] for states in found} <= {"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"}
     assert {states[-1] for states in found} == {"TASK_STATE_COMPLETED"}

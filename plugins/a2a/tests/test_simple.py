@@ -5,14 +5,17 @@ from __future__ import annotations
 import gc
 import json
 import threading
+import time
 import tracemalloc
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
-from a2a_services import Cluster, Serve, Service, configured, running, wait_for
+from a2a_services import PATIENCE, Cluster, Serve, Service, configured, running, wait_for
 
 from assent import AgentMessage, Config, Message, RequestContext, ToolCall
 from assent_a2a import Artifact, incoming, reply, send_artifact, working
@@ -56,13 +59,15 @@ def test_later_message_continues_the_conversation(serve: Serve, cluster: Cluster
 
 
 def test_task_canceled_through_another_process_stays_canceled(
-    tmp_path: Path, cluster: Cluster
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A process that stands still for a while is not taken for dead.
+    monkeypatch.setattr("assent_a2a.tasks.LEASE", 600.0)
     config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db")
     with running(cluster.agent, config) as here, running(Cluster().agent, config) as there:
         answer = here.http.post("/a2a/tasks/send?async=true", json={"message": "hold"})
         path = f"/a2a/tasks/{answer.json()['task_id']}"
-        assert cluster.began.wait(10)
+        assert cluster.began.wait(PATIENCE)
         assert there.http.post(f"{path}/cancel").json()["status"] == "canceled"
         cluster.holding.set()
         wait_for(lambda: not here.host.turns_running)
@@ -210,7 +215,7 @@ def test_asynchronous_task_is_pending_then_running_then_completed(
     def status() -> str:
         return str(service.http.get(path).json()["status"])
 
-    assert cluster.began.wait(10)
+    assert cluster.began.wait(PATIENCE)
     assert status() == "running"
     again = service.http.post("/a2a/tasks/send", json={"message": "x", "id": task["task_id"]})
     assert (again.status_code, again.json()["code"]) == (409, "TASK_RUNNING")
@@ -233,7 +238,7 @@ def test_canceled_task_stays_canceled(serve: Serve, cluster: Cluster) -> None:
     service = serve(cluster.agent)
     answer = service.http.post("/a2a/tasks/send?async=true", json={"message": "hold"})
     path = f"/a2a/tasks/{answer.json()['task_id']}"
-    assert cluster.began.wait(10)
+    assert cluster.began.wait(PATIENCE)
     assert service.http.post(f"{path}/cancel").json()["status"] == "canceled"
     cluster.holding.set()
     assert service.http.get(path).json()["status"] == "canceled"
@@ -272,18 +277,21 @@ def test_waiting_sender_gets_the_task_that_another_cancels(serve: Serve, cluster
     got: list[dict[str, Any]] = []
     sender = threading.Thread(target=lambda: got.append(service.send("hold")))
     sender.start()
-    assert cluster.began.wait(10)
+    assert cluster.began.wait(PATIENCE)
     task_id = _only_task(service.host)
     service.http.post(f"/a2a/tasks/{task_id}/cancel")
-    sender.join(10)
+    sender.join(PATIENCE)
     assert got[0]["status"] == "canceled"
 
 
 def test_sender_that_goes_away_cancels_its_task(serve: Serve, cluster: Cluster) -> None:
     service = serve(cluster.agent)
-    with pytest.raises(httpx.TimeoutException):
-        service.http.post("/a2a/tasks/send", json={"message": "hold"}, timeout=1.0)
-    assert cluster.began.wait(10)
+    url = httpx.URL(service.url)
+    sender = HTTPConnection(url.host, url.port, timeout=PATIENCE)
+    body, headers = json.dumps({"message": "hold"}), {"content-type": "application/json"}
+    sender.request("POST", "/a2a/tasks/send", body, headers)
+    assert cluster.began.wait(PATIENCE)
+    sender.close()
     path = f"/a2a/tasks/{_only_task(service.host)}"
     wait_for(lambda: service.http.get(path).json()["status"] == "canceled")
 
@@ -292,7 +300,7 @@ def _only_task(host: Any) -> str:
     rows = host.plugins.get("a2a")._adapter(host)._tasks._rows
     found: str = rows._thread.submit(
         lambda: rows._connection.execute("select id from tasks").fetchone()[0]
-    ).result(5)
+    ).result(PATIENCE)
     return found
 
 
@@ -314,7 +322,7 @@ def test_running_task_fails_when_the_service_stops(tmp_path: Path, cluster: Clus
     config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db")
     with running(cluster.agent, config) as service:
         answer = service.http.post("/a2a/tasks/send?async=true", json={"message": "hold"})
-        assert cluster.began.wait(10)
+        assert cluster.began.wait(PATIENCE)
     cluster.holding.set()
     with running(cluster.agent, config) as service:
         task = service.http.get(f"/a2a/tasks/{answer.json()['task_id']}").json()
@@ -458,7 +466,10 @@ def test_many_sends_leave_memory_flat(serve: Serve) -> None:
     assert service.http.get(f"/a2a/tasks/{first['task_id']}").status_code == 404
 
 
-def test_task_expires(serve: Serve, cluster: Cluster) -> None:
-    service = serve(cluster.agent, task_ttl=0.3)
+def test_task_expires(serve: Serve, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = serve(cluster.agent, task_ttl=600)
     path = f"/a2a/tasks/{service.send('hello')['task_id']}"
-    assert wait_for(lambda: service.http.get(path).status_code == 404)
+    assert service.http.get(path).status_code == 200
+    later = SimpleNamespace(time=lambda: time.time() + 601)
+    monkeypatch.setattr("assent_a2a.rows.time", later)
+    assert service.http.get(path).status_code == 404
