@@ -64,7 +64,7 @@ def flood(server: Process, request: bytes, connections: int, seconds: float) -> 
 
 
 def _size_of_a_reply(port: int, request: bytes) -> int:
-    with socket.create_connection((HOST, port), 5) as connection:
+    with socket.create_connection((HOST, port), 30) as connection:
         connection.sendall(request)
         reply = b""
         while b"\r\n\r\n" not in reply:

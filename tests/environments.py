@@ -23,7 +23,7 @@ FOLDERS = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.
 _LISTENING = re.compile(r"^assent: listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
 
 
-def run(command: list[str], folder: Path, timeout: float = 120, **environ: str) -> str:
+def run(command: list[str], folder: Path, timeout: float = 600, **environ: str) -> str:
     """What `command` prints; the path of the tests' own modules is not inherited."""
     done = subprocess.run(
         command,
@@ -68,7 +68,8 @@ class Environment:
         """Let pip install wheels or named distributions, with what they declare."""
         pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install", "--quiet"]
         pip += ["--disable-pip-version-check", "--find-links", str(self.wheels)]
-        run([*pip, *requirements], self.folder, timeout=300)
+        pip += ["--retries", "10", "--timeout", "60"]
+        run([*pip, *requirements], self.folder, timeout=1200)
 
     def run(self, module: str, *arguments: str, folder: Path) -> str:
         """What `python -m module` prints there."""
@@ -87,6 +88,7 @@ def serving(python: Path, folder: Path, *options: str, **environ: str) -> Iterat
     log = folder / "serve.log"
     command = [str(python), "-W", "error", "-m", "assent", "serve", *options]
     command += ["--host", "127.0.0.1", "--port", "0", "--state-dir", str(folder / "state")]
+    command += ["--start-timeout", "120"]
     with log.open("wb") as out:
         process = subprocess.Popen(
             command, cwd=folder, env=_inherited() | environ, stdout=out, stderr=out
@@ -97,7 +99,7 @@ def serving(python: Path, folder: Path, *options: str, **environ: str) -> Iterat
     finally:
         process.terminate()
         try:
-            process.wait(60)
+            process.wait(120)
         finally:
             process.kill()
     assert process.returncode == 0, log.read_text("utf-8")
@@ -109,7 +111,7 @@ def _inherited() -> dict[str, str]:
 
 
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not (found := _LISTENING.search(log.read_text("utf-8"))):
         assert process.poll() is None and time.monotonic() < deadline, log.read_text("utf-8")
         time.sleep(0.02)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from benchmarks import goals, growth, peers, report, scenarios, stores, workers
 from benchmarks.catalogue import OTHERS, attempt
 from benchmarks.load import LoadError, Whole, once, post
 from benchmarks.measure import Result, Round, measure
-from benchmarks.process import free_port, running
+from benchmarks.process import free_port
+from benchmarks.process import running as started
 from benchmarks.scenarios import SCENARIOS, SMALL, Scenario, Target
 
 ROOT = Path(__file__).resolve().parent.parent
 REPLY = SCENARIOS[0].expects
+running = partial(started, patience=180.0)
 
 
 def servers() -> dict[tuple[str, ...], list[tuple[Scenario, Target]]]:

@@ -43,6 +43,8 @@ DOCS = {"GET /docs", "GET /docs/oauth2-redirect", "GET /openapi.json"}
 KNOWN = HEALTH | {"GET /ready"} | V1 | V2 | A2A | OFFICIAL_A2A | CONSOLE | DOCS
 TOKEN = {"Authorization": "Bearer token-of-the-desk"}
 HELLO = {"messages": [user("list the pods of staging")]}
+PATIENCE = 120.0
+"""Seconds that a test waits for what must come."""
 
 
 @pytest.fixture
@@ -72,7 +74,8 @@ def is_answered(service: Service, route: str, headers: Mapping[str, str]) -> boo
     method, path = route.split()
     if method == "WEBSOCKET":
         try:
-            with connect(f"ws://127.0.0.1:{service.port}{path}", additional_headers=headers):
+            url = f"ws://127.0.0.1:{service.port}{path}"
+            with connect(url, additional_headers=headers, open_timeout=PATIENCE):
                 return True
         except InvalidStatus as refusal:
             assert refusal.response.status_code in (403, 404)
@@ -116,10 +119,10 @@ def talked(service: Service, headers: dict[str, str]) -> list[dict[str, Any]]:
     """The events of one turn over WebSocket."""
     events: list[dict[str, Any]] = []
     url = f"ws://127.0.0.1:{service.port}/api/chat-ws"
-    with connect(url, additional_headers=headers) as connection:
+    with connect(url, additional_headers=headers, open_timeout=PATIENCE) as connection:
         connection.send(json.dumps(HELLO))
         while not events or events[-1]["type"] not in ("done", "error"):
-            events.append(json.loads(connection.recv(timeout=10)))
+            events.append(json.loads(connection.recv(timeout=PATIENCE)))
     return events
 
 
@@ -163,7 +166,7 @@ def mcp_tools(port: int) -> set[str]:
     }
 
     def post(method: str, session: str | None, **body: Any) -> tuple[str | None, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
         extra = {"Mcp-Session-Id": session} if session else {}
         message = json.dumps({"jsonrpc": "2.0", "method": method, **body})
         try:

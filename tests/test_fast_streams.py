@@ -308,14 +308,16 @@ def test_flood_of_frames_stops_the_reading(tmp_path: Path) -> None:
     frame = {"messages": [{"role": "user", "content": "x" * 100_000}]}
     with served(agent) as service:
         with connect(f"ws://127.0.0.1:{service.port}/api/chat-ws", open_timeout=DEADLINE) as client:
-            client.socket.settimeout(0.5)
-            sent = 0
+            client.socket.settimeout(DEADLINE)
+            client.socket.sendall(masked(json.dumps(frame).encode()))
+            until(lambda: bool(loops))
+            client.socket.settimeout(2)
+            sent = 1
             with pytest.raises(TimeoutError):
                 while sent < 1000:
                     client.socket.sendall(masked(json.dumps(frame).encode()))
                     sent += 1
             assert sent < 500
-            until(lambda: bool(loops))
             loops[0].call_soon_threadsafe(goes_on.set)
             client.socket.close()
         until(lambda: service.host.turns_running == 0)

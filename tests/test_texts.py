@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assent import AgentMessage, ChatRequest, Message, Plugin, RequestContext, hookimpl
@@ -71,7 +71,7 @@ def outcome(body: bytes, *, lazily: bool) -> Any:
     return request, dumps, fields, sorted(request.model_fields_set), request.request_fields
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(wholes)
 def test_a_body_is_read_the_same_lazily_or_not(whole: dict[str, Any]) -> None:
     body = json.dumps(whole).encode()

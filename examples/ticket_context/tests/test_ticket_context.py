@@ -53,7 +53,7 @@ def test_service_is_asked_and_its_failures_harm_nothing(
     assent_served: Served, service_url: str
 ) -> None:
     model = scripted("fine")
-    config = f'[plugin.ticket_context]\nsource = "{service_url}"\n'
+    config = f'[plugin.ticket_context]\nsource = "{service_url}"\ntimeout = "60s"\n'
     service = assent_served(Agent(model=model), config=config)
     assert service.chat("compare OPS-17, OPS-18 and OPS-19")["content"] == "fine"
     assert model.asks[0].context == f"Ticket OPS-17: {json.dumps(TICKET)}"
