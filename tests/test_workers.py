@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from assent.workers import Channel, Workers, per_loop
+from gates import Gate
 
 DEADLINE = 120.0
 
@@ -28,29 +29,6 @@ def run(work: Callable[[Workers], Any], **options: Any) -> Any:
 async def until(holds: Callable[[], bool]) -> None:
     while not holds():  # noqa: ASYNC110
         await asyncio.sleep(0.005)
-
-
-class Gate:
-    """Where code blocks until the test opens it; `count` says how many are there."""
-
-    def __init__(self) -> None:
-        self._open = threading.Event()
-        self._there: list[bool] = []
-
-    @property
-    def count(self) -> int:
-        return len(self._there)
-
-    def open(self) -> None:
-        self._open.set()
-
-    def block(self) -> str:
-        self._there.append(True)
-        assert self._open.wait(DEADLINE)
-        return threading.current_thread().name
-
-    async def turn(self) -> str:
-        return self.block()
 
 
 async def sleeping(seconds: float) -> str:

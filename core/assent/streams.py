@@ -72,7 +72,6 @@ class EventStream:
     def __init__(self, host: Host, request: ChatRequest, caller: Caller) -> None:
         self._host = host
         self._channel = Events()
-        self._stopped = False
         self._ended = False
         self._told = False
         try:
@@ -130,7 +129,6 @@ class EventStream:
 
     def stop(self) -> None:
         """End the turn with a terminal `error` event: the service stops."""
-        self._stopped = True
         self._work.cancel()
 
     async def aclose(self) -> None:

@@ -17,27 +17,9 @@ from serving import DEADLINE, Json, Serve, Service, approved, said, until, user
 
 from assent import Agent, Call, tool
 from assent.models.offline import Offline
+from gates import Gate
 
 TURNS = 64
-
-
-class Gate:
-    """Where user code blocks until the test opens it; `count` says how many are there."""
-
-    def __init__(self) -> None:
-        self._open = threading.Event()
-        self._there: list[bool] = []
-
-    @property
-    def count(self) -> int:
-        return len(self._there)
-
-    def open(self) -> None:
-        self._open.set()
-
-    def block(self) -> None:
-        self._there.append(True)
-        assert self._open.wait(2 * DEADLINE)
 
 
 def sync_callable(gate: Gate) -> Any:
