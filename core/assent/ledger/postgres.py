@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import socket
 import threading
@@ -23,6 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from assent.errors import ConfigError, LedgerUnavailable
 from assent.ledger import LogRow, Owner, Transaction
+from assent.ledger.pipeline import Pipeline
 from assent.ledger.rows import RENEW, SCHEMA, SET_META, TABLES
 from assent.ledger.texts import dump_log, key, load_log
 from assent.ledger.writer import Outcome, Work, Writer, run_group, unavailable
@@ -30,7 +30,7 @@ from assent.ledger.writer import Outcome, Work, Writer, run_group, unavailable
 T = TypeVar("T")
 _MIGRATION = 0x617373656E74
 # The clock is read after the lock is there, not when the wait for it begins.
-_HEAD = b"""
+_HEAD = """
 WITH head AS MATERIALIZED (SELECT value FROM assent_meta WHERE key = 'head' FOR UPDATE)
 SELECT value, extract(epoch FROM clock_timestamp())::float8 FROM head
 """
@@ -58,15 +58,10 @@ _CONNECT_DEFAULTS = {
 }
 
 
-@functools.cache
-def _statement(sql: str) -> str:
-    return sql.replace("?", "%s")
-
-
 class PostgresConnection:
     """`Connection` over psycopg, connected when first needed and again after a loss.
 
-    Statements go out in a pipeline: only those that answer wait for the server.
+    Statements go out in a pipeline: those that answer nothing wait for one that does.
     """
 
     lock = " FOR UPDATE OF p"
@@ -75,16 +70,15 @@ class PostgresConnection:
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
         self._connect = connect
         self._raw: psycopg.Connection[Any] | None = None
-        self._pipeline = contextlib.ExitStack()
+        self._pipeline: Pipeline | None = None
 
     def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = (
-            self._live().execute(_statement(sql).encode(), values).fetchall()
-        )
-        return rows
+        pipeline = self._live()
+        pipeline.send(sql, values)
+        return pipeline.answers()[-1]
 
     def write(self, sql: str, values: Sequence[object] = ()) -> None:
-        self._live().execute(_statement(sql).encode(), values)
+        self._live().send(sql, values)
 
     def begin(self) -> tuple[float, LogRow | None]:
         known = self._raw is not None
@@ -100,34 +94,34 @@ class PostgresConnection:
     def commit(self, head: LogRow | None) -> None:
         if head:
             self.write(SET_META, ("head", dump_log(head)))
-        raw = self._live()
+        pipeline = self._live()
+        # Behind the last writes, in one round trip with them.
+        pipeline.send("COMMIT")
         try:
-            # Behind the last writes, in one round trip with them.
-            done = raw.execute("COMMIT")
-            self._pipeline.close()
+            pipeline.answers()
         except psycopg.Error as error:
-            if not raw.closed:
+            if self._raw is not None and not self._raw.closed:
                 # The server answered, so nothing is committed: one of the writes failed.
                 raise
             self.cut()
             raise LedgerUnavailable(
                 "the approvals store was lost during a commit; send the same request again"
             ) from error
-        if done.statusmessage != "COMMIT":
+        if pipeline.status != "COMMIT":
             raise LedgerUnavailable("the approvals store refused a commit")
 
     def rollback(self) -> None:
         """End without effect; a connection that cannot even do that is given up."""
-        with contextlib.suppress(psycopg.Error):
-            self._pipeline.close()
-        raw = self._raw
-        if raw is None:
+        raw, pipeline = self._raw, self._pipeline
+        if raw is None or pipeline is None:
             return
+        pipeline.forget()
         try:
             if raw.closed:
                 raise psycopg.OperationalError("closed")
             if raw.info.transaction_status != pq.TransactionStatus.IDLE:
-                raw.execute("ROLLBACK")
+                pipeline.send("ROLLBACK")
+                pipeline.answers()
         except psycopg.Error:
             self.cut()
 
@@ -137,7 +131,7 @@ class PostgresConnection:
     def live(self) -> psycopg.Connection[Any]:
         """The connection, made anew after a loss. Raises psycopg.Error."""
         if self._raw is None or self._raw.closed:
-            self._raw = self._connect()
+            self._raw, self._pipeline = self._connect(), None
         return self._raw
 
     def abort(self) -> None:
@@ -150,20 +144,21 @@ class PostgresConnection:
 
     def cut(self) -> None:
         """Close; the next transaction connects anew."""
-        raw, self._raw = self._raw, None
+        raw, self._raw, self._pipeline = self._raw, None, None
         if raw is not None:
             raw.close()
 
-    def _live(self) -> psycopg.Connection[Any]:
-        if self._raw is None:
+    def _live(self) -> Pipeline:
+        if self._pipeline is None:
             raise psycopg.OperationalError("the connection is lost")
-        return self._raw
+        return self._pipeline
 
     def _begin(self) -> tuple[float, LogRow | None]:
         raw = self.live()
-        self._pipeline.enter_context(raw.pipeline())
-        raw.execute("BEGIN")
-        rows = raw.execute(_HEAD).fetchall()
+        if self._pipeline is None:
+            self._pipeline = Pipeline(raw)
+        self._pipeline.send("BEGIN")
+        rows = self.read(_HEAD)
         if not rows:
             raise LedgerUnavailable("the approvals store has lost its log")
         head, now = rows[0]
@@ -255,8 +250,9 @@ class PostgresStore:
         [(table,)] = raw.execute("SELECT to_regclass('assent_meta')::text").fetchall()
         if table is None:
             raw.execute(TABLES.format(text='TEXT COLLATE "C"').encode())
-            raw.execute(_statement(SET_META).encode(), ("schema", str(SCHEMA)))
-            raw.execute(_statement(SET_META).encode(), ("head", ""))
+            set_meta = SET_META.replace("?", "%s").encode()
+            raw.execute(set_meta, ("schema", str(SCHEMA)))
+            raw.execute(set_meta, ("head", ""))
         found = raw.execute("SELECT value FROM assent_meta WHERE key = 'schema'").fetchall()
         version = int(found[0][0]) if found else SCHEMA + 1
         if version > SCHEMA:
