@@ -20,7 +20,7 @@ from assent._version import __version__
 from assent.config import Config
 from assent.errors import ConfigError, Unauthenticated
 from assent.host import Host
-from assent.http import PRINCIPAL, Receive, Scope, Send
+from assent.http import PRINCIPAL, ChatEndpoint, Receive, Scope, Send, is_json
 from assent.options import configured
 from assent.routes import claims
 
@@ -50,6 +50,10 @@ class App(FastAPI):
         else:
             await super().__call__(scope, receive, send)
 
+    def chat(self, scope: Scope, body: bytes | bytearray) -> ChatEndpoint | None:
+        """What answers this chat request without ASGI (`Exchange`); None where nothing may."""
+        return self._direct.chat(scope, body) if self._direct is not None else None
+
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, the chat endpoints among its paths."""
         if not self.openapi_schema:
@@ -68,7 +72,9 @@ class App(FastAPI):
         if self._traced() or any(m.cls not in own for m in installed):
             return Direct({}, [])
         checks = [partial(m.cls, *m.args, **m.kwargs) for m in installed]
-        return Direct(plain_routes(self.router.routes), checks)
+        # Authentication may have to wait for a plugin.
+        pages = None if len(installed) > 1 else _WebPages(self, self.host)
+        return Direct(plain_routes(self.router.routes), checks, pages)
 
     def _traced(self) -> bool:
         # Since 0.165 FastAPI traces requests by itself, where OpenTelemetry is set up.
@@ -80,15 +86,23 @@ class Direct:
     """Serves the paths of raw ASGI endpoints without FastAPI's middleware stack and router.
 
     Those cost as much as a small turn. Used only where no middleware but Assent's own checks is
-    installed, and only for paths that the router would give to the same endpoint.
+    installed, and only for paths that the router would give to the same endpoint. `pages` is the
+    one check that may stand before a chat request that is answered without a task.
     """
 
     def __init__(
-        self, routes: Mapping[tuple[str, str], Route], checks: Sequence[Callable[[ASGIApp], Any]]
+        self,
+        routes: Mapping[tuple[str, str], Route],
+        checks: Sequence[Callable[[ASGIApp], Any]],
+        pages: "_WebPages | None" = None,
     ) -> None:
         self.endpoints: dict[tuple[str, str], ASGIApp] = {}
+        self._chats: dict[tuple[str, str], ChatEndpoint] = {}
+        self._pages = pages
         for key, route in routes.items():
             endpoint: ASGIApp = route.app
+            if type(endpoint) is ChatEndpoint:
+                self._chats[key] = endpoint
             for check in reversed(checks):
                 endpoint = check(endpoint)
             self.endpoints[key] = endpoint
@@ -98,6 +112,23 @@ class Direct:
         if scope["type"] == "lifespan" or scope.get("root_path"):
             return None
         return self.endpoints.get((scope.get("method", "WEBSOCKET"), scope["path"]))
+
+    def chat(self, scope: Scope, body: bytes | bytearray) -> ChatEndpoint | None:
+        """The endpoint of a chat request that nothing about its head or size speaks against."""
+        endpoint = self._chats.get((scope["method"], scope["path"]))
+        if endpoint is None or self._pages is None or scope["root_path"]:
+            return None
+        host = kind = b""
+        for name, value in scope["headers"]:
+            if name == b"content-type":
+                kind = value
+            elif name == b"host":
+                host = value
+            elif name == b"expect":
+                return None
+        if not (is_json(kind) and self._pages.serves(host) and scope["http_version"] == "1.1"):
+            return None
+        return endpoint if len(body) <= endpoint.host.config.limits.body else None
 
 
 def plain_routes(routes: Sequence[BaseRoute]) -> dict[tuple[str, str], Route]:
@@ -366,6 +397,10 @@ class _WebPages:
                 await _deny(_refusal(403, message, "FOREIGN_ORIGIN"), scope, receive, send)
                 return
         await self.app(scope, receive, send)
+
+    def serves(self, host: bytes) -> bool:
+        """Whether a request with this `Host` header is let in."""
+        return not self.loopback or self._known(host.decode("latin-1").lower())
 
     def _known(self, host: str) -> bool:
         name = _without_port(host)

@@ -26,19 +26,28 @@ class Corked:
     def write(self, data: bytes) -> None:
         if self._waiting is None:
             self._waiting = [data]
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         else:
             self._waiting.append(data)
 
+    def write_now(self, data: bytes) -> None:
+        """Send at once, behind what waits: for what is whole already."""
+        if self._waiting is not None:
+            self._waiting.append(data)
+            self.flush()
+        elif not self._transport.is_closing():
+            self._transport.write(data)
+
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._transport.close()
 
     def abort(self) -> None:
         self._waiting = None
         self._transport.abort()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Send what waits."""
         waiting, self._waiting = self._waiting, None
         if waiting and not self._transport.is_closing():
             self._transport.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from assent.workers import per_loop
 
@@ -35,7 +35,7 @@ class Departure:
         self._slow = slow
         self._task: asyncio.Task[None] | None = None
         if then is not None:
-            _later().add(self)
+            soon().add(self)
 
     def stop(self) -> None:
         """The turn has ended; nobody is called any more."""
@@ -57,15 +57,24 @@ class Departure:
             self._then()
 
 
-class _Later:
+class Looking(Protocol):
+    """What wants to look at its turn a moment after it has begun."""
+
+    def look(self) -> None:
+        """A moment has passed; the turn may have ended."""
+        ...
+
+
+class _Soon:
     """Those of one loop that do not look yet: a timer for each would cost as much as a task."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[float, Departure]] = deque()
+        self._waiting: deque[tuple[float, Looking]] = deque()
         self._armed = False
 
-    def add(self, departure: Departure) -> None:
-        self._waiting.append((monotonic() + _A_MOMENT, departure))
+    def add(self, looking: Looking) -> None:
+        """Have it look a moment from now."""
+        self._waiting.append((monotonic() + _A_MOMENT, looking))
         if not self._armed:
             self._arm()
 
@@ -83,4 +92,5 @@ class _Later:
             self._arm()
 
 
-_later = per_loop(_Later)
+soon = per_loop(_Soon)
+"""Those of the running loop that look a moment from now."""

@@ -204,14 +204,24 @@ class Host:
         """Return when the turn has ended; raises as `chat` does."""
         try:
             await begun.running
-        except asyncio.CancelledError:
-            if begun.overdue:
-                raise TurnTimeout(self.config.limits.turn_time) from None
-            if self._cut_off:
-                raise Busy(STOPPED) from None
-            raise
+        except asyncio.CancelledError as error:
+            raise self.cut_short(begun) or error from None
         finally:
             self._begun.discard(begun)
+
+    def failure_of(self, begun: Begun) -> BaseException | None:
+        """What `chat` would raise for a turn that has ended; None for one that answered."""
+        self._begun.discard(begun)
+        error = begun.running.failure()
+        if isinstance(error, asyncio.CancelledError):
+            return self.cut_short(begun) or error
+        return error
+
+    def cut_short(self, begun: Begun) -> Exception | None:
+        """Why a turn was cancelled, where that was not its client's doing."""
+        if begun.overdue:
+            return TurnTimeout(self.config.limits.turn_time)
+        return Busy(STOPPED) if self._cut_off else None
 
     def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
         """Start a turn where its course does best.

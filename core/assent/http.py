@@ -6,7 +6,7 @@ A plain ASGI object costs half of what a path operation does; middleware applies
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Protocol
 
 from pydantic_core import to_json
@@ -27,7 +27,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 PRINCIPAL = "assent.principal"
 """Where the authentication of the app puts the caller's name in an ASGI scope."""
 
-_JSON = [(b"content-type", b"application/json")]
+JSON = (b"content-type", b"application/json")
+Headers = Sequence[tuple[bytes, bytes]]
 
 
 class ErrorShape(Protocol):
@@ -52,6 +53,11 @@ def caller_of(scope: Scope, protocol: str, request: ChatRequest | None = None) -
     )
 
 
+def is_json(kind: bytes) -> bool:
+    """Whether this is the `Content-Type` of JSON."""
+    return kind == JSON[1] or kind.split(b";", 1)[0].strip().lower() == JSON[1]
+
+
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     """The whole body; raises UnsupportedMediaType or TooLarge (above `limit` bytes)."""
     length = b""
@@ -61,7 +67,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             kind = value
         elif name == b"content-length":
             length = value
-    if kind.split(b";", 1)[0].strip().lower() != b"application/json":
+    if not is_json(kind):
         raise UnsupportedMediaType
     if length.isdigit() and int(length) > limit:
         raise TooLarge("request body", limit)
@@ -115,51 +121,35 @@ class ChatEndpoint:
         self.errors = errors
         # A model looks at all messages; a callable may not.
         self._lazily = host.agent.function is not None
-        self._cancels = host.config.server.on_disconnect == "cancel"
+        self.cancels = host.config.server.on_disconnect == "cancel"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI)."""
-        limits = self.host.config.limits
         try:
-            body = await read_body(scope, receive, limits.body)
-            request = parse_request(
-                body,
-                messages=limits.messages,
-                nesting=limits.nesting,
-                lazily=self._lazily,
-            )
-        except RequestError as error:
-            await self._refuse(error, send)
-            return
+            body = await read_body(scope, receive, self.host.config.limits.body)
+            request, caller = self.read(body, scope)
         except asyncio.CancelledError:
             # The server has waited long enough for the rest of the body.
-            await self._refuse(Busy("the service is stopping"), send)
+            await _respond(send, *self.refusal(Busy("the service is stopping")))
             return
-        caller = caller_of(scope, self.protocol, request if self.forward_fields else None)
+        except Exception as error:
+            await _respond(send, *self.refusal(error))
+            return
         if self.streams:
             await stream_reply(self.host, request, caller, receive, send)
         else:
             await self._reply(request, caller, receive, send)
 
-    async def _reply(
-        self, request: ChatRequest, caller: Caller, receive: Receive, send: Send
-    ) -> None:
-        gathered = Gathered()
-        try:
-            begun = self.host.begin(request, caller, gathered)
-            departure = Departure(receive, begun.running.cancel if self._cancels else None)
-            try:
-                await self.host.end_of(begun)
-            finally:
-                departure.stop()
-        except asyncio.CancelledError:
-            return
-        except Exception as error:
-            await self._refuse(error, send)
-            return
-        await _respond(send, 200, reply_json(gathered.events))
+    def read(self, body: bytes, scope: Scope) -> tuple[ChatRequest, Caller]:
+        """The request and who calls; raises RequestError."""
+        limits = self.host.config.limits
+        request = parse_request(
+            body, messages=limits.messages, nesting=limits.nesting, lazily=self._lazily
+        )
+        return request, caller_of(scope, self.protocol, request if self.forward_fields else None)
 
-    async def _refuse(self, error: BaseException, send: Send) -> None:
+    def refusal(self, error: BaseException) -> tuple[int, bytes, Headers]:
+        """Status, body and further headers of the reply to a request that failed."""
         failure = self.host.failure(error)
         status, body = self.errors(error, failure)
         if self.streams:
@@ -167,17 +157,34 @@ class ChatEndpoint:
         headers = []
         if failure.retry_after is not None:
             headers.append((b"retry-after", str(max(1, round(failure.retry_after))).encode()))
-        await _respond(send, status, to_json(body), headers)
+        return status, to_json(body), headers
+
+    async def _reply(
+        self, request: ChatRequest, caller: Caller, receive: Receive, send: Send
+    ) -> None:
+        gathered = Gathered()
+        try:
+            begun = self.host.begin(request, caller, gathered)
+            departure = Departure(receive, begun.running.cancel if self.cancels else None)
+            try:
+                await self.host.end_of(begun)
+            finally:
+                departure.stop()
+            body = reply_json(gathered.events)
+        except asyncio.CancelledError:
+            return
+        except Exception as error:
+            await _respond(send, *self.refusal(error))
+            return
+        await _respond(send, 200, body)
 
 
-async def _respond(
-    send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None
-) -> None:
+async def _respond(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
     length = (b"content-length", str(len(body)).encode())
     start = {
         "type": "http.response.start",
         "status": status,
-        "headers": [*_JSON, length, *(headers or [])],
+        "headers": [JSON, length, *headers],
     }
     await send(start)
     await send({"type": "http.response.body", "body": body})

@@ -14,10 +14,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from assent.corked import Corked
+from assent.exchange import Exchange
 from assent.life import GC_THRESHOLD, Life
+from assent.workers import per_loop
 
 if TYPE_CHECKING:
     from assent.config import Config
@@ -51,8 +53,15 @@ class Http(HttpToolsProtocol):
 
     uvicorn keeps a head of any size, and a connection that never sends one. The timer runs only
     while no request does, so a connection that is busy or kept alive costs none for each request.
+    Chat requests that came whole are answered by an Exchange, all others by a task, as in uvicorn.
     """
 
+    transport: Corked  # type: ignore[assignment]
+    _reading = False
+    _whole: RequestResponseCycle | None = None
+    """A request that is answered without a task if all of it is in what is being read."""
+    _exchange: Exchange | None = None
+    """The last request that was."""
     _head = 0
     """Bytes so far of a head, or of trailers, that did not end with what was read."""
     _late: asyncio.TimerHandle | None = None
@@ -61,25 +70,34 @@ class Http(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(Corked(transport))  # type: ignore[arg-type]
+        self._idle = idle_connections()
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._request_came()
+        self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        if self._exchange is not None:
+            self._exchange.left()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._exchange is not None:
+            self._exchange.read_on()
 
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
         in_body = not self._in_head() and cycle is not None and cycle.more_body
         room = HEAD_SIZE - self._head
         if len(data) > room and (self._chunk or not in_body):
-            super().data_received(data[:room])
+            self._read(data[:room])
             if self.transport.is_closing():
                 return
             if self._in_head() or self._chunk:
                 self._refuse_head()
                 return
             data, self._head, in_body = data[room:], 0, True
-        super().data_received(data)
+        self._read(data)
         if self._in_head() or self._chunk:
             # Where a head begins behind something else is not known; it has one more read then.
             goes_on = self.cycle is cycle and (self._head or not in_body)
@@ -90,6 +108,45 @@ class Http(HttpToolsProtocol):
             self._expect_request()
         elif self._late is not None:
             self._request_came()
+
+    def _read(self, data: bytes) -> None:
+        self._reading = True
+        super().data_received(data)
+        self._reading = False
+        cycle, self._whole = self._whole, None
+        if cycle is None or self.transport.is_closing():
+            return
+        endpoint = None if cycle.more_body else self.app.chat(cycle.scope, cycle.body)
+        if endpoint is None:
+            self._start_asgi_task(cycle, self.app)
+        else:
+            if not self.pipeline:
+                # A long body has paused it; whether the client leaves must be seen.
+                self.flow.resume_reading()
+            self._exchange = Exchange(self, cycle, endpoint)
+            self._exchange.begin()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        # The first of what is read now; what came before, or behind it, goes uvicorn's way.
+        if self._reading and self._whole is None and not self.access_log and hasattr(app, "chat"):
+            self._whole = cycle
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request, or wait for one; uvicorn has a timer for each such wait."""
+        self.server_state.total_requests += 1
+        self.transport.flush()
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._idle.add(self)
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._idle.discard(self)
 
     def handle_websocket_upgrade(self) -> None:
         super().handle_websocket_upgrade()
@@ -126,6 +183,40 @@ class Http(HttpToolsProtocol):
         if self.cycle is None or self.cycle.response_complete:
             self.transport.write(TOO_LARGE)
         self.transport.close()
+
+
+class _Idle:
+    """The connections of a loop that wait for their next request, since when, the oldest first."""
+
+    def __init__(self) -> None:
+        self._since: dict[Http, float] = {}
+        self._armed = False
+
+    def add(self, connection: Http) -> None:
+        """It waits from now on."""
+        self._since[connection] = connection.loop.time()
+        if not self._armed:
+            self._arm(connection)
+
+    def discard(self, connection: Http) -> None:
+        """It waits no longer."""
+        self._since.pop(connection, None)
+
+    def _arm(self, connection: Http) -> None:
+        self._armed = True
+        connection.loop.call_later(connection.timeout_keep_alive / 4, self._look)
+
+    def _look(self) -> None:
+        self._armed = False
+        for connection, since in list(self._since.items()):
+            if connection.loop.time() - since >= connection.timeout_keep_alive:
+                self.discard(connection)
+                connection.timeout_keep_alive_handler()
+            elif not self._armed:
+                self._arm(connection)
+
+
+idle_connections = per_loop(_Idle)
 
 
 class _Config(uvicorn.Config):

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from assent.host import Host
     from assent.http import Receive, Send
 
-_HEADERS = [
+NDJSON = [
     (b"content-type", b"application/x-ndjson"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 ]
+"""The headers of a stream of events."""
 
 
 async def stream_reply(
@@ -54,6 +55,6 @@ class _Head:
         """Return when it has been sent."""
         async with self._sending:
             if self.waits:
-                start = {"type": "http.response.start", "status": 200, "headers": _HEADERS}
+                start = {"type": "http.response.start", "status": 200, "headers": NDJSON}
                 await self._send(start)
                 self.waits = False

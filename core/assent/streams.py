@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from assent.errors import NotStarted, TurnTimeout
@@ -117,6 +117,20 @@ class EventStream:
         events = await self._channel.ready()
         self._look_for_end(events)
         return encode_lines(events), not self._told
+
+    def lines_now(self) -> tuple[bytes, bool]:
+        """What `lines()` would give, without waiting; nothing while nothing waits."""
+        if self._told:
+            return b"", False
+        events = self._channel.take()
+        if events is None:
+            return b"", True
+        self._look_for_end(events)
+        return encode_lines(events), not self._told
+
+    def when_ready(self, call: Callable[[], object]) -> None:
+        """Have `call` run once, on this loop, when `lines_now()` has something."""
+        self._channel.when_ready(call)
 
     def _look_for_end(self, events: list[Event | str]) -> None:
         # The terminal event is the end already: the work's own comes a little later.

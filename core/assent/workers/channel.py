@@ -33,7 +33,7 @@ class Channel(Generic[T]):
         self._closed = False
         self._error: BaseException | None = None
         self._consumer = mailbox()
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: Callable[[], object] | None = None
         self._producer: Mailbox | None = None
         self._space: asyncio.Future[None] | None = None
         self.cancelled = False
@@ -87,17 +87,32 @@ class Channel(Generic[T]):
 
     async def ready(self) -> list[T]:
         """Everything that waits, at least one item; an empty list at the end."""
-        while not (items := self._take()):
-            if self._closed or self.cancelled:
-                items = self._take()
-                break
-            waiter = self._waiter = asyncio.get_running_loop().create_future()
+        while (items := self.take()) is None:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiter = partial(_tell, waiter)
             if not (self._items or self._closed or self.cancelled):
                 await waiter
             self._waiter = None
         if not items and self._error is not None and not self.cancelled:
             raise self._error
         return items
+
+    def take(self) -> list[T] | None:
+        """Everything that waits; None while nothing does, and an empty list at the end."""
+        items = self._take()
+        if items or not (self._closed or self.cancelled):
+            return items or None
+        # What was put before the end.
+        return self._take()
+
+    def when_ready(self, call: Callable[[], object]) -> None:
+        """Have `call` run once on the consumer's loop when something waits, or the end is there.
+
+        For a consumer without a task; it may find that nothing waits.
+        """
+        self._waiter = call
+        if self._items or self._closed or self.cancelled:
+            self._wake()
 
     async def __aiter__(self) -> AsyncIterator[T]:
         while items := await self.ready():
@@ -129,7 +144,7 @@ class Channel(Generic[T]):
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
-            self._consumer.post(partial(_tell, waiter))
+            self._consumer.post(waiter)
 
 
 def _tell(future: asyncio.Future[None]) -> None:

@@ -83,10 +83,6 @@ class WorkerLoop:
             with contextlib.suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(self._pull, context=self.context)
 
-    def first_step_over(self) -> None:
-        """Take back `in_first_step`; stands in the loop's queue directly behind that step."""
-        self.in_first_step = False
-
     def left(self, turn: Running[Any]) -> None:
         """One of its turns ended; called on the loop."""
         self.turns.discard(turn)
@@ -108,20 +104,18 @@ class WorkerLoop:
         self._pull()
 
     def _pull(self) -> None:
-        self.woken = False
-        waiting = self._workers.waiting
+        self.woken = self.in_first_step = False
         if self._stopping:
             return
         try:
-            turn = waiting.popleft()
+            turn = self._workers.waiting.popleft()
         except IndexError:
             return
         self._workers.pulls += 1
         turn.begin(self, pulled=True)
-        # The turn's first step runs before the next pull: if it blocks, others take the rest.
-        if waiting and not self.woken and not self._workers.crowded():
-            self.woken = True
-            self.loop.call_soon(self._pull, context=self.context)
+        # Directly behind the turn's first step: if that blocks, others take the rest.
+        self.woken = True
+        self.loop.call_soon(self._pull, context=self.context)
 
     def _rest(self) -> None:
         seconds = self._workers.idle_seconds

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from assent.workers.mailbox import mailbox
 
@@ -30,26 +31,37 @@ class Running(Generic[T]):
         self._work: Callable[[], Coroutine[Any, Any, T]] | None = work
         self._context: Context | None = copy_context()
         self._caller = mailbox()
-        loop = self._caller.loop()
-        assert loop is not None
-        self._loop = loop
-        self._future: asyncio.Future[T] = loop.create_future()
-        self._task: asyncio.Task[T] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._place: WorkerLoop | None = None
+        self._started = False
         self._cancelled = False
         self._reached = False
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._known = False
+        self._then: tuple[Callable[[], object], ...] = ()
         self.since = monotonic()
 
     def __await__(self) -> Generator[Any, None, T]:
+        if not self._known:
+            end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._then += (partial(_tell, end),)
+            try:
+                yield from end
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        if self._error is None:
+            return cast("T", self._result)
         try:
-            return (yield from self._future.__await__())
-        except asyncio.CancelledError:
-            self.cancel()
-            raise
+            raise self._error
+        finally:
+            # Else the error would keep this frame alive, and the frame the error.
+            del self
 
     def done(self) -> bool:
         """Whether the result, exception or cancellation is known to the caller."""
-        return self._future.done()
+        return self._known
 
     def cancel(self) -> None:
         """Cancel the work from its own loop; from any thread, any number of times.
@@ -65,12 +77,15 @@ class Running(Generic[T]):
         self._caller.post(self._expect_end)
 
     def on_end(self, call: Callable[[], object]) -> None:
-        """Have `call` run on the caller's loop when the end is known; `failure` says how."""
-        self._future.add_done_callback(lambda _: call())
+        """Have `call` run on the caller's loop when the end is known; `failure` says how.
+
+        To be said there, before it is known.
+        """
+        self._then += (call,)
 
     def failure(self) -> BaseException | None:
         """What the ended work raised, CancelledError for cancelled work; None for a result."""
-        return asyncio.CancelledError() if self._future.cancelled() else self._future.exception()
+        return self._error
 
     def begin(self, place: WorkerLoop, *, pulled: bool = False) -> None:
         """Start the work on the loop of `place`; called on that loop.
@@ -83,63 +98,72 @@ class Running(Generic[T]):
         if self._cancelled or work is None:
             return
         place.turns.add(self)
-        contained = _first(place, work) if pulled else _contained(work)
-        self._task = place.loop.create_task(contained, context=context)
-        if pulled:
-            place.loop.call_soon(place.first_step_over, context=place.context)
-        self._task.add_done_callback(self._ended)
+        self._task = place.loop.create_task(self._run(place, work, pulled), context=context)
+
+    async def _run(
+        self, place: WorkerLoop, work: Callable[[], Coroutine[Any, Any, T]], pulled: bool
+    ) -> None:
+        """Do the work so that nothing it raises can end the loop it runs on.
+
+        It says its end itself: a callback of the task would come one round of the loop later.
+        """
+        self._started = True
+        place.in_first_step = pulled
+        try:
+            result = await work()
+        except (Exception, asyncio.CancelledError, GeneratorExit) as error:
+            self._end(place, None, error)
+        except BaseException as error:
+            self._end(place, None, _caused(contained(error), error))
+        else:
+            self._end(place, result, None)
+
+    def _end(self, place: WorkerLoop, result: T | None, failure: BaseException | None) -> None:
+        place.left(self)
+        settle = partial(self._settle, result, failure)
+        if place.box is self._caller:
+            place.loop.call_soon(settle, context=place.context)
+        else:
+            self._caller.post(settle)
 
     def _cancel_here(self) -> None:
         self._reached = True
-        if self._task is not None:
-            self._task.cancel()
+        if self._task is None or self._place is None:
+            return
+        self._task.cancel()
+        if not self._started:
+            # Now it never will, and nothing of it is there to say its end.
+            self._started = True
+            self._end(self._place, None, asyncio.CancelledError())
 
     def _expect_end(self) -> None:
         if self._place is None:
-            self._future.cancel()
-        elif not self._future.done():
-            self._loop.call_later(PATIENCE, self._give_up)
+            self._settle(None, asyncio.CancelledError())
+        elif not self._known:
+            asyncio.get_running_loop().call_later(PATIENCE, self._give_up)
 
     def _give_up(self) -> None:
         if not self._reached or self._task is None:
-            self._future.cancel()
+            self._settle(None, asyncio.CancelledError())
 
-    def _ended(self, task: asyncio.Task[T]) -> None:
-        assert self._place is not None
-        self._place.left(self)
-        if self._place.box is self._caller:
-            self._settle()
-        else:
-            self._caller.post(self._settle)
-
-    def _settle(self) -> None:
-        task, future = self._task, self._future
-        assert task is not None
-        if task.cancelled():
-            future.cancel()
+    def _settle(self, result: T | None, failure: BaseException | None) -> None:
+        if self._known:
             return
-        error = task.exception()
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(task.result())
+        self._known = True
+        self._result, self._error = result, failure
+        then, self._then = self._then, ()
+        for call in then:
+            call()
 
 
-async def _first(place: WorkerLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    place.in_first_step = True
-    return await _contained(work)
+def _tell(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
-async def _contained(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run `work` so that nothing it raises can end the loop it runs on."""
-    try:
-        return await work()
-    except (Exception, asyncio.CancelledError, GeneratorExit):
-        raise
-    except BaseException as error:
-        raise contained(error) from error
+def _caused(failure: Exception, cause: BaseException) -> Exception:
+    failure.__cause__ = cause
+    return failure
 
 
 def contained(error: BaseException) -> Exception:

@@ -190,12 +190,6 @@ class Workers:
         if not (self._loops or self.desk or self.threads.alive):
             self._ends.set()
 
-    def crowded(self) -> bool:
-        """Whether enough loops were told of the turns that wait, one for each."""
-        if len(self._loops) == 1:
-            return False
-        return len(self.waiting) <= sum(worker.woken for worker in self._loops)
-
     def _start_desk(self) -> WorkerLoop:
         with self._lock:
             if self.desk is None:
