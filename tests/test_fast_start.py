@@ -56,3 +56,43 @@ def test_rules_of_the_offline_model_are_loaded_only_for_an_agent_that_asks_it(
     assert isinstance(modules, list)
     assert "assent.models.offline" in modules
     assert "assent.models.offline.answering" not in modules
+
+
+def test_uvicorn_without_its_command_line_is_whole_for_whoever_asks() -> None:
+    code = (
+        "import sys; from assent.server import _import_uvicorn; _import_uvicorn();"
+        "import uvicorn, assent.listener;"
+        "assert not {'uvicorn.main', 'click', 'multiprocessing'} & set(sys.modules);"
+        "config, server = uvicorn.Config, uvicorn.Server;"
+        "from uvicorn import run;"
+        "assert uvicorn.main.name == 'main' and run is sys.modules['uvicorn.main'].run;"
+        "assert uvicorn.Config is config and uvicorn.Server is server and uvicorn.__version__;"
+        "assert not hasattr(uvicorn, 'nothing')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_uvicorn_that_is_there_stays_as_it_is() -> None:
+    code = (
+        "import sys, uvicorn; from assent.server import _import_uvicorn; _import_uvicorn();"
+        "assert sys.modules['uvicorn'] is uvicorn and not hasattr(uvicorn, '__getattr__')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_garbage_collection_is_as_before_after_an_import() -> None:
+    code = (
+        "import gc; from assent import Agent; assert gc.isenabled();"
+        "gc.disable(); from assent import serve; assert not gc.isenabled()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_a_start_has_made_is_not_looked_at_again() -> None:
+    code = (
+        "import gc; from assent.garbage import keep_all, no_collecting;"
+        "before = gc.get_freeze_count(); keep_all(); assert gc.get_freeze_count() > before;"
+        "block = no_collecting(); block.__enter__(); assert not gc.isenabled();"
+        "block.__exit__(None, None, None); assert gc.isenabled()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from assent.garbage import no_collecting
+
 if TYPE_CHECKING:
     from assent._version import __version__
     from assent.agent import Agent, DecidedCall, RequestContext
@@ -283,7 +285,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'assent' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"assent.{_HOME[name]}"), name)
+    with no_collecting():
+        value = getattr(importlib.import_module(f"assent.{_HOME[name]}"), name)
     globals()[name] = value
     return value
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -183,6 +182,8 @@ def _read_file(file: Path | None, folder: Path) -> tuple[Path | None, dict[str, 
 
 
 def _parse(path: Path) -> dict[str, Any]:
+    import tomllib  # needed for a file alone
+
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

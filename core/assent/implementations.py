@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -100,6 +99,8 @@ def _arguments_of(hook: str) -> tuple[str, ...]:
 
 
 def _meant(name: str) -> str:
+    import difflib  # needed for a mistake alone
+
     close = difflib.get_close_matches(name, HOOKS, n=1)
     if not close:
         return f"; the hooks are {', '.join(HOOKS)}"

@@ -6,7 +6,6 @@ dotted.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import types
@@ -117,6 +116,8 @@ def _refuse_misspelt(name: str, value: str, key: str, model: type[BaseModel]) ->
         and not (name == "ASSENT_PORT" and value.isdigit())
     ):
         return
+    import difflib  # needed for a mistake alone
+
     names = {path[-1]: path for path in paths(model)} | {"_".join(p): p for p in paths(model)}
     close = difflib.get_close_matches(key, names, n=1, cutoff=0.85)
     close = close or difflib.get_close_matches(key, model.model_fields, n=1, cutoff=0.75)
@@ -225,6 +226,8 @@ _ELSEWHERE = {
 
 
 def _suggestion(model: type[BaseModel], path: Path) -> str:
+    import difflib  # needed for a mistake alone
+
     if path[-1] in _ELSEWHERE:
         return f"; {_ELSEWHERE[path[-1]]}"
     siblings = _fields(model, path[:-1])

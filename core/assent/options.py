@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict
@@ -95,6 +94,8 @@ def _key(name: str) -> str:
         return f"server.{name}"
     if name in _PLUGIN_KEYS:
         return _PLUGIN_KEYS[name]
+    import difflib  # needed for a mistake alone
+
     close = difflib.get_close_matches(name, Options.__annotations__, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else ""
     raise TypeError(f"there is no option {name!r}{hint}")

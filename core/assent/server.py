@@ -5,23 +5,27 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import importlib.util
 import logging
 import signal
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from assent.agent import as_agent
 from assent.config import Config
 from assent.errors import ConfigError, StartupError
+from assent.garbage import keep_all, no_collecting
 from assent.life import GC_THRESHOLD
 from assent.options import Extras, Options, configured
 from assent.place import Place, take_place
-from assent.supervisor import Supervisor
 from assent.targets import load_agent
 from assent.workers import new_event_loop
+
+if TYPE_CHECKING:
+    from assent.listener import Listener
 
 logger = logging.getLogger("assent.server")
 
@@ -116,6 +120,8 @@ def _unbound(error: OSError, host: str, port: int) -> str:
 
 
 def _supervise(config: Config) -> None:
+    from assent.supervisor import Supervisor
+
     server = config.server
     if server.workers > 1 and (config.approvals.ledger or "").startswith("memory:"):
         raise ConfigError(
@@ -140,14 +146,18 @@ def _run(
     place: Place | None,
     on_ready: Callable[[str], None] | None,
 ) -> None:
-    _import_framework()
-    from assent.app import create_app
-
     server = config.server
     # Before the app is built: a busy port is said at once, and by the one who has it.
     with place.listening if place else bind(server.host, server.port) as listening:
-        app = create_app(agent, config=config, **extras)
-        _listen(app, config, place, listening, on_ready)
+        with no_collecting():
+            _import_framework()
+            _import_uvicorn()
+            from assent.app import create_app
+
+            app = create_app(agent, config=config, **extras)
+            listener = _listener(app, config, place, listening, on_ready)
+            keep_all()
+        listener.run([listening])
 
 
 def _import_framework() -> None:
@@ -165,13 +175,36 @@ def _import_framework() -> None:
         BaseModel.model_config = before
 
 
-def _listen(
+def _import_uvicorn() -> None:
+    """Import uvicorn's server without its command line, which takes as long and brings click.
+
+    What else the package offers, such as `uvicorn.run`, is there when somebody asks for it.
+    """
+    if "uvicorn" in sys.modules:
+        return
+    spec = importlib.util.find_spec("uvicorn")
+    assert spec is not None and spec.loader is not None
+    package: Any = importlib.util.module_from_spec(spec)
+    execute = spec.loader.exec_module
+
+    def rest(name: str) -> Any:
+        execute(package)
+        package.__dict__.pop("__getattr__", None)
+        return getattr(package, name)
+
+    sys.modules["uvicorn"] = package
+    package.Config = importlib.import_module("uvicorn.config").Config
+    package.Server = importlib.import_module("uvicorn.server").Server
+    package.__getattr__ = rest
+
+
+def _listener(
     app: Any,
     config: Config,
     place: Place | None,
     listening: socket.socket,
     on_ready: Callable[[str], None] | None,
-) -> None:
+) -> Listener:
     from assent.listener import Listener, uvicorn_config
 
     def ready() -> None:
@@ -182,13 +215,12 @@ def _listen(
         if place is not None:
             place.report(app)
 
-    listener = Listener(
+    return Listener(
         uvicorn_config(app, config),
         drain_timeout=1.0 if place and place.reload else config.server.drain_timeout,
         on_ready=ready,
         lifeline=place.link if place else None,
     )
-    listener.run([listening])
 
 
 async def _run_plugins(agent: object, config: Config, extras: Extras, place: Place) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import sys
@@ -128,6 +127,8 @@ def _attribute(subject: str, module: ModuleType, attribute: str) -> Any:
 
 
 def _nearest(name: str, names: list[str]) -> str:
+    import difflib  # needed for a mistake alone
+
     close = difflib.get_close_matches(name, names, n=1)
     return f"; did you mean {close[0]!r}?" if close else "; write the object after a colon"
 
