@@ -21,7 +21,7 @@ from assent.errors import ConfigError, LedgerUnavailable
 from assent.ledger import Owner, Store, log
 from assent.ledger.conformance import get, opened, proposal, put
 from assent.ledger.owners import boot_id
-from assent.ledger.rows import SCHEMA
+from assent.ledger.tables import SCHEMA
 from assent.ledger.sqlite import SqliteStore
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from assent.errors import ConfigError
 from assent.messages import Kind
@@ -237,6 +237,21 @@ class Transaction(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Reading(Generic[T]):
+    """Work that names the rows it reads first: these proposals and their turns, or turns alone.
+
+    A store to which each question is a journey may ask for them on the way; others just call it.
+    """
+
+    work: Callable[[Transaction], T]
+    proposals: Sequence[str] = ()
+    turns: Sequence[str] = ()
+
+    def __call__(self, tx: Transaction) -> T:
+        return self.work(tx)
+
+
 class Store(Protocol):
     """Where the ledger's rows live. Used from several event loops and threads at once."""
 
@@ -257,8 +272,9 @@ class Store(Protocol):
     async def run(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` in one atomic transaction and commit it; what it raises rolls back and passes.
 
-        `work` may run on another thread, and again when the store asks for a retry, so it has no
-        other effects. Raises LedgerUnavailable when the store cannot answer or commit.
+        `work`, a `Reading` perhaps, may run on another thread, and again when the store asks for a
+        retry, so it has no other effects. Raises LedgerUnavailable when the store cannot answer or
+        commit.
         """
         ...
 

@@ -14,7 +14,8 @@ from typing import Any
 import psycopg
 from psycopg import errors, pq
 
-Row = tuple[Any, ...]
+from assent.ledger.rows import Row
+
 _PREPARED = 100
 _READERS = {20: int, 21: int, 23: int, 700: float, 701: float}
 """How columns are read, by the number of their type; all others are texts."""

@@ -23,7 +23,8 @@ from psycopg.conninfo import conninfo_to_dict
 from assent.errors import ConfigError, LedgerUnavailable
 from assent.ledger import LogRow, Owner, Transaction
 from assent.ledger.pipeline import Pipeline
-from assent.ledger.rows import RENEW, SCHEMA, SET_META, TABLES
+from assent.ledger.rows import Row, Statement
+from assent.ledger.tables import RENEW, SCHEMA, SET_META, TABLES
 from assent.ledger.texts import dump_log, key, load_log
 from assent.ledger.writer import Outcome, Work, Writer, run_group, unavailable
 
@@ -66,29 +67,36 @@ class PostgresConnection:
 
     lock = " FOR UPDATE OF p"
     errors: tuple[type[Exception], ...] = (psycopg.Error,)
+    distant = True
 
     def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
         self._connect = connect
         self._raw: psycopg.Connection[Any] | None = None
         self._pipeline: Pipeline | None = None
 
-    def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def read(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
+        return self.read_all([(sql, tuple(values))])[0]
+
+    def read_all(self, asked: Sequence[Statement]) -> list[list[Row]]:
         pipeline = self._live()
-        pipeline.send(sql, values)
-        return pipeline.answers()[-1]
+        for sql, values in asked:
+            pipeline.send(sql, values)
+        return pipeline.answers()[-len(asked) :]
 
     def write(self, sql: str, values: Sequence[object] = ()) -> None:
         self._live().send(sql, values)
 
-    def begin(self) -> tuple[float, LogRow | None]:
+    def begin(
+        self, asked: Sequence[Statement] = ()
+    ) -> tuple[float, LogRow | None, list[list[Row]]]:
         known = self._raw is not None
         try:
-            return self._begin()
+            return self._begin(asked)
         except psycopg.Error as error:
             self.rollback()
             if known and self._raw is None:
                 # The server restarted while the connection was idle; nothing was begun on it.
-                return self.begin()
+                return self.begin(asked)
             raise unavailable(error) from error
 
     def commit(self, head: LogRow | None) -> None:
@@ -153,16 +161,17 @@ class PostgresConnection:
             raise psycopg.OperationalError("the connection is lost")
         return self._pipeline
 
-    def _begin(self) -> tuple[float, LogRow | None]:
+    def _begin(self, asked: Sequence[Statement]) -> tuple[float, LogRow | None, list[list[Row]]]:
         raw = self.live()
         if self._pipeline is None:
             self._pipeline = Pipeline(raw)
         self._pipeline.send("BEGIN")
-        rows = self.read(_HEAD)
+        # What follows sees what was committed before the lock on the head was there.
+        rows, *answers = self.read_all([(_HEAD, ()), *asked])
         if not rows:
             raise LedgerUnavailable("the approvals store has lost its log")
         head, now = rows[0]
-        return now, load_log(head) if head else None
+        return now, load_log(head) if head else None, answers
 
 
 class PostgresStore:

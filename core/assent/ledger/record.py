@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from assent.errors import LedgerUnavailable, StillRunning
-from assent.ledger import Decision, Proposal, State, Store, SuspendedTurn, Transaction
+from assent.ledger import Decision, Proposal, Reading, State, Store, SuspendedTurn, Transaction
 from assent.ledger.choices import (
     Choice,
     Continuation,
@@ -88,6 +88,7 @@ class Ledger:
         One transaction: a crash leaves either all of it or nothing. Raises StillRunning when
         another process took the continuation over meanwhile.
         """
+        continued = [id_ for id_, _ in continuing.turns] if continuing is not None else []
 
         def work(tx: Transaction) -> None:
             if turn is not None:
@@ -97,8 +98,9 @@ class Ledger:
                 tx.put(row)
                 log(tx, "proposed", row)
             if continuing is not None:
+                rows = tx.turns(continued)
                 for id_, fence in continuing.turns:
-                    row_ = tx.turns([id_]).get(id_)
+                    row_ = rows.get(id_)
                     if row_ is None or row_.fence != fence:
                         raise StillRunning
                     kept = list((row_.reply or {}).items())[-(_REPLIES_KEPT - 1) :]
@@ -106,9 +108,8 @@ class Ledger:
                     row_.state, row_.owner, row_.ended = "ENDED", None, tx.now
                     tx.put_turn(row_)
 
-        await self.store.run(work)
-        if continuing is not None:
-            self._waiting.notify(id_ for id_, _ in continuing.turns)
+        await self.store.run(Reading(work, turns=continued))
+        self._waiting.notify(continued)
 
     async def decide(
         self,
@@ -146,7 +147,8 @@ class Ledger:
                 self._rules.write(tx, found)
             return found
 
-        return await (self._claiming(work, token) if claim else self.store.run(work))
+        reading = Reading(work, proposals=ids)
+        return await (self._claiming(reading, token) if claim else self.store.run(reading))
 
     async def _claiming(
         self, work: Callable[[Transaction], T], token: str, turns: Sequence[str] = ()
@@ -210,7 +212,7 @@ class Ledger:
         def work(tx: Transaction) -> bool:
             return self._rules.finish(tx, grant, state, output, duration, session)
 
-        recorded = await self.store.run(work)
+        recorded = await self.store.run(Reading(work, proposals=[grant.proposal.id]))
         self._waiting.notify([grant.proposal.id])
         return recorded
 
@@ -237,7 +239,8 @@ class Ledger:
                 return False, None
             return True, self._rules.go_on(tx, grant, request, token)
 
-        outcome = await self._claiming(work, token, [grant.proposal.turn])
+        reading = Reading(work, proposals=[grant.proposal.id])
+        outcome = await self._claiming(reading, token, [grant.proposal.turn])
         self._waiting.notify([grant.proposal.id])
         return outcome
 
@@ -280,7 +283,8 @@ class Ledger:
                     return dict(list(turn.reply.values())[-1])
             return self._rules.claim_turns(tx, turns, request, token)
 
-        while isinstance(outcome := await self._claiming(work, token, ids), str):
+        reading = Reading(work, turns=ids)
+        while isinstance(outcome := await self._claiming(reading, token, ids), str):
             await self._waiting.changed(outcome, until)
         return outcome
 

@@ -7,10 +7,10 @@ for values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
-from assent.ledger import LogRow, Proposal, State, SuspendedTurn, log
+from assent.ledger import LogRow, Proposal, Reading, State, SuspendedTurn, log
 from assent.ledger.texts import (
     NO_CONTENTS,
     dump_proposal,
@@ -22,56 +22,14 @@ from assent.ledger.texts import (
     loads,
 )
 
-SCHEMA = 1
-"""The version of the tables below; a store with a larger one is refused."""
-
-TABLES = """
-CREATE TABLE assent_meta (key {text} PRIMARY KEY, value {text} NOT NULL);
-CREATE TABLE assent_proposals (
-    id {text} PRIMARY KEY, turn {text}, conversation {text}, reference {text},
-    state {text} NOT NULL, owner {text}, lease DOUBLE PRECISION,
-    created DOUBLE PRECISION NOT NULL, position BIGINT NOT NULL,
-    ended DOUBLE PRECISION, kept INTEGER NOT NULL, doc {text} NOT NULL);
-CREATE INDEX assent_proposals_turn ON assent_proposals (turn) WHERE turn IS NOT NULL;
-CREATE INDEX assent_proposals_conversation ON assent_proposals (conversation)
-    WHERE conversation IS NOT NULL;
-CREATE INDEX assent_proposals_reference ON assent_proposals (reference)
-    WHERE reference IS NOT NULL;
-CREATE INDEX assent_proposals_owner ON assent_proposals (owner, state) WHERE owner IS NOT NULL;
-CREATE INDEX assent_proposals_state ON assent_proposals (state, created, position, id);
-CREATE INDEX assent_proposals_created ON assent_proposals (created, position, id);
-CREATE INDEX assent_proposals_ended ON assent_proposals (ended) WHERE kept = 1;
-CREATE TABLE assent_contents (id {text} PRIMARY KEY, doc {text} NOT NULL);
-CREATE TABLE assent_turns (
-    id {text} PRIMARY KEY, conversation {text}, reference {text},
-    state {text} NOT NULL, owner {text}, lease DOUBLE PRECISION,
-    created DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, doc {text} NOT NULL);
-CREATE INDEX assent_turns_conversation ON assent_turns (conversation)
-    WHERE conversation IS NOT NULL;
-CREATE INDEX assent_turns_reference ON assent_turns (reference) WHERE reference IS NOT NULL;
-CREATE INDEX assent_turns_owner ON assent_turns (owner, state) WHERE owner IS NOT NULL;
-CREATE INDEX assent_turns_ended ON assent_turns (ended) WHERE ended IS NOT NULL;
-CREATE INDEX assent_turns_open ON assent_turns (created) WHERE ended IS NULL;
-CREATE TABLE assent_log (
-    seq BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, previous {text} NOT NULL,
-    hash {text} NOT NULL, entry {text} NOT NULL);
-"""
-
-RENEW = (
-    "UPDATE assent_proposals SET lease = ? WHERE owner = ? AND state = 'EXECUTING'",
-    "UPDATE assent_turns SET lease = ? WHERE owner = ? AND state = 'RESUMING'",
-)
-HEAD = "SELECT value FROM assent_meta WHERE key = 'head'"
-SET_META = (
-    "INSERT INTO assent_meta (key, value) VALUES (?, ?) "
-    "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
-)
-
 _SELECT = (
     "SELECT p.lease, p.doc, c.doc FROM assent_proposals p "
     "LEFT JOIN assent_contents c ON c.id = p.id WHERE "
 )
+_SELECT_TURNS = "SELECT p.id, p.lease, p.doc FROM assent_turns p WHERE "
 _CHUNK = 500
+Row = tuple[Any, ...]
+Statement = tuple[str, tuple[object, ...]]
 
 
 def _column(text: str) -> str | None:
@@ -114,6 +72,28 @@ _PUT_CONTENTS = _upsert("assent_contents", ("id", "doc"))
 _PUT_LOG = "INSERT INTO assent_log (seq, at, previous, hash, entry) VALUES (?, ?, ?, ?, ?)"
 
 
+def questions(work: object, lock: str) -> list[Statement]:
+    """What a `Reading` asks first, for a SqlTransaction to know the answers before it runs."""
+    if not isinstance(work, Reading) or max(len(work.proposals), len(work.turns)) > _CHUNK:
+        return []
+    asked: list[Statement] = []
+    for marks, ids in _chunks(work.turns):
+        asked.append((_turns(marks) + lock, tuple(ids)))
+    for marks, ids in _chunks(work.proposals):
+        theirs = f"SELECT q.turn FROM assent_proposals q WHERE q.id IN ({marks})"
+        asked.append((_proposals(marks) + lock, tuple(ids)))
+        asked.append((_turns(theirs) + lock, tuple(ids)))
+    return asked
+
+
+def _proposals(ids: str) -> str:
+    return f"{_SELECT}p.id IN ({ids}) ORDER BY p.created, p.position, p.id"
+
+
+def _turns(ids: str) -> str:
+    return f"{_SELECT_TURNS}p.id IN ({ids}) ORDER BY p.created, p.id"
+
+
 def _copy(row: LogRow) -> LogRow:
     return LogRow(row.seq, row.at, dict(row.entry), row.previous, row.hash)
 
@@ -137,21 +117,38 @@ class SqlTransaction:
     """`Transaction` over a Database.
 
     `head` is the newest log row, which the store writes back; `wrote` whether anything changed.
+    `known` are the answers to `questions`, asked in this transaction directly before.
     """
 
-    def __init__(self, db: Database, now: float, head: LogRow | None) -> None:
+    def __init__(
+        self,
+        db: Database,
+        now: float,
+        head: LogRow | None,
+        known: Mapping[Statement, list[Row]] | None = None,
+    ) -> None:
         self.now = now
         self.head = head
         self.wrote = False
         self._db = db
+        self._known = dict(known or {})
+        self._known_turns = {
+            row[0]: row
+            for (sql, _), rows in self._known.items()
+            if sql.startswith(_SELECT_TURNS)
+            for row in rows
+        }
         self._seen: dict[str, str | None] = {}
         self._fixed: dict[tuple[_Table, object], tuple[object, ...]] = {}
 
     def proposals(self, ids: Sequence[str]) -> dict[str, Proposal]:
         found: dict[str, Proposal] = {}
         for marks, values in _chunks(ids):
-            sql = f"{_SELECT} p.id IN ({marks}) ORDER BY p.created, p.position, p.id"
-            found |= {p.id: p for p in self._load(sql, values)}
+            sql = _proposals(marks) + self._db.lock
+            rows = self._known.pop((sql, tuple(values)), None)
+            if rows is None:
+                rows = self._db.read(sql, values)
+            found |= {p.id: p for p in self._load(rows)}
         return found
 
     def find(
@@ -184,12 +181,13 @@ class SqlTransaction:
         sql = (
             f"{_SELECT} {' AND '.join(where) or '1 = 1'} ORDER BY {order}, p.position, p.id LIMIT ?"
         )
-        return list(self._load(sql, [*values, limit]))
+        return list(self._load(self._db.read(sql + self._db.lock, [*values, limit])))
 
     def put(self, proposal: Proposal) -> None:
         doc, contents = dump_proposal(proposal)
         owner = proposal.owner
         row = key(proposal.id)
+        self._known.clear()
         kept = contents != NO_CONTENTS
         self._put(
             _PROPOSALS,
@@ -212,19 +210,25 @@ class SqlTransaction:
     def turns(self, ids: Sequence[str]) -> dict[str, SuspendedTurn]:
         found: dict[str, SuspendedTurn] = {}
         for marks, values in _chunks(ids):
-            sql = f"p.id IN ({marks}) ORDER BY p.created, p.id"
-            found |= {turn.id: turn for turn in self._load_turns(sql, values)}
+            if self._known_turns.keys() >= set(values):
+                rows = [self._known_turns.pop(id_) for id_ in values]
+            else:
+                rows = self._db.read(_turns(marks) + self._db.lock, values)
+            turns = sorted(self._load_turns(rows), key=lambda turn: (turn.created, turn.id))
+            found |= {turn.id: turn for turn in turns}
         return found
 
     def find_turns(
         self, *, conversation: str | None = None, reference: str | None = None, limit: int = 1_000
     ) -> list[SuspendedTurn]:
         where, values = _conditions({"conversation": conversation, "reference": reference})
-        sql = f"{' AND '.join(where) or '1 = 1'} ORDER BY p.created + 0, p.id LIMIT ?"
-        return list(self._load_turns(sql, [*values, limit]))
+        order = "ORDER BY p.created + 0, p.id LIMIT ?"
+        sql = f"{_SELECT_TURNS}{' AND '.join(where) or '1 = 1'} {order}{self._db.lock}"
+        return list(self._load_turns(self._db.read(sql, [*values, limit])))
 
     def put_turn(self, turn: SuspendedTurn) -> None:
         owner = turn.owner
+        self._known_turns.pop(key(turn.id), None)
         self._put(
             _TURNS,
             _fixed_of_turn(turn),
@@ -266,6 +270,8 @@ class SqlTransaction:
         log_before: float | None = None,
         limit: int = 1_000,
     ) -> tuple[int, int, int]:
+        self._known.clear()
+        self._known_turns.clear()
         return (
             _given(self._purge_contents, contents_before, limit),
             _given(self._purge_turns, turns_before, limit),
@@ -283,17 +289,16 @@ class SqlTransaction:
         self.wrote = True
         self._db.write(sql, values)
 
-    def _load(self, sql: str, values: Sequence[object]) -> Iterator[Proposal]:
-        for lease, doc, contents in self._db.read(sql + self._db.lock, values):
+    def _load(self, rows: Iterable[Row]) -> Iterator[Proposal]:
+        for lease, doc, contents in rows:
             proposal = load_proposal(doc, contents, lease)
             fixed = _fixed(proposal)
             self._seen[key(proposal.id)] = contents
             self._fixed[_PROPOSALS, fixed[0]] = fixed
             yield proposal
 
-    def _load_turns(self, where: str, values: Sequence[object]) -> Iterator[SuspendedTurn]:
-        sql = f"SELECT p.lease, p.doc FROM assent_turns p WHERE {where}{self._db.lock}"
-        for lease, doc in self._db.read(sql, values):
+    def _load_turns(self, rows: Iterable[Row]) -> Iterator[SuspendedTurn]:
+        for _, lease, doc in rows:
             turn = load_turn(doc, lease)
             fixed = _fixed_of_turn(turn)
             self._fixed[_TURNS, fixed[0]] = fixed

@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 from assent.errors import ConfigError, LedgerUnavailable
 from assent.ledger import LogRow, Owner, Transaction
 from assent.ledger.owners import Owners
-from assent.ledger.rows import HEAD, RENEW, SCHEMA, SET_META, TABLES
+from assent.ledger.rows import Row, Statement
+from assent.ledger.tables import HEAD, RENEW, SCHEMA, SET_META, TABLES
 from assent.ledger.texts import dump_log, key, load_log
 from assent.ledger.writer import Outcome, Work, Writer, run_group, unavailable
 
@@ -65,6 +66,7 @@ class SqliteConnection:
 
     lock = ""
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+    distant = False
 
     def __init__(
         self, raw: sqlite3.Connection, gate: Gate | None = None, path: Path | None = None
@@ -80,13 +82,18 @@ class SqliteConnection:
     def write(self, sql: str, values: Sequence[object] = ()) -> None:
         self.raw.execute(sql, values)
 
-    def begin(self) -> tuple[float, LogRow | None]:
+    def begin(
+        self, asked: Sequence[Statement] = ()
+    ) -> tuple[float, LogRow | None, list[list[Row]]]:
         try:
             self.enter()
             rows = self.read(HEAD)
-            return time.time(), load_log(rows[0][0]) if rows else None
+            return time.time(), load_log(rows[0][0]) if rows else None, self.read_all(asked)
         except sqlite3.Error as error:
             raise unavailable(error) from error
+
+    def read_all(self, asked: Sequence[Statement]) -> list[list[Row]]:
+        return [self.read(sql, values) for sql, values in asked]
 
     def enter(self) -> None:
         """Begin, on a file that may have no tables yet."""
@@ -199,7 +206,7 @@ class SqliteStore:
             # A lease need not outlive a power loss: no owner does.
             self._renewer.raw.execute("PRAGMA synchronous = NORMAL")
         try:
-            now, _ = self._renewer.begin()
+            now, *_ = self._renewer.begin()
             for sql in RENEW:
                 self._renewer.write(sql, (now + seconds, key(owner)))
             self._renewer.commit(None)

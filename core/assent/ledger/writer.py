@@ -13,12 +13,12 @@ import threading
 import time
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from assent.errors import LedgerUnavailable
-from assent.ledger import LogRow, Transaction
-from assent.ledger.rows import Database, SqlTransaction
+from assent.ledger import LogRow, Reading, Transaction
+from assent.ledger.rows import Database, Row, SqlTransaction, Statement, questions
 
 T = TypeVar("T")
 Work = Callable[[Transaction], Any]
@@ -39,12 +39,21 @@ class Connection(Database, Protocol):
 
     errors: tuple[type[Exception], ...]
     """What its statements raise; the transaction is then lost."""
+    distant: bool
+    """Whether each answer takes a journey, so that questions are better asked together."""
 
-    def begin(self) -> tuple[float, LogRow | None]:
-        """Begin; returns the time and the newest log row. Raises LedgerUnavailable.
+    def begin(
+        self, asked: Sequence[Statement] = ()
+    ) -> tuple[float, LogRow | None, list[list[Row]]]:
+        """Begin; returns the time, the newest log row, and the answers to what is `asked`, which
+        only a distant one is. Raises LedgerUnavailable.
 
         Whatever `begin` or `commit` raise, `rollback` follows.
         """
+        ...
+
+    def read_all(self, asked: Sequence[Statement]) -> list[list[Row]]:
+        """The answers to all these statements, from a distant one."""
         ...
 
     def commit(self, head: LogRow | None) -> None:
@@ -108,10 +117,15 @@ def _together(db: Connection, works: Sequence[Work]) -> list[Outcome]:
 def _transaction(db: Connection, works: Sequence[Work], *, savepoints: bool) -> list[Outcome]:
     outcomes: list[Outcome] = []
     try:
-        now, first = db.begin()
+        asked = _asked(db, works[0])
+        now, first, answers = db.begin(asked)
         head = first
-        for work in works:
-            tx = SqlTransaction(db, now, head)
+        for number, work in enumerate(works):
+            if number:
+                asked = _asked(db, work)
+                answers = db.read_all(asked) if asked else []
+            known = dict(zip(asked, answers, strict=True))
+            tx = SqlTransaction(db, now, head, known)
             outcome = _one(db, tx, work, savepoints=savepoints)
             if outcome.error and tx.wrote and len(works) == 1:
                 db.rollback()
@@ -125,6 +139,10 @@ def _transaction(db: Connection, works: Sequence[Work], *, savepoints: bool) -> 
         db.rollback()
         raise
     return outcomes
+
+
+def _asked(db: Connection, work: Work) -> list[Statement]:
+    return questions(work, db.lock) if db.distant else []
 
 
 def _one(db: Connection, tx: SqlTransaction, work: Work, *, savepoints: bool) -> Outcome:
@@ -159,7 +177,13 @@ class _Job:
     future: Future[Any]
     loop: AbstractEventLoop
 
-    def run(self, tx: Transaction) -> Any:
+    def as_work(self) -> Work:
+        """The work, unless nobody waits for it any more when its turn comes."""
+        if isinstance(self.work, Reading):
+            return replace(self.work, work=self._run)
+        return self._run
+
+    def _run(self, tx: Transaction) -> Any:
         if self.future.done():
             raise LedgerUnavailable("the caller of this work has gone")
         return self.work(tx)
@@ -244,7 +268,7 @@ class Writer:
     def _outcomes(self, jobs: Sequence[_Job]) -> list[Outcome]:
         self._since = time.monotonic()
         try:
-            return self._group([job.run for job in jobs])
+            return self._group([job.as_work() for job in jobs])
         except LedgerUnavailable as error:
             return _all(error, len(jobs))
         except BaseException as error:

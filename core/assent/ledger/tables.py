@@ -1,0 +1,51 @@
+"""The tables of the SQL stores, and the statements that need no row of them as an object.
+
+The statements are common to SQLite and PostgreSQL, with `?` for values.
+"""
+
+from __future__ import annotations
+
+SCHEMA = 1
+"""The version of the tables below; a store with a larger one is refused."""
+
+TABLES = """
+CREATE TABLE assent_meta (key {text} PRIMARY KEY, value {text} NOT NULL);
+CREATE TABLE assent_proposals (
+    id {text} PRIMARY KEY, turn {text}, conversation {text}, reference {text},
+    state {text} NOT NULL, owner {text}, lease DOUBLE PRECISION,
+    created DOUBLE PRECISION NOT NULL, position BIGINT NOT NULL,
+    ended DOUBLE PRECISION, kept INTEGER NOT NULL, doc {text} NOT NULL);
+CREATE INDEX assent_proposals_turn ON assent_proposals (turn) WHERE turn IS NOT NULL;
+CREATE INDEX assent_proposals_conversation ON assent_proposals (conversation)
+    WHERE conversation IS NOT NULL;
+CREATE INDEX assent_proposals_reference ON assent_proposals (reference)
+    WHERE reference IS NOT NULL;
+CREATE INDEX assent_proposals_owner ON assent_proposals (owner, state) WHERE owner IS NOT NULL;
+CREATE INDEX assent_proposals_state ON assent_proposals (state, created, position, id);
+CREATE INDEX assent_proposals_created ON assent_proposals (created, position, id);
+CREATE INDEX assent_proposals_ended ON assent_proposals (ended) WHERE kept = 1;
+CREATE TABLE assent_contents (id {text} PRIMARY KEY, doc {text} NOT NULL);
+CREATE TABLE assent_turns (
+    id {text} PRIMARY KEY, conversation {text}, reference {text},
+    state {text} NOT NULL, owner {text}, lease DOUBLE PRECISION,
+    created DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, doc {text} NOT NULL);
+CREATE INDEX assent_turns_conversation ON assent_turns (conversation)
+    WHERE conversation IS NOT NULL;
+CREATE INDEX assent_turns_reference ON assent_turns (reference) WHERE reference IS NOT NULL;
+CREATE INDEX assent_turns_owner ON assent_turns (owner, state) WHERE owner IS NOT NULL;
+CREATE INDEX assent_turns_ended ON assent_turns (ended) WHERE ended IS NOT NULL;
+CREATE INDEX assent_turns_open ON assent_turns (created) WHERE ended IS NULL;
+CREATE TABLE assent_log (
+    seq BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, previous {text} NOT NULL,
+    hash {text} NOT NULL, entry {text} NOT NULL);
+"""
+
+RENEW = (
+    "UPDATE assent_proposals SET lease = ? WHERE owner = ? AND state = 'EXECUTING'",
+    "UPDATE assent_turns SET lease = ? WHERE owner = ? AND state = 'RESUMING'",
+)
+HEAD = "SELECT value FROM assent_meta WHERE key = 'head'"
+SET_META = (
+    "INSERT INTO assent_meta (key, value) VALUES (?, ?) "
+    "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)
