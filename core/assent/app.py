@@ -50,9 +50,9 @@ class App(FastAPI):
         else:
             await super().__call__(scope, receive, send)
 
-    def chat(self, scope: Scope, body: bytes | bytearray) -> ChatEndpoint | None:
+    def chat(self, scope: Scope) -> ChatEndpoint | None:
         """What answers this chat request without ASGI (`Exchange`); None where nothing may."""
-        return self._direct.chat(scope, body) if self._direct is not None else None
+        return self._direct.chat(scope) if self._direct is not None else None
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, the chat endpoints among its paths."""
@@ -113,22 +113,24 @@ class Direct:
             return None
         return self.endpoints.get((scope.get("method", "WEBSOCKET"), scope["path"]))
 
-    def chat(self, scope: Scope, body: bytes | bytearray) -> ChatEndpoint | None:
-        """The endpoint of a chat request that nothing about its head or size speaks against."""
+    def chat(self, scope: Scope) -> ChatEndpoint | None:
+        """The endpoint of a chat request; None where anything about its head is unusual."""
         endpoint = self._chats.get((scope["method"], scope["path"]))
         if endpoint is None or self._pages is None or scope["root_path"]:
             return None
-        host = kind = b""
+        host = kind = length = b""
         for name, value in scope["headers"]:
             if name == b"content-type":
                 kind = value
             elif name == b"host":
                 host = value
+            elif name == b"content-length":
+                length = value
             elif name == b"expect":
                 return None
-        if not (is_json(kind) and self._pages.serves(host) and scope["http_version"] == "1.1"):
-            return None
-        return endpoint if len(body) <= endpoint.host.config.limits.body else None
+        usual = is_json(kind) and self._pages.serves(host) and scope["http_version"] == "1.1"
+        limit = endpoint.host.config.limits.body
+        return endpoint if usual and length.isdigit() and int(length) <= limit else None
 
 
 def plain_routes(routes: Sequence[BaseRoute]) -> dict[tuple[str, str], Route]:

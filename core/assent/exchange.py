@@ -42,20 +42,20 @@ class Connection(Protocol):
 class Exchange:
     """One request and its reply on a connection."""
 
-    __slots__ = ("_begun", "_connection", "_cycle", "_endpoint", "_gathered", "_stream")
+    __slots__ = ("_begun", "_connection", "_endpoint", "_gathered", "_stream", "cycle")
 
     def __init__(
         self, connection: Connection, cycle: RequestResponseCycle, endpoint: ChatEndpoint
     ) -> None:
         self._connection = connection
-        self._cycle = cycle
+        self.cycle = cycle
         self._endpoint = endpoint
         self._begun: Begun | None = None
         self._stream: EventStream | None = None
 
     def begin(self) -> None:
         """Begin the turn that the request asks for, or refuse it."""
-        endpoint, cycle = self._endpoint, self._cycle
+        endpoint, cycle = self._endpoint, self.cycle
         body, cycle.body = bytes(cycle.body), bytearray()
         try:
             request, caller = endpoint.read(body, cycle.scope)  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ class Exchange:
 
     def look(self) -> None:
         """Send the head of a stream whose first events take their time."""
-        if self._stream is not None and not self._cycle.response_started:
+        if self._stream is not None and not self.cycle.response_started:
             self._write(self._head(200, NDJSON, chunked=True))
 
     def read_on(self) -> None:
@@ -101,7 +101,7 @@ class Exchange:
             self._refuse(error)
 
     def _refuse(self, error: Exception) -> None:
-        if not self._cycle.disconnected:
+        if not self.cycle.disconnected:
             self._respond(*self._endpoint.refusal(error))
 
     def _respond(self, status: int, body: bytes, headers: Headers = ()) -> None:
@@ -121,7 +121,7 @@ class Exchange:
             self._connection.transport.close()
             return
         parts: list[bytes] = []
-        if not self._cycle.response_started and (lines or not more):
+        if not self.cycle.response_started and (lines or not more):
             parts.append(self._head(200, NDJSON, chunked=True))
         if lines:
             parts += (b"%x\r\n" % len(lines), lines, b"\r\n")
@@ -138,7 +138,7 @@ class Exchange:
 
     def _head(self, status: int, headers: Headers, *, chunked: bool = False) -> bytes:
         """The head of the response, as uvicorn writes it."""
-        cycle = self._cycle
+        cycle = self.cycle
         cycle.response_started = True
         parts = [STATUS_LINE[status]]
         for name, value in (*cycle.default_headers, *headers):
@@ -151,11 +151,11 @@ class Exchange:
         return b"".join(parts)
 
     def _write(self, data: bytes) -> None:
-        if not self._cycle.disconnected:
+        if not self.cycle.disconnected:
             self._connection.transport.write_now(data)
 
     def _complete(self) -> None:
-        cycle = self._cycle
+        cycle = self.cycle
         if not cycle.disconnected:
             cycle.response_complete = True
             cycle.message_event.set()

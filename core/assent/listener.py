@@ -53,15 +53,16 @@ class Http(HttpToolsProtocol):
 
     uvicorn keeps a head of any size, and a connection that never sends one. The timer runs only
     while no request does, so a connection that is busy or kept alive costs none for each request.
-    Chat requests that came whole are answered by an Exchange, all others by a task, as in uvicorn.
+    Chat requests are answered by an Exchange once they are whole, all others by a task, as in
+    uvicorn.
     """
 
     transport: Corked  # type: ignore[assignment]
     _reading = False
-    _whole: RequestResponseCycle | None = None
-    """A request that is answered without a task if all of it is in what is being read."""
+    _coming: Exchange | None = None
+    """A request without a task whose body is not whole yet."""
     _exchange: Exchange | None = None
-    """The last request that was."""
+    """The request that is being answered, if without a task."""
     _head = 0
     """Bytes so far of a head, or of trailers, that did not end with what was read."""
     _late: asyncio.TimerHandle | None = None
@@ -76,9 +77,11 @@ class Http(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._request_came()
         self._unset_keepalive_if_required()
+        self._coming = None
         super().connection_lost(exc)
-        if self._exchange is not None:
-            self._exchange.left()
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.left()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -113,28 +116,35 @@ class Http(HttpToolsProtocol):
         self._reading = True
         super().data_received(data)
         self._reading = False
-        cycle, self._whole = self._whole, None
-        if cycle is None or self.transport.is_closing():
+        coming = self._coming
+        if coming is None or self.transport.is_closing():
             return
-        endpoint = None if cycle.more_body else self.app.chat(cycle.scope, cycle.body)
-        if endpoint is None:
-            self._start_asgi_task(cycle, self.app)
-        else:
-            if not self.pipeline:
-                # A long body has paused it; whether the client leaves must be seen.
-                self.flow.resume_reading()
-            self._exchange = Exchange(self, cycle, endpoint)
-            self._exchange.begin()
+        if not self.pipeline:
+            # A long body pauses it; and whether the client leaves must be seen.
+            self.flow.resume_reading()
+        if not coming.cycle.more_body:
+            self._coming, self._exchange = None, coming
+            coming.begin()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        # The first of what is read now; what came before, or behind it, goes uvicorn's way.
-        if self._reading and self._whole is None and not self.access_log and hasattr(app, "chat"):
-            self._whole = cycle
-        else:
-            super()._start_asgi_task(cycle, app)
+        # What waited behind another request, or is logged, goes uvicorn's way.
+        if self._reading and not self.access_log and (chat := getattr(app, "chat", None)):
+            if (endpoint := chat(cycle.scope)) is not None:
+                self._coming = Exchange(self, cycle, endpoint)
+                return
+        super()._start_asgi_task(cycle, app)
+
+    def shutdown(self) -> None:
+        """Close, or have the request that runs be the last."""
+        super().shutdown()
+        if (coming := self._coming) is not None:
+            # A task can be cut off, and then says so to its client.
+            self._coming = None
+            super()._start_asgi_task(coming.cycle, self.app)
 
     def on_response_complete(self) -> None:
         """Go on to the next request, or wait for one; uvicorn has a timer for each such wait."""
+        self._exchange = None
         self.server_state.total_requests += 1
         self.transport.flush()
         if self.transport.is_closing():

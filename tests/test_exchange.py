@@ -1,0 +1,372 @@
+"""A chat request that is answered without a task is answered as through ASGI, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from assent import Data, IntermittentUpdate, create_app, load_config
+from assent.app import App
+from assent.exchange import Exchange
+from assent.messages import AgentMessage
+from assent.testing.server import running
+
+DEADLINE = 60.0
+PATHS = ("/api/chat", "/api/chat-stream", "/api/sendMessage", "/api/sendMessageStream")
+
+
+async def mixed(messages: Any, context: Any) -> AsyncIterator[Any]:
+    """Every kind of turn, by what is asked."""
+    match messages[-1].content:
+        case "fail":
+            raise ValueError("no")
+        case "late failure":
+            yield "so far"
+            raise ValueError("no")
+        case "update":
+            yield IntermittentUpdate("half")
+        case "data":
+            yield AgentMessage(content="all", data=Data(session={"n": 1}))
+        case "slow":
+            yield "first"
+            await asyncio.sleep(0.06)
+        case "slow head":
+            await asyncio.sleep(0.06)
+    yield messages[-1].content
+
+
+class Both:
+    """One app on a port, asked with and without tasks."""
+
+    def __init__(self, app: App, port: int) -> None:
+        self.app = app
+        self.port = port
+
+    @contextmanager
+    def through_asgi(self) -> Iterator[None]:
+        self.app.chat = lambda scope: None  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            del self.app.chat
+
+    @contextmanager
+    def connected(self) -> Iterator[socket.socket]:
+        with closing(socket.create_connection(("127.0.0.1", self.port), DEADLINE)) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            yield connection
+
+    def said(self, *pieces: bytes) -> bytes:
+        """All that the service sends until it closes the connection."""
+        with self.connected() as connection:
+            for piece in pieces:
+                connection.sendall(piece)
+            return plain(rest(connection))
+
+
+def rest(connection: socket.socket) -> bytes:
+    said = b""
+    try:
+        while got := connection.recv(65536):
+            said += got
+    except ConnectionError:
+        pass
+    return said
+
+
+def plain(said: bytes) -> bytes:
+    """What was said without what differs each time; chunks of a stream may be cut anywhere."""
+    said = re.sub(rb"date: [^\r]*", b"date: D", said)
+    said = re.sub(rb"\b[0-9a-f]{12}\b", b"XINCIDENTIDX", said)
+    replies = []
+    for reply in re.split(rb"(?=HTTP/1\.1 )", said)[1:]:
+        head, _, body = reply.partition(b"\r\n\r\n")
+        replies.append(head + b"\r\n\r\n" + (whole(body) if b"chunked" in head else body))
+    return b"".join(replies)
+
+
+def whole(chunked: bytes) -> bytes:
+    """The body that the chunks carry, with the end that they have."""
+    parts = []
+    while (size := int(chunked.partition(b"\r\n")[0], 16)) > 0:
+        start = chunked.index(b"\r\n") + 2
+        parts.append(chunked[start : start + size])
+        assert chunked[start + size : start + size + 2] == b"\r\n"
+        chunked = chunked[start + size + 2 :]
+    assert chunked == b"0\r\n\r\n"
+    return b"".join(parts)
+
+
+def request(path: str, body: bytes, *headers: bytes, kind: bytes = b"application/json") -> bytes:
+    lines = [
+        f"POST {path} HTTP/1.1".encode(),
+        b"Host: 127.0.0.1",
+        *([b"Content-Type: " + kind] if kind else []),
+        f"Content-Length: {len(body)}".encode(),
+        *headers,
+    ]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+def ask(content: str, **more: Any) -> bytes:
+    return json.dumps({"messages": [{"role": "user", "content": content, **more}]}).encode()
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    config = load_config(overrides={"limits.body": 100_000})
+    folder = str(tmp_path_factory.mktemp("state"))
+    app = create_app(mixed, config=config, state_dir=folder, timeout_keep_alive=60)
+    with running(app, app.host.config) as port:
+        made = Both(app, port)
+        # The first request makes the table of the paths.
+        made.said(request(PATHS[0], ask("hej"), b"Connection: close"))
+        yield made
+
+
+CONTENTS = [
+    "hej",
+    "é✓",
+    "fail",
+    "late failure",
+    "update",
+    "data",
+    "slow",
+    "slow head",
+    "",
+    "x" * 9000,
+]
+BODIES = [
+    b"",
+    b"{",
+    b"[]",
+    b"{}",
+    b'{"messages": []}',
+    b'{"messages": [{"role": "assistant", "content": "a"}]}',
+    b'{"messages": [{"role": "user"}]}',
+    b"\xff\xfe",
+    b"x" * 100_001,
+    json.dumps({"messages": [{"role": "user", "content": "x" * 90_000}]}).encode(),
+    json.dumps({"messages": [{"role": "user", "content": "hej"}], "team": "a", "n": [1]}).encode(),
+    ask("hej", data={"tool_calls": [{"id": "a", "name": "b", "input": {}, "execute": True}]}),
+]
+bodies = st.sampled_from([*map(ask, CONTENTS), *BODIES]) | st.text(max_size=30).map(ask)
+kinds = st.sampled_from([b"application/json"] * 6 + [b"", b"text/plain", b"Application/JSON; a=b"])
+further = st.lists(
+    st.sampled_from([b"Origin: http://a", b"X-A: b", b"Host: elsewhere", b"Expect: 100-continue"]),
+    max_size=1,
+)
+
+
+@given(st.sampled_from(PATHS), bodies, kinds, further, st.integers(0, 400))
+def test_replies_are_those_of_asgi(
+    both: Both, path: str, body: bytes, kind: bytes, headers: list[bytes], cut: int
+) -> None:
+    sent = request(path, body, *headers, b"Connection: close", kind=kind)
+    found = both.said(sent), both.said(sent[:cut], sent[cut:])
+    with both.through_asgi():
+        wanted = both.said(sent)
+    assert wanted.startswith(b"HTTP/1.1 ")
+    assert found == (wanted, wanted)
+
+
+@given(st.lists(st.tuples(st.sampled_from(PATHS), bodies), min_size=2, max_size=4))
+def test_requests_behind_each_other_are_answered_in_order(
+    both: Both, asked: list[tuple[str, bytes]]
+) -> None:
+    *first, last = asked
+    sent = b"".join(request(path, body) for path, body in first)
+    sent += request(*last, b"Connection: close")
+    found = both.said(sent)
+    with both.through_asgi():
+        assert found == both.said(sent)
+
+
+def test_usual_requests_need_no_task(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    begin = Exchange.begin
+
+    def counted(self: Exchange) -> None:
+        begun.append(self.cycle.scope["path"])
+        begin(self)
+
+    monkeypatch.setattr(Exchange, "begin", counted)
+    for path in PATHS:
+        both.said(request(path, ask("hej"), b"Connection: close"))
+        sent = request(path, ask("hej"), b"Connection: close")
+        both.said(sent[:-30], sent[-30:])
+    assert begun[::2] == begun[1::2] == list(PATHS)
+    with both.through_asgi():
+        both.said(request(PATHS[0], ask("hej"), b"Connection: close"))
+    assert len(begun) == 2 * len(PATHS)
+
+
+def test_connection_goes_on_after_every_kind_of_reply(both: Both) -> None:
+    with both.connected() as connection:
+        for content in ("hej", "fail", "", "update", "hej"):
+            connection.sendall(request("/api/chat", ask(content)))
+            assert connection.recv(65536).startswith(b"HTTP/1.1 ")
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b'{"status":"ok"}' in connection.recv(65536)
+
+
+class Waiting:
+    """An agent whose turns wait until they are cancelled."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.cancelled = threading.Semaphore(0)
+
+    async def __call__(self, messages: Any, context: Any) -> AsyncIterator[str]:
+        if messages[-1].content == "speak":
+            yield "first"
+        self.begun.release()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled.release()
+            raise
+
+
+@contextmanager
+def served(agent: Any, folder: Path, **options: Any) -> Iterator[Both]:
+    app = create_app(agent, state_dir=str(folder), **options)
+    with running(app, app.host.config) as port:
+        made = Both(app, port)
+        with made.connected() as connection:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(1000)
+        yield made
+
+
+@pytest.mark.parametrize("path", PATHS[:2])
+@pytest.mark.parametrize("content", ["speak", "keep still"])
+def test_client_that_leaves_ends_its_turn(tmp_path: Path, path: str, content: str) -> None:
+    agent = Waiting()
+    with served(agent, tmp_path) as both:
+        for body in (ask(content), ask(content, user={"name": "x" * 80_000})):
+            with both.connected() as connection:
+                connection.sendall(request(path, body))
+                assert agent.begun.acquire(timeout=DEADLINE)
+            assert agent.cancelled.acquire(timeout=DEADLINE)
+        until(lambda: both.app.host.turns_running == 0)
+
+
+def test_turn_goes_on_without_its_client_where_that_is_wanted(tmp_path: Path) -> None:
+    goes_on = threading.Event()
+    ended = threading.Semaphore(0)
+
+    def agent(messages: Any, context: Any) -> str:
+        assert goes_on.wait(DEADLINE)
+        ended.release()
+        return "done"
+
+    with served(agent, tmp_path, on_disconnect="continue") as both:
+        for path in PATHS[:2]:
+            goes_on.clear()
+            with both.connected() as connection:
+                connection.sendall(request(path, ask("hej")))
+                until(lambda: both.app.host.turns_running == 1)
+            goes_on.set()
+            assert ended.acquire(timeout=DEADLINE)
+            until(lambda: both.app.host.turns_running == 0)
+
+
+def test_slow_reader_holds_its_own_stream_up_and_gets_all_of_it(tmp_path: Path) -> None:
+    said = 0
+
+    async def agent(messages: Any, context: Any) -> AsyncIterator[str]:
+        nonlocal said
+        for _ in range(4000):
+            said += 1
+            yield "x" * 10_000
+
+    with served(agent, tmp_path) as both, both.connected() as connection:
+        connection.sendall(request("/api/chat-stream", ask("hej"), b"Connection: close"))
+        until(stands_still(lambda: said))
+        assert 0 < said < 4000
+        assert rest(connection).count(b"text_delta") == said == 4000
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def stands_still(figure: Callable[[], int]) -> Callable[[], bool]:
+    """Whether the figure has not changed over many looks."""
+    seen: list[int] = []
+
+    def look() -> bool:
+        seen.append(figure())
+        return len(seen) > 50 and seen[-1] > 0 and len(set(seen[-50:])) == 1
+
+    return look
+
+
+def test_half_a_body_at_the_end_of_the_service_gets_503(tmp_path: Path) -> None:
+    app = create_app(mixed, state_dir=str(tmp_path))
+    with running(app, app.host.config) as port:
+        both = Both(app, port)
+        both.said(request("/api/chat", ask("hej"), b"Connection: close"))
+        connection = socket.create_connection(("127.0.0.1", port), DEADLINE)
+        sent = request("/api/chat", ask("hej"))
+        connection.sendall(sent[:-5])
+        with both.connected() as other:
+            other.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert other.recv(1000)
+    said = rest(connection)
+    connection.close()
+    assert said.startswith(b"HTTP/1.1 503 ")
+    assert b'"code":"BUSY"' in said and b"retry-after" in said
+
+
+def test_turns_at_the_end_of_the_service_are_told_so(tmp_path: Path) -> None:
+    agent = Waiting()
+    connections = []
+    with served(agent, tmp_path) as both:
+        for path in PATHS[:2]:
+            connection = socket.create_connection(("127.0.0.1", both.port), DEADLINE)
+            connection.sendall(request(path, ask("speak")))
+            connections.append(connection)
+            assert agent.begun.acquire(timeout=DEADLINE)
+    whole, stream = (rest(connection) for connection in connections)
+    for connection in connections:
+        connection.close()
+    assert whole.startswith(b"HTTP/1.1 503 ") and b'"code":"BUSY"' in whole
+    assert stream.startswith(b"HTTP/1.1 200 ") and stream.endswith(b"\r\n0\r\n\r\n")
+    assert b'"code":"STOPPING"' in stream
+
+
+def test_idle_connection_is_closed_and_a_busy_one_is_not(tmp_path: Path) -> None:
+    goes_on = threading.Event()
+
+    async def agent(messages: Any, context: Any) -> str:
+        await asyncio.to_thread(goes_on.wait, DEADLINE)
+        return "done"
+
+    with (
+        served(agent, tmp_path, timeout_keep_alive=1) as both,
+        both.connected() as busy,
+        both.connected() as idle,
+    ):
+        busy.sendall(request("/api/chat", ask("hej")))
+        idle.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert rest(idle).endswith(b'{"status":"ok"}')
+        goes_on.set()
+        assert busy.recv(65536).startswith(b"HTTP/1.1 200 ")
+        assert rest(busy) == b""
