@@ -77,13 +77,13 @@ class Both:
 
 
 def rest(connection: socket.socket) -> bytes:
-    said = b""
+    said = []
     try:
-        while got := connection.recv(65536):
-            said += got
+        while got := connection.recv(1 << 20):
+            said.append(got)
     except ConnectionError:
         pass
-    return said
+    return b"".join(said)
 
 
 def plain(said: bytes) -> bytes:
