@@ -14,7 +14,7 @@ from assent.code import is_async_generator_function
 from assent.commands import SUGGEST_COMMANDS, LocalShell
 from assent.events import IntermittentUpdate
 from assent.messages import AgentMessage, ChatRequest, Kind, PlatformContext
-from assent.models import Model
+from assent.models import Model, ToolDefinition
 from assent.session import Session
 from assent.settings import ModelConfig
 from assent.sources import ToolSource
@@ -129,6 +129,7 @@ class Agent:
                 f"with commands the tool name {SUGGEST_COMMANDS.name!r} is Assent's own; "
                 "give the tool another name: @tool(name=...)"
             )
+        self.definitions = self._defined()
 
     def gather_tools(self) -> None:
         """Take the tools of the sources anew; one whose name is taken is left out."""
@@ -141,6 +142,12 @@ class Agent:
                     )
         # In one step: turns that run keep the dict that they have.
         self.tools = tools
+        self.definitions = self._defined()
+
+    def _defined(self) -> tuple[ToolDefinition, ...]:
+        """What every turn offers to the model: the tools, and commands where they are on."""
+        offered = [tool.definition for tool in self.tools.values()]
+        return (*offered, SUGGEST_COMMANDS) if self.commands is not None else tuple(offered)
 
     def __repr__(self) -> str:
         return f"Agent(name={self.name!r}, tools={sorted(self.tools)})"

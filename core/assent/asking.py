@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,21 @@ from assent.gate import Outcome
 from assent.history import NO_OUTPUT, model_turns
 from assent.ledger import Proposal
 from assent.messages import Approval
-from assent.models import Ask, Call, Model, Reply, Result, Text, Thought, ToolStart, Turn
+from assent.models import (
+    Ask,
+    Block,
+    Call,
+    Model,
+    ModelEvent,
+    Reply,
+    Result,
+    Text,
+    Thought,
+    ToolDefinition,
+    ToolStart,
+    Turn,
+)
+from assent.output import Output
 from assent.tools import Tool
 
 if TYPE_CHECKING:
@@ -33,87 +47,78 @@ _STOPS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal
 
 async def ask_model(turn: RunningTurn) -> None:
     """Ask the model and run its tools until it answers, proposes, or comes to a limit."""
-    agent, limits = turn.engine.agent, turn.engine.limits
-    ask = await _ask(turn)
+    agent, limits, config = turn.engine.agent, turn.engine.limits, turn.engine.model_config
+    model, code = turn.engine.model, turn.engine.code
+    foreign = not is_built_in(model)
+    context = await _context(turn)
+    system, tools = agent.system_prompt, [*agent.definitions]
     # Only what was suspended, or will be, needs the digest.
-    prefix = _prefix(ask) if turn.involved else ""
+    prefix = _prefix(system, context, tools) if turn.involved else ""
     turns = model_turns(turn.seen.messages, turn.found, turn.references, prefix)
     transcript: list[Turn] = []
     used = {b.id for t in turns for b in t.blocks if isinstance(b, Call)}
     for _ in range(limits.model_calls):
-        reply = await _model_call(turn, _with_turns(ask, [*turns, *transcript]))
-        said = _with_fresh_ids(reply.turn, used)
+        ask = Ask([*turns, *transcript], system, context, tools, config)
+        stream = model.stream(ask)
+        reply = await _reply(turn, code.items(stream) if foreign else stream)
+        said = reply.turn
+        calls = [b for b in said.blocks if isinstance(b, Call)]
+        if calls:
+            said, calls = _with_fresh_ids(said, calls, used)
         if transcript and transcript[-1].role == "assistant":
             transcript[-1] = _joined(transcript[-1], said)
         else:
             transcript.append(said)
         if reply.stop == "pause":
             continue
-        calls = [b for b in said.blocks if isinstance(b, Call)]
         if reply.stop != "tool_use" or not calls:
             await finish(turn, _STOPS.get(reply.stop, "end_turn"))
             return
-        step = await _Step(turn, calls, said).run(agent)
+        step = _Step(turn, calls, said)
+        await step.run(agent)
         transcript.append(Turn("user", step.results))
         if step.proposals:
             if not step.results:
                 transcript.pop()
-            await suspend(turn, step.proposals, transcript, prefix or _prefix(ask))
+            prefix = prefix or _prefix(system, context, tools)
+            await suspend(turn, step.proposals, transcript, prefix)
             return
     words = f"I stopped after {limits.model_calls} model calls without coming to an end."
     await turn.out.send(TextDelta(f"\n\n{words}" if turn.out.text else words))
     await finish(turn, "max_steps")
 
 
-async def _ask(turn: RunningTurn) -> Ask:
-    agent = turn.engine.agent
-    given = agent.system_context
+async def _context(turn: RunningTurn) -> str:
+    given = turn.engine.agent.system_context
     computed = given if isinstance(given, str) else ""
     if callable(given):
         try:
             computed = str(await turn.engine.code.call(given, turn.context) or "")
         except Exception as error:
             raise AgentError("the system context could not be computed") from error
-    additions = [text for text in [computed, *turn.context._additions] if text]
-    tools = [tool.definition for tool in agent.tools.values()]
-    if agent.commands is not None:
-        tools.append(SUGGEST_COMMANDS)
-    return Ask(
-        turns=(),
-        system=agent.system_prompt,
-        context="\n\n".join(additions),
-        tools=tools,
-        config=turn.engine.model_config,
-    )
+    if not turn.context._additions:
+        return computed
+    return "\n\n".join([text for text in [computed, *turn.context._additions] if text])
 
 
-def _with_turns(ask: Ask, turns: Sequence[Turn]) -> Ask:
-    # Each model call has one; `replace` would cost three times as much.
-    return Ask(turns, ask.system, ask.context, ask.tools, ask.config)
-
-
-async def _model_call(turn: RunningTurn, ask: Ask) -> Reply:
-    model, out = turn.engine.model, turn.out
-    stream = model.stream(ask)
-    events = stream if is_built_in(model) else turn.engine.code.items(stream)
+async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:
+    """The end of one model call, its text sent on as it comes."""
+    out = turn.out
     separate = bool(out.text)
     try:
         async for event in events:
-            match event:
-                case TextDelta(text=text):
-                    if separate and text.strip():
-                        out.say("\n\n")
-                        separate = False
-                    if out.say(text):
-                        await out.caught_up()
-                case Reply():
-                    return event
-                case Thought(text=text):
-                    out.update(IntermittentUpdate(text, {"kind": "thinking"}), "Thinking")
-                case ToolStart(name=name):
-                    words = f"Preparing {name}"
-                    content = {"kind": "tool_call", "tool": name}
-                    out.update(IntermittentUpdate(words, content), words)
+            # No `match`: its class patterns take longer, and a reply may have thousands.
+            if isinstance(event, TextDelta):
+                text = event.text
+                if separate and text.strip():
+                    out.say("\n\n")
+                    separate = False
+                if out.say(text):
+                    await out.caught_up()
+            elif isinstance(event, Reply):
+                return event
+            elif out.shows_status:
+                _show(out, event)
     except (ModelError, asyncio.CancelledError):
         raise
     except Exception as error:
@@ -124,6 +129,15 @@ async def _model_call(turn: RunningTurn, ask: Ask) -> Reply:
     raise ModelError("protocol", "the model's reply ended without an end")
 
 
+def _show(out: Output, event: ModelEvent) -> None:
+    match event:
+        case Thought(text=text):
+            out.update(IntermittentUpdate(text, {"kind": "thinking"}), "Thinking")
+        case ToolStart(name=name):
+            words = f"Preparing {name}"
+            out.update(IntermittentUpdate(words, {"kind": "tool_call", "tool": name}), words)
+
+
 def is_built_in(model: Model) -> bool:
     """Whether `model` is one of Assent's own, which blocks no loop."""
     return type(model).__module__.startswith("assent.models")
@@ -132,6 +146,8 @@ def is_built_in(model: Model) -> bool:
 class _Step:
     """The calls of one model reply: some run at once, some become proposals."""
 
+    __slots__ = ("calls", "proposals", "results", "said", "turn")
+
     def __init__(self, turn: RunningTurn, calls: Sequence[Call], said: Turn) -> None:
         self.turn = turn
         self.calls = calls
@@ -139,16 +155,25 @@ class _Step:
         self.results: list[Result] = []
         self.proposals: list[Proposal] = []
 
-    async def run(self, agent: Agent) -> _Step:
+    async def run(self, agent: Agent) -> None:
         now: list[tuple[Call, Tool[..., Any]]] = []
         ready: dict[str, Result] = {}
         for call in self.calls:
             try:
-                if (tool := await self._sorted(call, agent)) is not None:
+                if (tool := self._tool_of(call, agent)) is None:
+                    self._suggest(call)
+                elif self._runs_at_once(call, tool):
+                    # The gate validates the input where the tool runs, at the price of one
+                    # hand-over.
                     now.append((call, tool))
+                else:
+                    await self._propose_call(call, tool)
             except ToolInputError as error:
                 text = approvals.mask(f"Error: {error}", self.turn.secrets)
-                ready[call.id] = await self._told(call, Outcome("FAILED", text))
+                refused = Outcome("FAILED", text)
+                if self.turn.events_on:
+                    await self._tell(call, refused)
+                ready[call.id] = _result(call, refused)
         if len(now) == 1:
             # Without a task of its own, a tool's code can run where it is called.
             results = [await self._run(*now[0])]
@@ -157,46 +182,50 @@ class _Step:
         for result in results:
             ready[result.call_id] = result
         self.results = [ready[call.id] for call in self.calls if call.id in ready]
-        return self
 
     async def _run(self, call: Call, tool: Tool[..., Any]) -> Result:
         turn = self.turn
-        words = f"Running {tool.name}"
-        content = {"kind": "tool_call", "tool": tool.name, "id": call.id}
-        turn.out.update(IntermittentUpdate(words, content), words)
+        if turn.out.shows_status:
+            words = f"Running {tool.name}"
+            content = {"kind": "tool_call", "tool": tool.name, "id": call.id}
+            turn.out.update(IntermittentUpdate(words, content), words)
         outcome = await turn.engine.gate.run(tool, call.input, turn.session, turn.context)
-        return await self._told(call, outcome)
+        if turn.events_on:
+            await self._tell(call, outcome)
+        return _result(call, outcome)
 
-    async def _told(self, call: Call, outcome: Outcome) -> Result:
-        if self.turn.events_on:
-            given = approvals.mask(dict(call.input), self.turn.secrets)
-            item = Approval(id=call.id, name=call.name, input=given, execute=True)
-            await self.turn.told(item, outcome)
-        return Result(call.id, outcome.output or NO_OUTPUT, outcome.failed)
+    async def _tell(self, call: Call, outcome: Outcome) -> None:
+        given = approvals.mask(dict(call.input), self.turn.secrets)
+        item = Approval(id=call.id, name=call.name, input=given, execute=True)
+        await self.turn.told(item, outcome)
 
-    async def _sorted(self, call: Call, agent: Agent) -> Tool[..., Any] | None:
-        """The tool to run now, or None for what became a proposal; raises ToolInputError."""
+    def _tool_of(self, call: Call, agent: Agent) -> Tool[..., Any] | None:
+        """The tool of the call, None for a suggestion of commands; raises ToolInputError."""
         turn = self.turn
         turn.calls_made += 1
         if turn.calls_made > turn.engine.limits.tool_calls:
             raise ToolInputError("too many tool calls in this turn; answer with what is known")
         if call.error is not None:
             raise ToolInputError(call.error)
-        if agent.commands is not None and call.name == "suggest_commands":
-            self._suggest(call)
+        if agent.commands is not None and call.name == SUGGEST_COMMANDS.name:
             return None
         tool = agent.tools.get(call.name)
         if tool is None:
             known = ", ".join(agent.tools) or "none"
             raise ToolInputError(f"there is no tool {call.name!r}; the tools are: {known}")
+        return tool
+
+    def _runs_at_once(self, call: Call, tool: Tool[..., Any]) -> bool:
+        """Whether the call needs no approval; raises ToolInputError where a rule forbids it."""
+        turn = self.turn
         verdict = turn.engine.gate.policy.verdict(tool, call.input, turn.context.platform)
         if verdict == "deny":
             raise ToolInputError(f"a rule of this service forbids this call of {tool.name!r}")
-        if verdict == "allow":
-            # The gate validates the input where the tool runs, at the price of one hand-over.
-            return tool
+        return verdict == "allow"
+
+    async def _propose_call(self, call: Call, tool: Tool[..., Any]) -> None:
         # Validators are user code.
-        await turn.engine.code.check(tool.validate, call.input)
+        await self.turn.engine.code.check(tool.validate, call.input)
         self._propose(
             call,
             kind="tool_call",
@@ -207,7 +236,6 @@ class _Step:
             intent=_intent(self.said),
             idempotent=tool.idempotent,
         )
-        return None
 
     def _suggest(self, call: Call) -> None:
         for command in read_suggestion(call.input):
@@ -227,23 +255,35 @@ class _Step:
         self.proposals.append(self.turn.new_proposal(call_id=call.id, **fields))
 
 
-def _with_fresh_ids(said: Turn, used: set[str]) -> Turn:
-    """The turn with ids that the conversation has not had; some providers count from zero."""
-    blocks, same = list(said.blocks), True
-    for index, block in enumerate(blocks):
+def _result(call: Call, outcome: Outcome) -> Result:
+    return Result(call.id, outcome.output or NO_OUTPUT, outcome.failed)
+
+
+def _with_fresh_ids(said: Turn, calls: list[Call], used: set[str]) -> tuple[Turn, list[Call]]:
+    """The turn and its calls with ids that the conversation has not had.
+
+    Some providers count from zero for each reply.
+    """
+    ids = {call.id for call in calls}
+    if len(ids) == len(calls) and used.isdisjoint(ids):
+        used |= ids
+        return said, calls
+    blocks: list[Block] = []
+    for block in said.blocks:
         if isinstance(block, Call):
             fresh = block.id
             while fresh in used:
                 fresh = f"call_{secrets.token_hex(8)}"
             used.add(fresh)
-            if fresh != block.id:
-                blocks[index], same = replace(block, id=fresh), False
-    return said if same else Turn(said.role, blocks)
+            blocks.append(block if fresh == block.id else replace(block, id=fresh))
+        else:
+            blocks.append(block)
+    return Turn(said.role, blocks), [block for block in blocks if isinstance(block, Call)]
 
 
-def _prefix(ask: Ask) -> str:
-    tools = [[t.name, t.description, t.input_schema] for t in ask.tools]
-    text = json.dumps([ask.system, ask.context, tools], sort_keys=True, default=str)
+def _prefix(system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
+    shown = [[t.name, t.description, t.input_schema] for t in tools]
+    text = json.dumps([system, context, shown], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

@@ -41,6 +41,32 @@ _INVALID = "the agent returned neither text nor a message"
 
 async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
     """Let the agent's function answer, with the decisions that it has to carry out, given once."""
+    turn.context.decisions = _to_carry_out(turn) if turn.found.rows else ()
+    reply: AgentMessage | str
+    if turn.found.grants:
+        reply = await _carry_out(turn, function)
+    else:
+        try:
+            reply = await _reply(turn, function, quiet=False)
+        except AgentError:
+            raise
+        except Exception as error:
+            raise AgentError from error
+    if isinstance(reply, str):
+        # What of a reply of nothing but text has not been sent.
+        if reply and turn.out.say(reply):
+            await turn.out.caught_up()
+        await finish(turn, "end_turn")
+        return
+    await _send(turn, reply)
+    proposals = proposals_of(reply, turn)
+    if proposals:
+        await suspend(turn, proposals, [], "", reply=reply)
+    else:
+        await finish(turn, "end_turn", reply=reply)
+
+
+def _to_carry_out(turn: RunningTurn) -> tuple[DecidedCall, ...]:
     granted = {g.proposal.id for g in turn.found.grants}
     continued = dict(turn.continuing.turns) if turn.continuing else {}
     given = [
@@ -50,21 +76,9 @@ async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
         and row.decision is not None
         and (row.id in granted or row.state == "REJECTED")
     ]
-    turn.context.decisions = tuple(_decided(row) for row in sorted(given, key=lambda r: r.index))
-    if turn.found.rows:
-        states = {row.id: row.state for row in turn.found.rows.values()}
-        turn.seen = approvals.as_seen(turn.seen, granted, states)
-    reply = await _call(turn, function)
-    if isinstance(reply, str):
-        if reply:
-            await turn.out.send(TextDelta(reply))
-        await finish(turn, "end_turn")
-        return
-    proposals = proposals_of(reply, turn)
-    if proposals:
-        await suspend(turn, proposals, [], "", reply=reply)
-    else:
-        await finish(turn, "end_turn", reply=reply)
+    states = {row.id: row.state for row in turn.found.rows.values()}
+    turn.seen = approvals.as_seen(turn.seen, granted, states)
+    return tuple(_decided(row) for row in sorted(given, key=lambda r: r.index))
 
 
 def _decided(row: Proposal) -> DecidedCall:
@@ -73,17 +87,14 @@ def _decided(row: Proposal) -> DecidedCall:
     return DecidedCall(row.id, row.call_id, row.kind, row.name, row.runs, approved, reason)
 
 
-async def _call(turn: RunningTurn, function: Callable[..., Any]) -> AgentMessage | str:
-    """Call the agent's function, send its text, and record the calls that it carried out.
-
-    A reply that is nothing but text comes back as what of it has not been sent.
-    """
+async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMessage:
+    """Call the agent's function, and record the calls that it carried out."""
     grants = turn.found.grants
     for grant in grants:
         grant.spend()
     start = time.perf_counter()
     try:
-        reply = await _reply(turn, function, quiet=bool(grants))
+        reply = await _reply(turn, function, quiet=True)
     except Exception as error:
         took = time.perf_counter() - start
         for grant in grants:
@@ -93,8 +104,6 @@ async def _call(turn: RunningTurn, function: Callable[..., Any]) -> AgentMessage
             raise
         raise AgentError from error
     if isinstance(reply, str):
-        if not grants:
-            return reply
         reply = AgentMessage(content=reply)
     took = time.perf_counter() - start
     for grant in grants:
@@ -102,7 +111,6 @@ async def _call(turn: RunningTurn, function: Callable[..., Any]) -> AgentMessage
         failed = output.startswith("Error:")
         output = approvals.mask(output, turn.secrets)
         await _ended(turn, grant, Outcome("FAILED" if failed else "DONE", output, took))
-    await _send(turn, reply, quiet=bool(grants))
     return reply
 
 
@@ -113,7 +121,7 @@ async def _ended(turn: RunningTurn, grant: Any, outcome: Outcome) -> None:
     await turn.ran(row, outcome)
 
 
-async def _send(turn: RunningTurn, reply: AgentMessage, *, quiet: bool) -> None:
+async def _send(turn: RunningTurn, reply: AgentMessage) -> None:
     if turn.found.grants or reply.data.outcomes or reply.data.executed_cmds:
         await _send_outcomes(turn, reply)
     if reply.data.session is not None:

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import copy_context
 from threading import Event
-from types import FunctionType
+from types import AsyncGeneratorType, FunctionType
 from typing import Any, TypeVar
 
 from assent.workers import Channel, Workers, current_worker
@@ -61,18 +61,20 @@ class UserCode:
         A CancelledError of its own, when nobody cancelled the caller, is a RuntimeError.
         """
         try:
-            return await self._call(fn, *args)
-        except (asyncio.CancelledError, GeneratorExit) as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            raise RuntimeError(f"the code raised {type(error).__name__}") from None
-
-    async def _call(self, fn: Callable[..., Any], *args: Any) -> Any:
-        if is_coroutine_function(fn):
+            if not is_coroutine_function(fn):
+                return await self._in_thread(fn, args)
             if may_block_here():
-                return await awaited_here(fn, *args)
+                return await fn(*args)
             return await self.workers.spawn(lambda: fn(*args))
+        except Exception:
+            raise
+        except BaseException as error:
+            passing = passed_on(error)
+            if passing is error:
+                raise
+            raise passing from error
+
+    async def _in_thread(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         result = await self.workers.in_thread(_contained, fn, args)
         if inspect.isawaitable(result):
             awaitable = result
@@ -90,7 +92,8 @@ class UserCode:
 
         Close the result with `aclose` where it has one.
         """
-        if not isinstance(iterator, AsyncIterator):
+        # Most are generators, and the abstract class takes its time to say so of others.
+        if type(iterator) is not AsyncGeneratorType and not isinstance(iterator, AsyncIterator):
             return self._threaded(iterator)
         return iterator if may_block_here() else self._spawned(iterator)
 
@@ -163,20 +166,17 @@ def _contained(fn: Callable[..., T], args: tuple[Any, ...]) -> T:
         raise RuntimeError("the code raised StopIteration") from error
 
 
-async def awaited_here(fn: Callable[..., Any], *args: Any) -> Any:
-    """What `fn(*args)` gives, awaited in the calling task; only where `may_block_here`.
-
-    As with `UserCode.call` nothing is raised but exceptions, and the caller's own cancellation.
-    """
-    try:
-        return await fn(*args)
-    except Exception:
-        raise
-    except BaseException as error:
-        task = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-            raise
-        raise contained(error) from error
+def passed_on(error: BaseException) -> BaseException:
+    """What user code's `error` is to its caller: exceptions pass, and that somebody cancels the
+    calling task; an exception stands for all else, which would end a task or a loop."""
+    if isinstance(error, Exception):
+        return error
+    task = asyncio.current_task()
+    if isinstance(error, (asyncio.CancelledError, GeneratorExit)) and task and task.cancelling():
+        return error
+    failure = contained(error)
+    failure.__cause__ = error
+    return failure
 
 
 async def _await(awaitable: Any) -> Any:

@@ -302,14 +302,11 @@ _TEXT_BEFORE, _TEXT_AFTER = _text_template()
 def reply_json(events: Sequence[Event]) -> bytes:
     """The reply that a turn's events amount to, as JSON: `fold`, serialised."""
     last = events[-1] if events else None
-    if (
-        type(last) is Done
-        and _is_bare(last)
-        and all(type(event) is TextDelta for event in events[:-1])
-    ):
+    if type(last) is Done and _is_bare(last):
         # Most replies are text alone: two models less to make and to serialise.
-        text = "".join([event.text for event in events[:-1]])  # type: ignore[union-attr]
-        return _TEXT_BEFORE + dump_json(text) + _TEXT_AFTER
+        texts = [event.text for event in events if type(event) is TextDelta]
+        if len(texts) == len(events) - 1:
+            return _TEXT_BEFORE + dump_json("".join(texts)) + _TEXT_AFTER
     return dump_json(fold(events))
 
 

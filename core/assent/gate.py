@@ -12,7 +12,7 @@ from typing import Any
 
 from assent.agent import RequestContext
 from assent.approvals import mask
-from assent.code import UserCode, awaited_here, may_block_here
+from assent.code import UserCode, may_block_here, passed_on
 from assent.ledger import State
 from assent.ledger.choices import Grant, unknown_outcome
 from assent.policy import Policy
@@ -23,7 +23,7 @@ logger = logging.getLogger("assent.tools")
 _LONGEST_ERROR = 500
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Outcome:
     """How a call ended: DONE, FAILED or INDETERMINATE, its text, seconds, and the raw value."""
 
@@ -76,13 +76,16 @@ class Gate:
         elif verdict != "allow":
             raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
         start = time.perf_counter()
-        secrets = context.platform.secrets()
+        secrets = context.platform.secrets() if context.platform.model_fields_set else ()
         if tool.timeout is None and tool.is_async and may_block_here():
             # A call that nobody may have to give up needs no task of its own.
             try:
-                value = await awaited_here(_called, tool, input, session, context)
-            except Exception as error:
-                return self._failed(error, tool, start, secrets)
+                value = await _called(tool, input, session, context)
+            except BaseException as error:
+                passing = passed_on(error)
+                if not isinstance(passing, Exception):
+                    raise
+                return self._failed(passing, tool, start, secrets)
             return self._done(value, start, secrets)
         own: list[asyncio.Task[Any]] = []
         bound = _bound(tool, input, session, context, own)
@@ -121,7 +124,9 @@ class Gate:
     def _done(self, value: Any, start: float, secrets: Sequence[str]) -> Outcome:
         took = time.perf_counter() - start
         try:
-            output = mask(cut(text_of(value), self.output_limit), secrets)
+            output = cut(text_of(value), self.output_limit)
+            if secrets:
+                output = mask(output, secrets)
         except Exception as error:
             return Outcome("FAILED", mask(error_text(error), secrets), took)
         failed = isinstance(value, ToolResult) and value.is_error

@@ -90,6 +90,8 @@ class Output:
         self._sink = sink
         self._held: list[Event] | None = [] if held else None
         self._closed = False
+        self.shows_status = not isinstance(sink, Gathered)
+        """Whether anybody can see a status line, so that it is worth while to make one."""
         self.text: list[str] = []
 
     @property
@@ -103,8 +105,8 @@ class Output:
             self.text.append(event.text)
         if self._held is not None and type(event) is not IntermittentUpdate:
             self._held.append(event)
-        elif not self._closed:
-            await self._sink.put(event)
+        elif not self._closed and self._sink.put_nowait(event):
+            await self._sink.space()
 
     def say(self, piece: str) -> bool:
         """Send or hold a piece of text, as `send`; True asks to await `caught_up` then.
@@ -139,13 +141,13 @@ class Output:
 
     async def finish(self, ending: Sequence[Event], altered: AgentMessage | None = None) -> None:
         """Send what was held, as altered, and the last events; nothing follows."""
-        events = [*(self._held or []), *ending]
+        events = [*self._held, *ending] if self._held else ending
         if altered is not None:
             events = unfold(altered, events)
         self._held = None
         for event in events:
-            if not self._closed:
-                await self._sink.put(event)
+            if not self._closed and self._sink.put_nowait(event):
+                await self._sink.space()
         self._closed = True
 
     def close(self) -> None:

@@ -319,11 +319,11 @@ def text_of(value: Any) -> str:
 
     Models, dataclasses, dicts and lists become JSON; bytes are read as UTF-8.
     """
+    if type(value) is str and value.isascii():
+        return value
     match value:
         case None:
             return ""
-        case str() if type(value) is str and value.isascii():
-            return value
         case Enum():
             return text_of(value.value)
         case ToolResult():

@@ -3,6 +3,9 @@
 An adapter turns an `Ask` into text deltas, thoughts and tool starts, and ends with exactly one
 `Reply`. The tool loop, approvals and retries of a turn are the engine's; an adapter retries only
 before its first delta. `ModelError` is the only exception that leaves it.
+
+The values that each turn makes are to be read and not changed, but not frozen: that would make
+each of them cost three times as much.
 """
 
 from __future__ import annotations
@@ -37,14 +40,14 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Text:
     """Plain text; never blank."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Call:
     """A tool call of the model.
 
@@ -57,7 +60,7 @@ class Call:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Result:
     """The outcome of the call `call_id`, never blank."""
 
@@ -69,7 +72,7 @@ class Result:
 Block = Text | Call | Result
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Turn:
     """One message to or from the model.
 
@@ -92,7 +95,7 @@ class ToolDefinition:
     input_schema: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Ask:
     """One call of the model.
 
@@ -111,14 +114,14 @@ class Ask:
     schema: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Thought:
     """A piece of the model's thinking, or prose between tool calls; shown as a status line."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class ToolStart:
     """The model began to write a call of the tool `name`."""
 
@@ -138,7 +141,7 @@ class Usage:
 Stop = Literal["end_turn", "tool_use", "max_tokens", "refusal", "pause"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Reply:
     """The end of a model call.
 
