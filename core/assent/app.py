@@ -380,6 +380,8 @@ class _WebPages:
         self.loopback = is_loopback(server.host)
         self.hosts = {name.lower() for name in server.hosts}
         self.origins = set(server.cors_origins)
+        self.serves = lru_cache(256)(self._serves)
+        """Whether a request with this `Host` header is let in."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -400,8 +402,7 @@ class _WebPages:
                 return
         await self.app(scope, receive, send)
 
-    def serves(self, host: bytes) -> bool:
-        """Whether a request with this `Host` header is let in."""
+    def _serves(self, host: bytes) -> bool:
         return not self.loopback or self._known(host.decode("latin-1").lower())
 
     def _known(self, host: str) -> bool:

@@ -13,10 +13,13 @@ class Corked:
     would be a system call of its own.
     """
 
-    __slots__ = ("_loop", "_transport", "_waiting")
+    __slots__ = ("_loop", "_transport", "_waiting", "get_protocol", "is_closing")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
+        # Asked for with every request; the rest is found by `__getattr__`, at ten times the price.
+        self.is_closing = transport.is_closing
+        self.get_protocol = transport.get_protocol
         self._loop = asyncio.get_running_loop()
         self._waiting: list[bytes] | None = None
 
@@ -35,7 +38,7 @@ class Corked:
         if self._waiting is not None:
             self._waiting.append(data)
             self.flush()
-        elif not self._transport.is_closing():
+        elif not self.is_closing():
             self._transport.write(data)
 
     def close(self) -> None:
@@ -49,5 +52,5 @@ class Corked:
     def flush(self) -> None:
         """Send what waits."""
         waiting, self._waiting = self._waiting, None
-        if waiting and not self._transport.is_closing():
+        if waiting and not self.is_closing():
             self._transport.write(waiting[0] if len(waiting) == 1 else b"".join(waiting))

@@ -235,11 +235,11 @@ class Host:
         seconds = self.config.limits.turn_time
         at_home = self._runs_own_code and self.workers.calm and self._slots.free
         if at_home and not carries_calls(beyond_text(request.messages)):
-            work = partial(self._turn, request, caller, sink, timed=False)
+            work = partial(self._turn, request, caller, sink, False)
             begun = Begun(self.workers.spawn(work), monotonic() + seconds + 0.5)
         else:
             # The engine counts the time from when the turn has its place; ours is the last resort.
-            work = partial(self._turn, request, caller, sink)
+            work = partial(self._turn, request, caller, sink, True)
             begun = Begun(self.workers.at_desk(work), monotonic() + seconds + PATIENCE + 1.0)
         self._begun.add(begun)
         if not self._watching:
@@ -256,12 +256,10 @@ class Host:
         if self._watching:
             asyncio.get_running_loop().call_later(_LOOK, self._watch)
 
-    async def _turn(
-        self, request: ChatRequest, caller: Caller, sink: Sink, *, timed: bool = True
-    ) -> None:
+    async def _turn(self, request: ChatRequest, caller: Caller, sink: Sink, timed: bool) -> None:
         if self.stopping:
             raise Busy("the service is stopping")
-        slot = await self._slots.take()
+        slot = self._slots.take_now() or await self._slots.take()
         try:
             await self.engine.run(request, caller, sink, slot, timed=timed)
         finally:

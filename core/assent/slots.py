@@ -31,17 +31,22 @@ class Slots:
     def free(self) -> bool:
         return self._free > 0
 
+    def take_now(self) -> _Held | None:
+        """A place that is free; None when none is."""
+        with self._lock:
+            if self._free <= 0:
+                return None
+            self._free -= 1
+        return _Held(self)
+
     async def take(self) -> _Held:
         """A place, after at most ten seconds; raises Busy."""
+        waiter = _Waiter(mailbox(), asyncio.get_running_loop().create_future())
         with self._lock:
-            free = self._free > 0
-            if free:
-                self._free -= 1
-            else:
-                waiter = _Waiter(mailbox(), asyncio.get_running_loop().create_future())
-                self._waiting.append(waiter)
-        if not free:
-            await self._given(waiter)
+            self._waiting.append(waiter)
+        # One may have come free meanwhile.
+        self.change(0)
+        await self._given(waiter)
         return _Held(self)
 
     async def _given(self, waiter: _Waiter) -> None:
@@ -60,9 +65,11 @@ class Slots:
 
     def change(self, by: int) -> None:
         """Give places back, to those who wait first, or take one that may not be there."""
-        given = []
         with self._lock:
             self._free += by
+            if not self._waiting:
+                return
+            given = []
             while self._free > 0 and self._waiting:
                 self._free -= 1
                 given.append(self._waiting.popleft())

@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assent import approvals
 from assent.agent import Agent, RequestContext
@@ -79,8 +79,7 @@ class Slot:
         """Take the place again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """How a request came in: over which protocol, from whom, from where.
 
     `request_fields` are forwarded and echoed on V2 only; None elsewhere (interface.md, rule 1).
@@ -165,7 +164,7 @@ class RunningTurn:
     ) -> None:
         messages = request.messages
         more = beyond_text(messages)
-        platform = platform_of(more)
+        platform = platform_of(more) if more else PlatformContext()
         self.engine = engine
         self.request = request
         self.caller = caller
@@ -175,9 +174,9 @@ class RunningTurn:
         self.events_on = bool(self.hooks("on_event"))
         self.out = Output(sink, held=bool(self.hooks("intercept_response")))
         self.secrets = platform.secrets() if platform.model_fields_set else []
-        self.session = Session(_session_in(more))
+        self.session = Session(_session_in(more) if more else None)
         self.who = _requester(request, caller, platform)
-        self.involved = approvals.carries_calls(more)
+        self.involved = bool(more) and approvals.carries_calls(more)
         self.decisions = approvals.choices(messages) if self.involved else []
         self.shown = approvals.shown(messages) if self.involved else []
         if not isinstance(messages, Texts):
