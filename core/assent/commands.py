@@ -196,21 +196,23 @@ class LocalShell:
         return f"the command was ended by {_signal_name(-ended.code)}"
 
 
-class _File(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class _Closed(BaseModel):
+    # Built at the first suggestion, since many agents have no commands.
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
+class _File(_Closed):
     file_path: str
     file_content: str
 
 
-class _Suggested(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class _Suggested(_Closed):
     command: str = Field(min_length=1)
     files: list[_File] | None = None
     intent: str | None = None
 
 
-class _Suggestion(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class _Suggestion(_Closed):
     commands: list[_Suggested] = Field(min_length=1)
 
 

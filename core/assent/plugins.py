@@ -83,6 +83,8 @@ class PluginInfo:
 
 @dataclass(slots=True)
 class _Active:
+    """A plugin that is active, as the host keeps it."""
+
     name: str
     plugin: object
     why: str

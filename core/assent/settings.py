@@ -4,7 +4,7 @@ Defaults of `[server]` and of the model-config keys are the contract's (interfac
 "Agent configuration"); the others are design, sections 5, 6 and 8.
 """
 
-from __future__ import annotations
+# Without `from __future__ import annotations`, whose texts pydantic compiles at each start.
 
 import ast
 import inspect
@@ -213,7 +213,7 @@ class ServerSettings(Section):
         return None if value == 0 and not isinstance(value, bool) else value
 
     @model_validator(mode="after")
-    def _reload_is_single(self) -> ServerSettings:
+    def _reload_is_single(self) -> "ServerSettings":
         if self.reload and self.workers > 1:
             raise ValueError(
                 "'reload' and 'workers' above 1 exclude each other; "
