@@ -30,6 +30,8 @@ from assent.ledger import texts as ledger_texts
 from assent.ledger.choices import Decided
 from assent.messages import Data, Message, parse_request
 from assent.models import dump_turns
+from assent.output import Gathered, Output
+from assent.streams import Events
 from assent.testing import Service, served
 from assent.testing.server import running
 from assent.tools import text_of
@@ -365,6 +367,14 @@ def test_user_code_runs_in_the_turn_s_task_only_in_its_first_step() -> None:
             assert await workers.spawn(turn) == [True, False]
             assert await workers.at_desk(turn) == [False, False]
             assert not may_block_here()
+
+    asyncio.run(main())
+
+
+def test_status_lines_are_made_for_those_only_who_show_them() -> None:
+    async def main() -> None:
+        assert not Output(Gathered(), held=False).shows_status
+        assert Output(Events(), held=True).shows_status
 
     asyncio.run(main())
 

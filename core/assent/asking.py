@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,13 +50,16 @@ async def ask_model(turn: RunningTurn) -> None:
     agent, limits, config = turn.engine.agent, turn.engine.limits, turn.engine.model_config
     model, code = turn.engine.model, turn.engine.code
     foreign = not is_built_in(model)
-    context = await _context(turn)
+    given = agent.system_context
+    context = await _computed(turn, given) if callable(given) else given or ""
+    if turn.context._additions:
+        context = "\n\n".join([text for text in [context, *turn.context._additions] if text])
     system, tools = agent.system_prompt, [*agent.definitions]
     # Only what was suspended, or will be, needs the digest.
     prefix = _prefix(system, context, tools) if turn.involved else ""
     turns = model_turns(turn.seen.messages, turn.found, turn.references, prefix)
     transcript: list[Turn] = []
-    used = {b.id for t in turns for b in t.blocks if isinstance(b, Call)}
+    used: set[str] = set()
     for _ in range(limits.model_calls):
         ask = Ask([*turns, *transcript], system, context, tools, config)
         stream = model.stream(ask)
@@ -64,6 +67,7 @@ async def ask_model(turn: RunningTurn) -> None:
         said = reply.turn
         calls = [b for b in said.blocks if isinstance(b, Call)]
         if calls:
+            used = used or {b.id for t in turns for b in t.blocks if isinstance(b, Call)}
             said, calls = _with_fresh_ids(said, calls, used)
         if transcript and transcript[-1].role == "assistant":
             transcript[-1] = _joined(transcript[-1], said)
@@ -88,17 +92,11 @@ async def ask_model(turn: RunningTurn) -> None:
     await finish(turn, "max_steps")
 
 
-async def _context(turn: RunningTurn) -> str:
-    given = turn.engine.agent.system_context
-    computed = given if isinstance(given, str) else ""
-    if callable(given):
-        try:
-            computed = str(await turn.engine.code.call(given, turn.context) or "")
-        except Exception as error:
-            raise AgentError("the system context could not be computed") from error
-    if not turn.context._additions:
-        return computed
-    return "\n\n".join([text for text in [computed, *turn.context._additions] if text])
+async def _computed(turn: RunningTurn, context: Callable[..., Any]) -> str:
+    try:
+        return str(await turn.engine.code.call(context, turn.context) or "")
+    except Exception as error:
+        raise AgentError("the system context could not be computed") from error
 
 
 async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import copy_context
 from threading import Event
-from types import AsyncGeneratorType, FunctionType
+from types import AsyncGeneratorType, FunctionType, MethodType
 from typing import Any, TypeVar
 
 from assent.workers import Channel, Workers, current_worker
@@ -19,11 +19,14 @@ T = TypeVar("T")
 
 def is_coroutine_function(fn: Any) -> bool:
     """Whether calling `fn` gives a coroutine: also for partials and objects with `__call__`."""
-    if type(fn) is FunctionType and fn.__code__.co_flags & inspect.CO_COROUTINE:
-        # Most async code is a plain `async def`; `inspect` takes two microseconds to say so.
+    plain = fn
+    if type(fn) is not FunctionType:
+        while isinstance(fn, functools.partial):
+            fn = fn.func
+        plain = fn.__func__ if type(fn) is MethodType else fn
+    if type(plain) is FunctionType and plain.__code__.co_flags & inspect.CO_COROUTINE:
+        # Most async code is an `async def`; `inspect` takes two microseconds to say so.
         return True
-    while isinstance(fn, functools.partial):
-        fn = fn.func
     return inspect.iscoroutinefunction(fn) or (
         not inspect.isroutine(fn) and inspect.iscoroutinefunction(type(fn).__call__)
     )
