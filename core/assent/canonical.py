@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from json.encoder import encode_basestring
 from math import isfinite
-from operator import itemgetter
 from typing import Any
 
 _EXACT = 2**53
@@ -23,44 +22,53 @@ def canonical(value: object) -> bytes:
 
 
 def _text(value: object) -> str:
-    match value:
-        case str():
-            return encode_basestring(value)
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return str(value) if abs(value) < _EXACT else _large(value)
-        case float():
-            return _double(value)
-        case dict() | Mapping():
-            return "{" + ",".join([_member(*item) for item in _sorted(value)]) + "}"
-        case list() | tuple():
-            return "[" + ",".join(map(_text, value)) + "]"
+    write = _WRITERS.get(type(value)) or _writer(value)
+    return write(value)
+
+
+def _writer(value: object) -> Callable[[Any], str]:
+    """How to write a value of a type that is derived from those of JSON."""
+    for kinds, write in (
+        (str, encode_basestring),
+        (int, _whole),
+        (float, _double),
+        (Mapping, _object),
+        ((list, tuple), _array),
+    ):
+        if isinstance(value, kinds):
+            return write
     raise TypeError(f"{type(value).__name__!r} is no JSON value")
 
 
-def _member(name: str, value: object) -> str:
-    text = encode_basestring(value) if type(value) is str else _text(value)
-    return f"{encode_basestring(name)}:{text}"
+def _object(value: Mapping[Any, object]) -> str:
+    members = []
+    for name in _names(value):
+        member = value[name]
+        write = _WRITERS.get(type(member)) or _writer(member)
+        members.append(f"{encode_basestring(name)}:{write(member)}")
+    return "{" + ",".join(members) + "}"
 
 
-def _sorted(value: Mapping[Any, object]) -> list[tuple[str, object]]:
-    for name in value:
-        if not isinstance(name, str):
-            raise TypeError(f"a key of type {type(name).__name__!r} is no JSON key")
-    if "".join(value).isascii():
-        # Nearly always: the order by code points is then that by UTF-16 units.
-        return sorted(value.items(), key=_name)
-    return sorted(value.items(), key=_utf16)
+def _array(value: Sequence[object]) -> str:
+    return "[" + ",".join(map(_text, value)) + "]"
 
 
-_name = itemgetter(0)
+def _names(value: Mapping[Any, object]) -> list[str]:
+    try:
+        ascii_only = "".join(value).isascii()
+    except TypeError:
+        name = next(name for name in value if not isinstance(name, str))
+        raise TypeError(f"a key of type {type(name).__name__!r} is no JSON key") from None
+    # Nearly always: the order by code points is then that by UTF-16 units.
+    return sorted(value) if ascii_only else sorted(value, key=_utf16)
 
 
-def _utf16(item: tuple[str, object]) -> bytes:
-    return item[0].encode("utf-16-be", "surrogatepass")
+def _utf16(name: str) -> bytes:
+    return name.encode("utf-16-be", "surrogatepass")
+
+
+def _whole(value: int) -> str:
+    return str(value) if abs(value) < _EXACT else _large(value)
 
 
 def _large(value: int) -> str:
@@ -93,3 +101,15 @@ def _placed(digits: str, point: int) -> str:
         return "0." + "0" * -point + digits
     fraction = f".{digits[1:]}" if len(digits) > 1 else ""
     return f"{digits[0]}{fraction}e{point - 1:+d}"
+
+
+_WRITERS: dict[type, Callable[[Any], str]] = {
+    str: encode_basestring,
+    type(None): lambda value: "null",
+    bool: lambda value: "true" if value else "false",
+    int: _whole,
+    float: _double,
+    dict: _object,
+    list: _array,
+    tuple: _array,
+}

@@ -21,8 +21,8 @@ from assent.errors import ConfigError, LedgerUnavailable
 from assent.ledger import Owner, Store, log
 from assent.ledger.conformance import get, opened, proposal, put
 from assent.ledger.owners import boot_id
-from assent.ledger.tables import SCHEMA
 from assent.ledger.sqlite import SqliteStore
+from assent.ledger.tables import SCHEMA
 
 T = TypeVar("T")
 
