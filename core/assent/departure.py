@@ -12,8 +12,8 @@ from assent.workers import per_loop
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-_A_MOMENT = 0.05
-"""Seconds of a turn after which a client that leaves is noticed."""
+A_MOMENT = 0.05
+"""Seconds in which nobody minds that a client leaves: what it has decided is carried out by then."""
 
 
 class Departure:
@@ -74,14 +74,14 @@ class _Soon:
 
     def add(self, looking: Looking) -> None:
         """Have it look a moment from now."""
-        self._waiting.append((monotonic() + _A_MOMENT, looking))
+        self._waiting.append((monotonic() + A_MOMENT, looking))
         if not self._armed:
             self._arm()
 
     def _arm(self) -> None:
         # Not for the next one alone, which was added a few microseconds later.
         self._armed = True
-        asyncio.get_running_loop().call_later(_A_MOMENT / 2, self._look)
+        asyncio.get_running_loop().call_later(A_MOMENT / 2, self._look)
 
     def _look(self) -> None:
         now = monotonic()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from assent.departure import soon
+from assent.departure import A_MOMENT, soon
 from assent.errors import Busy
 from assent.events import reply_json
 from assent.http import JSON, ChatEndpoint, Headers
@@ -81,7 +81,10 @@ class Exchange:
             self._more()
 
     def left(self) -> None:
-        """The client has gone."""
+        """The client has gone, perhaps with the last byte of an approval; that is carried out."""
+        asyncio.get_running_loop().call_later(A_MOMENT, self._end)
+
+    def _end(self) -> None:
         if self._stream is not None:
             self._stream.drop()
         elif self._begun is not None and self._endpoint.cancels:

@@ -128,7 +128,7 @@ class Http(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         # What waited behind another request, or is logged, goes uvicorn's way.
-        if self._reading and not self.access_log and (chat := getattr(app, "chat", None)):
+        if self._reading and not self.config.access_log and (chat := getattr(app, "chat", None)):
             if (endpoint := chat(cycle.scope)) is not None:
                 self._coming = Exchange(self, cycle, endpoint)
                 return
