@@ -13,7 +13,7 @@ from assent.workers import per_loop
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 A_MOMENT = 0.05
-"""Seconds in which nobody minds that a client leaves: what it has decided is carried out by then."""
+"""Seconds in which nobody minds that a client leaves: what it decided is carried out by then."""
 
 
 class Departure:

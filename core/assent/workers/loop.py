@@ -22,6 +22,9 @@ logger = logging.getLogger("assent.workers")
 
 _here = threading.local()
 
+AT_A_TIME = 16
+"""Turns that a loop takes before it looks after what else it has to do."""
+
 
 def current_worker() -> WorkerLoop | None:
     """The worker loop of this thread; None on every other thread."""
@@ -104,18 +107,22 @@ class WorkerLoop:
         self._pull()
 
     def _pull(self) -> None:
-        self.woken = self.in_first_step = False
-        if self._stopping:
-            return
-        try:
-            turn = self._workers.waiting.popleft()
-        except IndexError:
-            return
-        self._workers.pulls += 1
-        turn.begin(self, pulled=True)
-        # Directly behind the turn's first step: if that blocks, others take the rest.
-        self.woken = True
-        self.loop.call_soon(self._pull, context=self.context)
+        """Take turns and run their first steps; if one blocks, others take the rest."""
+        waiting = self._workers.waiting
+        for _ in range(AT_A_TIME):
+            if self._stopping or not waiting:
+                break
+            try:
+                turn = waiting.popleft()
+            except IndexError:
+                break
+            self._workers.pulls += 1
+            turn.begin(self, pulled=True)
+        self.woken = False
+        # Also those that came when nobody woke a loop that was awake.
+        if waiting and not self._stopping and not self.woken:
+            self.woken = True
+            self.loop.call_soon(self._pull, context=self.context)
 
     def _rest(self) -> None:
         seconds = self._workers.idle_seconds

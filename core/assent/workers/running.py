@@ -88,9 +88,9 @@ class Running(Generic[T]):
         return self._error
 
     def begin(self, place: WorkerLoop, *, pulled: bool = False) -> None:
-        """Start the work on the loop of `place`; called on that loop.
+        """Start the work on the loop of `place` and run its first step; called on that loop.
 
-        `pulled` says that others take the turns that wait if the work's first step blocks.
+        `pulled` says that others take the turns that wait if that step blocks.
         """
         self._place = place
         work, context = self._work, self._context
@@ -98,17 +98,18 @@ class Running(Generic[T]):
         if self._cancelled or work is None:
             return
         place.turns.add(self)
-        self._task = place.loop.create_task(self._run(place, work, pulled), context=context)
+        task, step = _task(place.loop, self._run(place, work), context)
+        self._task = task
+        place.in_first_step = pulled
+        step()
+        place.in_first_step = False
 
-    async def _run(
-        self, place: WorkerLoop, work: Callable[[], Coroutine[Any, Any, T]], pulled: bool
-    ) -> None:
+    async def _run(self, place: WorkerLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         """Do the work so that nothing it raises can end the loop it runs on.
 
         It says its end itself: a callback of the task would come one round of the loop later.
         """
         self._started = True
-        place.in_first_step = pulled
         try:
             result = await work()
         except (Exception, asyncio.CancelledError, GeneratorExit) as error:
@@ -154,6 +155,27 @@ class Running(Generic[T]):
         then, self._then = self._then, ()
         for call in then:
             call()
+
+
+def _task(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], context: Context | None
+) -> tuple[asyncio.Task[None], Callable[[], object]]:
+    """A task, and its first step for the caller to run.
+
+    The loop would run it one round later, and a round costs as much as a quarter of a small turn.
+    """
+    steps: list[Callable[[], object]] = []
+
+    def catch(step: Callable[[], object], *, context: Context) -> None:
+        steps.append(partial(context.run, step))
+
+    # A new task asks for its first step itself, in this way alone.
+    loop.call_soon = catch  # type: ignore[assignment, method-assign]
+    try:
+        task = loop.create_task(work, context=context)
+    finally:
+        del loop.call_soon
+    return task, steps[0]
 
 
 def _tell(future: asyncio.Future[None]) -> None:
