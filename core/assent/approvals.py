@@ -6,10 +6,9 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
 from typing import Any, TypeVar
 
-from assent.canonical import canonical
+from assent.canonical import canonical, copied
 from assent.ledger import Proposal
 from assent.ledger.choices import Choice
 from assent.messages import (
@@ -94,7 +93,7 @@ def _in_message(message: Message, index: int, *, newest: bool) -> list[Choice]:
                     newest,
                     call.rejection_reason or None,
                     call.name,
-                    deepcopy(call.input),
+                    copied(call.input),
                 )
             )
     for n, item in enumerate(message.data.approvals):
@@ -109,7 +108,7 @@ def _in_message(message: Message, index: int, *, newest: bool) -> list[Choice]:
                     newest,
                     item.rejection_reason or None,
                     item.name if "name" in stated and item.name else None,
-                    deepcopy(item.input) if "input" in stated else None,
+                    copied(item.input) if "input" in stated else None,
                     through_approvals=True,
                 )
             )
@@ -195,7 +194,7 @@ def tool_call(row: Proposal) -> ToolCall:
     return ToolCall(
         id=row.id,
         name=row.name,
-        input=deepcopy(row.input),
+        input=copied(row.input),
         execute=False,
         intent=row.intent,
         tool_description=row.description,
@@ -209,7 +208,7 @@ def approval(row: Proposal, *, execute: bool = False) -> Approval:
         id=row.id,
         type=row.kind,
         name=row.name,
-        input=deepcopy(row.input),
+        input=copied(row.input),
         execute=execute,
         description=row.description,
         intent=row.intent,
@@ -226,7 +225,7 @@ def command(row: Proposal) -> Command:
 def executed_tool_call(row: Proposal) -> ExecutedToolCall:
     """The outcome as `executed_tool_calls` shows it; `input` is what ran."""
     return ExecutedToolCall(
-        id=row.id, name=row.name, input=deepcopy(row.runs), output=row.output or ""
+        id=row.id, name=row.name, input=copied(row.runs), output=row.output or ""
     )
 
 
@@ -241,7 +240,7 @@ def executed_approval(row: Proposal) -> ExecutedApproval:
         id=row.id,
         type=row.kind,
         name=row.name,
-        input=deepcopy(row.runs),
+        input=copied(row.runs),
         output=row.output or "",
     )
 

@@ -21,6 +21,16 @@ def canonical(value: object) -> bytes:
     return _text(value).encode("utf-8", "surrogatepass")
 
 
+def copied(value: Any) -> Any:
+    """A JSON value that shares nothing with `value` that could be changed."""
+    # In less than half the time of deepcopy, which must expect all kinds of things.
+    if isinstance(value, dict):
+        return {name: copied(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [copied(item) for item in value]
+    return value
+
+
 def _text(value: object) -> str:
     write = _WRITERS.get(type(value)) or _writer(value)
     return write(value)

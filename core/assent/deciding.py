@@ -102,8 +102,14 @@ async def _decide_and_run(turn: RunningTurn) -> None:
     await _tell_decided(turn)
     grants = turn.found.grants
     commands = [g for g in grants if g.proposal.kind == "command"]
-    calls = [[g] for g in grants if g.proposal.kind != "command"]
-    await asyncio.gather(*(_carry_out(turn, group) for group in [*calls, commands]))
+    groups = [[g] for g in grants if g.proposal.kind != "command"]
+    if commands:
+        groups.append(commands)
+    if len(groups) == 1:
+        # Nothing runs beside it: no task of its own.
+        await _carry_out(turn, groups[0])
+    else:
+        await asyncio.gather(*(_carry_out(turn, group) for group in groups))
 
 
 async def _carry_out(turn: RunningTurn, grants: Sequence[Grant]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ async def suspend(
     prefix: str,
     reply: AgentMessage | None = None,
 ) -> None:
-    """End the turn with proposals, recorded before anybody can see them."""
+    """End the turn with new proposals, recorded before anybody can see them."""
     if turn.session.conversation is None and any(p.kind == "command" for p in proposals):
         turn.session.conversation = secrets.token_hex(16)
     key = turn.session.conversation or ""
@@ -46,20 +45,13 @@ async def suspend(
         calls=[p.id for p in proposals],
         from_callable=turn.engine.agent.function is not None,
     )
-    rows = [
-        replace(
-            p,
-            turn=suspended.id,
-            index=i,
-            conversation=key,
-            reference=references[-1],
-            description=approvals.mask(p.description, turn.secrets),
-            input_description=approvals.mask(p.input_description, turn.secrets),
-            intent=approvals.mask(p.intent, turn.secrets),
-        )
-        for i, p in enumerate(proposals)
-    ]
-    await finish(turn, "approval_required", pending=rows, suspended=suspended, reply=reply)
+    for i, p in enumerate(proposals):
+        p.turn, p.index = suspended.id, i
+        p.conversation, p.reference = key, references[-1]
+        p.description = approvals.mask(p.description, turn.secrets)
+        p.input_description = approvals.mask(p.input_description, turn.secrets)
+        p.intent = approvals.mask(p.intent, turn.secrets)
+    await finish(turn, "approval_required", pending=proposals, suspended=suspended, reply=reply)
 
 
 async def finish(

@@ -8,6 +8,7 @@ for values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Protocol
 
 from assent.ledger import LogRow, Proposal, Reading, State, SuspendedTurn, log
@@ -32,8 +33,10 @@ Row = tuple[Any, ...]
 Statement = tuple[str, tuple[object, ...]]
 
 
-def _column(text: str) -> str | None:
-    return key(text) if text else None
+def _column(value: str | float) -> str | float | None:
+    if not isinstance(value, str):
+        return value
+    return key(value) if value else None
 
 
 def _upsert(table: str, columns: Sequence[str]) -> str:
@@ -46,13 +49,13 @@ def _upsert(table: str, columns: Sequence[str]) -> str:
 
 
 class _Table:
-    """How rows are written whose `fixed` columns, the id first, stay as they were inserted.
+    """How rows are written whose `fixed` columns stay as they were inserted.
 
     An update of the others leaves most of the indexes alone, which are what a write costs.
     """
 
     def __init__(self, name: str, fixed: Sequence[str], others: Sequence[str]) -> None:
-        self.put = _upsert(name, (*fixed, *others))
+        self.put = _upsert(name, ("id", *fixed, *others))
         self.update = (
             f"UPDATE {name} SET {', '.join(f'{column} = ?' for column in others)} WHERE id = ?"
         )
@@ -60,14 +63,16 @@ class _Table:
 
 _PROPOSALS = _Table(
     "assent_proposals",
-    ("id", "turn", "conversation", "reference", "created", "position"),
+    ("turn", "conversation", "reference", "created", "position"),
     ("state", "owner", "lease", "ended", "kept", "doc"),
 )
 _TURNS = _Table(
     "assent_turns",
-    ("id", "conversation", "reference", "created"),
+    ("conversation", "reference", "created"),
     ("state", "owner", "lease", "ended", "doc"),
 )
+_fixed = attrgetter("turn", "conversation", "reference", "created", "index")
+_fixed_of_turn = attrgetter("conversation", "reference", "created")
 _PUT_CONTENTS = _upsert("assent_contents", ("id", "doc"))
 _PUT_LOG = "INSERT INTO assent_log (seq, at, previous, hash, entry) VALUES (?, ?, ?, ?, ?)"
 
@@ -139,7 +144,8 @@ class SqlTransaction:
             for row in rows
         }
         self._seen: dict[str, str | None] = {}
-        self._fixed: dict[tuple[_Table, object], tuple[object, ...]] = {}
+        # The values of the fixed columns as they stand in the database.
+        self._fixed: dict[tuple[_Table, str], tuple[Any, ...]] = {}
 
     def proposals(self, ids: Sequence[str]) -> dict[str, Proposal]:
         found: dict[str, Proposal] = {}
@@ -191,6 +197,7 @@ class SqlTransaction:
         kept = contents != NO_CONTENTS
         self._put(
             _PROPOSALS,
+            row,
             _fixed(proposal),
             (
                 proposal.state,
@@ -228,9 +235,11 @@ class SqlTransaction:
 
     def put_turn(self, turn: SuspendedTurn) -> None:
         owner = turn.owner
-        self._known_turns.pop(key(turn.id), None)
+        row = key(turn.id)
+        self._known_turns.pop(row, None)
         self._put(
             _TURNS,
+            row,
             _fixed_of_turn(turn),
             (
                 turn.state,
@@ -278,12 +287,14 @@ class SqlTransaction:
             _given(self._purge_log, log_before, limit),
         )
 
-    def _put(self, table: _Table, fixed: tuple[object, ...], others: tuple[object, ...]) -> None:
-        if self._fixed.get((table, fixed[0])) == fixed:
-            self._write(table.update, (*others, fixed[0]))
+    def _put(
+        self, table: _Table, row: str, fixed: tuple[Any, ...], others: tuple[object, ...]
+    ) -> None:
+        if self._fixed.get((table, row)) == fixed:
+            self._write(table.update, (*others, row))
         else:
-            self._write(table.put, (*fixed, *others))
-            self._fixed[table, fixed[0]] = fixed
+            self._write(table.put, (row, *map(_column, fixed), *others))
+            self._fixed[table, row] = fixed
 
     def _write(self, sql: str, values: Sequence[object]) -> None:
         self.wrote = True
@@ -292,16 +303,15 @@ class SqlTransaction:
     def _load(self, rows: Iterable[Row]) -> Iterator[Proposal]:
         for lease, doc, contents in rows:
             proposal = load_proposal(doc, contents, lease)
-            fixed = _fixed(proposal)
-            self._seen[key(proposal.id)] = contents
-            self._fixed[_PROPOSALS, fixed[0]] = fixed
+            row = key(proposal.id)
+            self._seen[row] = contents
+            self._fixed[_PROPOSALS, row] = _fixed(proposal)
             yield proposal
 
     def _load_turns(self, rows: Iterable[Row]) -> Iterator[SuspendedTurn]:
-        for _, lease, doc in rows:
+        for row, lease, doc in rows:
             turn = load_turn(doc, lease)
-            fixed = _fixed_of_turn(turn)
-            self._fixed[_TURNS, fixed[0]] = fixed
+            self._fixed[_TURNS, row] = _fixed_of_turn(turn)
             yield turn
 
     def _purge_contents(self, before: float, limit: int) -> int:
@@ -359,21 +369,6 @@ class SqlTransaction:
             self._write(f"{sql} ({', '.join('?' for _ in chunk)})", chunk)
 
 
-def _fixed(proposal: Proposal) -> tuple[object, ...]:
-    return (
-        key(proposal.id),
-        _column(proposal.turn),
-        _column(proposal.conversation),
-        _column(proposal.reference),
-        proposal.created,
-        proposal.index,
-    )
-
-
-def _fixed_of_turn(turn: SuspendedTurn) -> tuple[object, ...]:
-    return key(turn.id), _column(turn.conversation), _column(turn.reference), turn.created
-
-
 def _conditions(given: dict[str, str | None]) -> tuple[list[str], list[object]]:
     where: list[str] = []
     values: list[object] = []
@@ -386,8 +381,8 @@ def _conditions(given: dict[str, str | None]) -> tuple[list[str], list[object]]:
     return where, values
 
 
-def _chunks(ids: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    keys = sorted({key(i) for i in ids})
+def _chunks(ids: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    keys = [key(ids[0])] if len(ids) == 1 else sorted({key(i) for i in ids})
     for start in range(0, len(keys), _CHUNK):
         chunk = keys[start : start + _CHUNK]
         yield ", ".join("?" for _ in chunk), chunk

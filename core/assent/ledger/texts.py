@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -19,6 +20,11 @@ _DOC = tuple(f.name for f in fields(Proposal) if f.name not in _CONTENTS)
 _TURN_DOC = tuple(f.name for f in fields(SuspendedTurn))
 _OWNER = tuple(f.name for f in fields(Owner))
 _DECISION = tuple(f.name for f in fields(Decision) if f.name != "reason")
+_doc_of = attrgetter(*_DOC)
+_turn_doc_of = attrgetter(*_TURN_DOC)
+_owner_of = attrgetter(*_OWNER)
+_decision_of = attrgetter(*_DECISION)
+_contents_of = attrgetter(*_CONTENTS)
 _LONGEST_KEY = 400
 
 
@@ -51,12 +57,12 @@ def key(text: str) -> str:
 
 def dump_proposal(proposal: Proposal) -> tuple[str, str]:
     """The JSON texts of the row and of its contents."""
-    doc = {name: getattr(proposal, name) for name in _DOC}
+    doc = dict(zip(_DOC, _doc_of(proposal), strict=True))
     decision = proposal.decision
     doc["owner"] = _dump_owner(proposal.owner)
-    doc["decision"] = decision and {name: getattr(decision, name) for name in _DECISION}
-    contents = [getattr(proposal, name) for name in _CONTENTS]
-    return dumps(doc), dumps([*contents, decision.reason if decision else None])
+    doc["decision"] = decision and dict(zip(_DECISION, _decision_of(decision), strict=True))
+    contents = [*_contents_of(proposal), decision.reason if decision else None]
+    return dumps(doc), dumps(contents)
 
 
 NO_CONTENTS = dumps([{}, None, None, None, None, None])
@@ -75,7 +81,7 @@ def load_proposal(doc: str, contents: str | None, lease: float | None) -> Propos
 
 def dump_turn(turn: SuspendedTurn) -> str:
     """The JSON text of the row."""
-    doc = {name: getattr(turn, name) for name in _TURN_DOC}
+    doc = dict(zip(_TURN_DOC, _turn_doc_of(turn), strict=True))
     doc["owner"] = _dump_owner(turn.owner)
     return dumps(doc)
 
@@ -98,7 +104,7 @@ def load_log(text: str) -> LogRow:
 
 
 def _dump_owner(owner: Owner | None) -> dict[str, Any] | None:
-    return {name: getattr(owner, name) for name in _OWNER} if owner else None
+    return dict(zip(_OWNER, _owner_of(owner), strict=True)) if owner else None
 
 
 def _load_owner(value: dict[str, Any] | None, lease: float | None) -> Owner | None:
