@@ -11,7 +11,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from assent.workers.mailbox import Mailbox, mailbox
-from assent.workers.threads import Executor, stand_back
+from assent.workers.threads import Executor
 
 if TYPE_CHECKING:
     from assent.workers.running import Running
@@ -151,7 +151,6 @@ class WorkerLoop:
 
     def _live(self) -> None:
         _here.worker = self
-        stand_back()
         if self.box is None:
             self.prepare()
         self.loop.call_soon(self._begin, context=self.context)

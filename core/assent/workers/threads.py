@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import threading
 from collections.abc import Callable
 from concurrent import futures
@@ -19,17 +17,6 @@ from assent.workers.running import contained
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def stand_back() -> None:
-    """Have this thread, when it wakes up, not interrupt the one that woke it (Linux).
-
-    That is the server's loop as a rule, which holds the interpreter's lock: both would change
-    places twice for nothing, with nearly every turn where they share a core.
-    """
-    if hasattr(os, "SCHED_BATCH"):
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 class Threads:
@@ -93,7 +80,6 @@ class Threads:
         self._jobs.put(job)
 
     def _work(self) -> None:
-        stand_back()
         while True:
             try:
                 job = self._jobs.get(timeout=self._idle_seconds)
