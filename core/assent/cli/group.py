@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import os
@@ -52,6 +51,8 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            import difflib  # needed for a mistake alone
+
             known = [*COMMANDS, *ctx.meta.get(_ADDED, ())]
             close = difflib.get_close_matches(args[0], known, n=1)
             if not close:
