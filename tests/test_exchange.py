@@ -222,6 +222,32 @@ def test_connection_goes_on_after_every_kind_of_reply(both: Both) -> None:
         assert b'{"status":"ok"}' in connection.recv(65536)
 
 
+def test_bearer_token_names_the_caller_without_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def who(messages: Any, context: Any) -> str:
+        return f"{context.principal}"
+
+    begun: list[bytes] = []
+    begin = Exchange.begin
+    monkeypatch.setattr(Exchange, "begin", lambda self: begun.append(b"") or begin(self))
+    monkeypatch.setenv("ASSENT_AUTH__SCHEME", "bearer")
+    monkeypatch.setenv("ASSENT_AUTH__TOKENS__ANN", "a-secret-of-ann")
+    with served(who, tmp_path) as both:
+        for given, wanted in (
+            ([b"Authorization: Bearer a-secret-of-ann"], b'"content":"ann"'),
+            ([b"Authorization: Bearer another"], b"HTTP/1.1 401"),
+            ([], b"HTTP/1.1 401"),
+            ([b"Authorization: Bearer \xff", b"Authorization: Bearer a-secret-of-ann"], b'"ann"'),
+        ):
+            sent = request("/api/chat", ask("hej"), *given, b"Connection: close")
+            found = both.said(sent)
+            assert wanted in found
+            with both.through_asgi():
+                assert both.said(sent) == found
+    assert len(begun) == 2
+
+
 class Waiting:
     """An agent whose turns wait until they are cancelled."""
 

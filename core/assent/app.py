@@ -72,8 +72,9 @@ class App(FastAPI):
         if self._traced() or any(m.cls not in own for m in installed):
             return Direct({}, [])
         checks = [partial(m.cls, *m.args, **m.kwargs) for m in installed]
-        # Authentication may have to wait for a plugin.
-        pages = None if len(installed) > 1 else _WebPages(self, self.host)
+        # A plugin's authentication may have to be waited for.
+        alone = not self.host.plugins.implementations("authenticate")
+        pages = _WebPages(self, self.host) if alone else None
         return Direct(plain_routes(self.router.routes), checks, pages)
 
     def _traced(self) -> bool:
@@ -86,8 +87,8 @@ class Direct:
     """Serves the paths of raw ASGI endpoints without FastAPI's middleware stack and router.
 
     Those cost as much as a small turn. Used only where no middleware but Assent's own checks is
-    installed, and only for paths that the router would give to the same endpoint. `pages` is the
-    one check that may stand before a chat request that is answered without a task.
+    installed, and only for paths that the router would give to the same endpoint. With `pages`
+    chat requests are answered without a task, where their head passes the same checks.
     """
 
     def __init__(
@@ -118,7 +119,7 @@ class Direct:
         endpoint = self._chats.get((scope["method"], scope["path"]))
         if endpoint is None or self._pages is None or scope["root_path"]:
             return None
-        host = kind = length = b""
+        host = kind = length = token = b""
         for name, value in scope["headers"]:
             if name == b"content-type":
                 kind = value
@@ -126,11 +127,21 @@ class Direct:
                 host = value
             elif name == b"content-length":
                 length = value
+            elif name == b"authorization":
+                token = value
             elif name == b"expect":
                 return None
-        usual = is_json(kind) and self._pages.serves(host) and scope["http_version"] == "1.1"
-        limit = endpoint.host.config.limits.body
-        return endpoint if usual and length.isdigit() and int(length) <= limit else None
+        if not (is_json(kind) and self._pages.serves(host) and scope["http_version"] == "1.1"):
+            return None
+        config = endpoint.host.config
+        if not length.isdigit() or int(length) > config.limits.body:
+            return None
+        if config.auth.scheme == "bearer":
+            try:
+                scope[PRINCIPAL] = _bearer(endpoint.host, token.decode("latin-1"))
+            except Unauthenticated:
+                return None
+        return endpoint
 
 
 def plain_routes(routes: Sequence[BaseRoute]) -> dict[tuple[str, str], Route]:
