@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
+from typing import NamedTuple
 
 from assent._version import __version__
 from assent.config import Config
@@ -31,8 +32,7 @@ SWITCHES = ("a2a", "mcp")
 """The plugins that `[server]`, a keyword or a flag switches on or off."""
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(NamedTuple):
     """An entry point in the group `assent`, not imported; `problem` says why it cannot be used."""
 
     name: str
@@ -42,8 +42,7 @@ class Installed:
     problem: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """A plugin to load: `named` when somebody asked for it, else merely installed."""
 
     name: str

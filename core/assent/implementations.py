@@ -6,9 +6,8 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from assent import hookspecs
 from assent.errors import PluginError
@@ -18,8 +17,7 @@ InThread = Callable[..., Awaitable[Any]]
 Marks = Callable[[object, str], Mapping[str, Any] | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Impl:
+class Impl(NamedTuple):
     """One implementation of a hook, with the arguments that it names."""
 
     plugin: str

@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 GRACE = 2.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -83,8 +83,7 @@ class Captured:
         return self._head.decode("utf-8", "replace") + line + tail.decode("utf-8", "replace")
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """How a process ended.
 
     `code` is negative for a signal and None when it could not be killed; `left` says that
