@@ -51,6 +51,9 @@ class Workers:
         self._step = 1
         self._blocked_until = 0.0
         self._due = 0.0
+        self._waking = False
+        self._came = 0
+        self._together = 1
         self._ends = asyncio.Event()
         self.closed = False
         self.idle_seconds = idle_seconds
@@ -203,7 +206,25 @@ class Workers:
         home = self.home
         assert home is not None
         here = current_worker()
-        (home if here is None or here is self.desk else here).wake()
+        if here is not None:
+            (home if here is self.desk else here).wake()
+            return
+        self._came += 1
+        if home.woken or self._waking:
+            return
+        if self._together == 1:
+            self._wake_home()
+        else:
+            # Requests come several at a time: behind the last of them, for it would want the
+            # interpreter's lock between any two of them.
+            self._waking = True
+            asyncio.get_running_loop().call_soon(self._wake_home)
+
+    def _wake_home(self) -> None:
+        self._together, self._came = self._came, 0
+        self._waking = False
+        if self.home is not None:
+            self.home.wake()
 
     def _arm_from_here(self) -> None:
         # The timer lives on a loop that no user code blocks: the caller's own where it is one.
