@@ -94,18 +94,19 @@ class Exchange:
         """The turn of a whole reply has ended."""
         assert self._begun is not None
         error = self._endpoint.host.failure_of(self._begun)
+        if isinstance(error, asyncio.CancelledError):
+            if not self.cycle.disconnected:
+                self._refuse(Busy(STOPPED))
+            return
         try:
             if error is not None:
                 raise error
             self._respond(200, reply_json(self._gathered.events))
-        except asyncio.CancelledError:
-            self._refuse(Busy(STOPPED))
-        except Exception as error:
-            self._refuse(error)
+        except Exception as failure:
+            self._refuse(failure)
 
     def _refuse(self, error: Exception) -> None:
-        if not self.cycle.disconnected:
-            self._respond(*self._endpoint.refusal(error))
+        self._respond(*self._endpoint.refusal(error))
 
     def _respond(self, status: int, body: bytes, headers: Headers = ()) -> None:
         length = (b"content-length", str(len(body)).encode())
