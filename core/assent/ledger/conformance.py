@@ -20,7 +20,17 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from assent.errors import LedgerUnavailable
-from assent.ledger import Decision, LogRow, Owner, Proposal, Store, SuspendedTurn, Transaction, log
+from assent.ledger import (
+    Decision,
+    LogRow,
+    Owner,
+    Proposal,
+    Reading,
+    Store,
+    SuspendedTurn,
+    Transaction,
+    log,
+)
 
 Factory = Callable[[], Store]
 Check = Callable[[Factory], Awaitable[None]]
@@ -273,6 +283,34 @@ async def concurrent_increments_all_count(factory: Factory) -> None:
         counter = await get(store, "counter")
         assert counter is not None
         assert counter.fence == 32
+
+
+async def rows_named_ahead_are_current(factory: Factory) -> None:
+    """Works that say what they read first read what the works before them have left."""
+    ids = ["a", "missing"]
+
+    def step(tx: Transaction) -> tuple[int, int]:
+        row, held = tx.proposals(ids)["a"], tx.turns(["t"])["t"]
+        row.fence += 1
+        held.fence += 1
+        tx.put(row)
+        tx.put_turn(held)
+        assert tx.proposals(ids)["a"].fence == row.fence
+        assert tx.turns(["t"])["t"].fence == held.fence
+        return row.fence, held.fence
+
+    def other_rows(tx: Transaction) -> list[str]:
+        return [*tx.proposals(["b"]), *tx.turns(["t", "u"]), *tx.turns(["missing"])]
+
+    async with opened(factory) as store:
+        await put(store, turn("t"), turn("u"), proposal("a", turn="t"), proposal("b", turn="u"))
+        works = [Reading(step, proposals=ids), Reading(step, turns=["t"])] * 10
+        fences = await asyncio.gather(*(store.run(work) for work in works))
+        assert sorted(fences) == [(n, n) for n in range(1, 21)]
+        for work in (Reading(other_rows, proposals=ids), Reading(other_rows, turns=["u", "t"])):
+            assert await store.run(work) == ["b", "t", "u"]
+        many = [str(number) for number in range(1_000)]
+        assert await store.run(Reading(other_rows, proposals=many)) == ["b", "t", "u"]
 
 
 async def two_stores_see_one_another(factory: Factory) -> None:
@@ -615,6 +653,7 @@ CHECKS: tuple[Check, ...] = (
     what_raises_changes_nothing,
     one_that_raises_undoes_no_other,
     concurrent_increments_all_count,
+    rows_named_ahead_are_current,
     two_stores_see_one_another,
     rows_outlive_the_store,
     find_takes_every_filter,
