@@ -174,11 +174,11 @@ class _Step:
                 ready[call.id] = _result(call, refused)
         if len(now) == 1:
             # Without a task of its own, a tool's code can run where it is called.
-            results = [await self._run(*now[0])]
-        else:
-            results = await asyncio.gather(*(self._run(c, t) for c, t in now))
-        for result in results:
-            ready[result.call_id] = result
+            call, tool = now[0]
+            ready[call.id] = await self._run(call, tool)
+        elif now:
+            for result in await asyncio.gather(*(self._run(c, t) for c, t in now)):
+                ready[result.call_id] = result
         self.results = [ready[call.id] for call in self.calls if call.id in ready]
 
     async def _run(self, call: Call, tool: Tool[..., Any]) -> Result:

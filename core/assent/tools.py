@@ -122,7 +122,7 @@ class Tool(Generic[P, R]):
 
     def call(self, arguments: Arguments, session: Session, context: object) -> Any:
         """What the function returns, an awaitable if it is async; `arguments` from `validate`."""
-        fn = cast("Callable[..., Any]", self.fn)
+        fn: Callable[..., Any] = self.fn
         if not self._injected:
             return fn(**arguments)
         given: dict[str, object] = {"session": session, "context": context}
