@@ -35,11 +35,7 @@ _IN_EVENTS = {
 
 
 class Sink(Protocol):
-    """Takes a turn's events; `put` waits for a slow reader, `put_nowait` never does."""
-
-    async def put(self, item: Event, /) -> None:
-        """Hand the event over, in order."""
-        ...
+    """Takes a turn's events, in order."""
 
     def put_nowait(self, item: Event, /) -> bool:
         """Hand the event over from any thread; True asks to await `space` before the next."""
@@ -59,10 +55,6 @@ class Gathered:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
-
-    async def put(self, item: Event, /) -> None:
-        """Keep the event."""
-        self.put_nowait(item)
 
     def put_nowait(self, item: Event, /) -> bool:
         """Keep the event."""
