@@ -74,3 +74,15 @@ def test_a_terminated_connection_is_closed(pipeline: Pipeline, postgres_url: str
     with pytest.raises(psycopg.OperationalError):
         asked(pipeline, "SELECT 1")
     assert pipeline._raw.closed
+
+
+def test_what_cannot_be_sent_closes_the_connection(pipeline: Pipeline) -> None:
+    class Unreadable:
+        def __str__(self) -> str:
+            raise OSError("no text")
+
+    pipeline.send("SELECT 1")
+    pipeline.send("SELECT ?::text", (Unreadable(),))
+    with pytest.raises(OSError, match="no text"):
+        pipeline.answers()
+    assert pipeline._raw.closed

@@ -49,23 +49,38 @@ class Pipeline:
     def answers(self) -> list[list[Row]]:
         """The rows of each statement sent since the last time, once the server has run them all.
 
-        Raises the first error, psycopg.Error; what stood behind it has not run.
+        Raises the first error, psycopg.Error: with the connection open it is the server's, and
+        what stood behind it has not run; with the connection closed nobody knows what has run.
         """
         fresh: dict[str, bytes] = {}
-        unsent, self._unsent = self._unsent, []
-        asked: list[bool] = []
-        for sql, values in unsent:
-            if values is not None and self._prepare(sql, fresh):
-                asked.append(False)
-            self._put(sql, values, fresh)
-            asked.append(True)
-        self._libpq.pipeline_sync()
-        self._flush()
-        results = self._results()
+        try:
+            wanted = self._send(fresh)
+            results = self._results()
+        except BaseException:
+            # Answers that nobody has taken would pass for those of the next statements.
+            self._raw.close()
+            raise
+        if error := _first_error(results):
+            if error.diag.severity_nonlocalized in ("FATAL", "PANIC"):
+                self._raw.close()
+            raise error
         # Only now: what an error has skipped is not prepared.
         self._names |= fresh
         self.status = (results[-1].command_status or b"").decode()
-        return [_rows(result) for result, wanted in zip(results, asked, strict=True) if wanted]
+        return [_rows(result) for result, own in zip(results, wanted, strict=True) if own]
+
+    def _send(self, fresh: dict[str, bytes]) -> list[bool]:
+        """Send what waits, preparing it into `fresh`; which of the answers are to a statement."""
+        unsent, self._unsent = self._unsent, []
+        wanted: list[bool] = []
+        for sql, values in unsent:
+            if values is not None and self._prepare(sql, fresh):
+                wanted.append(False)
+            self._put(sql, values, fresh)
+            wanted.append(True)
+        self._libpq.pipeline_sync()
+        self._flush()
+        return wanted
 
     def _prepare(self, sql: str, fresh: dict[str, bytes]) -> bool:
         if sql in self._names or sql in fresh or len(self._names) + len(fresh) >= _PREPARED:
@@ -93,16 +108,9 @@ class Pipeline:
 
     def _results(self) -> list[pq.abc.PGresult]:
         found: list[pq.abc.PGresult] = []
-        error: psycopg.Error | None = None
         while (result := self._result()).status != pq.ExecStatus.PIPELINE_SYNC:
-            if result.status == pq.ExecStatus.FATAL_ERROR and error is None:
-                error = errors.error_from_result(result)
             found.append(result)
-        if error is None:
-            return found
-        if error.diag.severity_nonlocalized in ("FATAL", "PANIC"):
-            self._raw.close()
-        raise error
+        return found
 
     def _result(self) -> pq.abc.PGresult:
         while True:
@@ -114,6 +122,13 @@ class Pipeline:
                 return result
             if self._libpq.status == pq.ConnStatus.BAD:
                 raise psycopg.OperationalError("the connection is lost")
+
+
+def _first_error(results: Sequence[pq.abc.PGresult]) -> psycopg.Error | None:
+    for result in results:
+        if result.status == pq.ExecStatus.FATAL_ERROR:
+            return errors.error_from_result(result)
+    return None
 
 
 def _statement(sql: str) -> bytes:
