@@ -178,3 +178,22 @@ def test_kept_connections_and_websockets_outlive_the_time_for_a_head(brisk: Serv
         ws.send(turn)
         while json.loads(ws.recv(timeout=DEADLINE))["type"] != "done":
             pass
+
+
+@pytest.mark.parametrize("header", [b"Upgrade: h2c", b"upgrade:\th2c "])
+def test_offer_of_http_2_is_passed_over_and_loses_no_body(service: Service, header: bytes) -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": "Upgrade: h2c"}]}).encode()
+    lines = [
+        b"POST /api/chat HTTP/1.1",
+        b"Connection: Upgrade, HTTP2-Settings",
+        header,
+        b"HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA",
+        b"Host: localhost",
+        b"Content-Type: application/json",
+        b"Content-Length: %d" % len(body),
+    ]
+    with connected(service) as connection:
+        for _ in range(2):
+            connection.sendall(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+            said = connection.recv(65536)
+            assert said.startswith(b"HTTP/1.1 200 ") and b'"content":"12"' in said

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import re
 import signal
 import socket
 import threading
@@ -43,6 +44,7 @@ TOO_LARGE = (
     b"content-type: application/json\r\ncontent-length: 62\r\nconnection: close\r\n\r\n"
     b'{"detail":"the request head is too large","code":"TOO_LARGE"}\n'
 )
+_H2C = re.compile(rb"\r\nupgrade:[ \t]*h2c[ \t]*(?=\r\n)", re.IGNORECASE)
 SPARE = 16 * 2**20
 """A WebSocket frame over `limits.frame` is answered with an error; one this many bytes over it ends
 the connection, so that nobody fills the memory."""
@@ -91,6 +93,9 @@ class Http(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
         in_body = not self._in_head() and cycle is not None and cycle.more_body
+        if not in_body and (offer := _H2C.search(data, 0, data.find(b"\r\n\r\n") + 2)):
+            # An offer of HTTP/2, as of Java's client and `curl --http2`; uvicorn loses the body.
+            data = data[: offer.start()] + data[offer.end() :]
         room = HEAD_SIZE - self._head
         if len(data) > room and (self._chunk or not in_body):
             self._read(data[:room])
