@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
@@ -39,7 +39,6 @@ class DecidedCall:
     reason: str | None = None
 
 
-@dataclass(slots=True)
 class RequestContext:
     """What tools, interceptors and callables know of the request that they serve.
 
@@ -48,16 +47,59 @@ class RequestContext:
     authenticated caller; `decisions` what a callable agent has to carry out.
     """
 
-    platform: PlatformContext = field(default_factory=PlatformContext)
-    request_fields: Mapping[str, Any] = field(default_factory=dict)
-    source: str = "help-desk"
-    session: Session = field(default_factory=Session)
-    principal: str | None = None
-    protocol: str = ""
-    decisions: Sequence[DecidedCall] = ()
-    has_decision: bool = False
-    _additions: list[str] = field(default_factory=list, repr=False)
-    _send: Callable[[IntermittentUpdate], None] | None = field(default=None, repr=False)
+    __slots__ = (
+        "_additions",
+        "_platform",
+        "_send",
+        "decisions",
+        "has_decision",
+        "principal",
+        "protocol",
+        "request_fields",
+        "session",
+        "source",
+    )
+
+    def __init__(
+        self,
+        platform: PlatformContext | None = None,
+        request_fields: Mapping[str, Any] | None = None,
+        source: str = "help-desk",
+        session: Session | None = None,
+        principal: str | None = None,
+        protocol: str = "",
+        decisions: Sequence[DecidedCall] = (),
+        has_decision: bool = False,
+        *,
+        _send: Callable[[IntermittentUpdate], None] | None = None,
+    ) -> None:
+        self._platform = platform
+        self.request_fields: Mapping[str, Any] = {} if request_fields is None else request_fields
+        self.source = source
+        self.session = Session() if session is None else session
+        self.principal = principal
+        self.protocol = protocol
+        self.decisions = decisions
+        self.has_decision = has_decision
+        self._additions: list[str] = []
+        self._send = _send
+
+    @property
+    def platform(self) -> PlatformContext:
+        """The platform context; an empty one where the request states none."""
+        # Made when asked for: few requests have one, and few agents ask.
+        if self._platform is None:
+            self._platform = PlatformContext()
+        return self._platform
+
+    @platform.setter
+    def platform(self, value: PlatformContext) -> None:
+        self._platform = value
+
+    def __repr__(self) -> str:
+        shown = [name for name in (*self.__slots__, "platform") if not name.startswith("_")]
+        stated = ", ".join(f"{name}={getattr(self, name)!r}" for name in sorted(shown))
+        return f"RequestContext({stated})"
 
     def add_system_context(self, text: str) -> None:
         """Add `text` to the dynamic system context of this request alone."""

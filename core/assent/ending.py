@@ -65,7 +65,7 @@ async def finish(
 ) -> None:
     """Alter, record, then send what is left of the reply; nothing follows."""
     last = done(turn, stop, reply)
-    ending = [*proposal_events(pending), last]
+    ending: list[Event] = [*proposal_events(pending), last] if pending else [last]
     altered = await _alter(turn, ending) if turn.out.held else None
     if suspended is not None or (record and turn.continuing is not None):
         await _record(turn, stop, pending, suspended, last)
@@ -81,8 +81,10 @@ async def finish(
 
 def done(turn: RunningTurn, stop: StopReason, reply: AgentMessage | None = None) -> Done:
     """The turn's `done` event, with the echo of the request fields and the session."""
-    last = done_of(reply, stop) if reply is not None else Done(stop)
-    last.meta_data = dict(last.meta_data)
+    last = Done(stop)
+    if reply is not None:
+        last = done_of(reply, stop)
+        last.meta_data = dict(last.meta_data)
     if turn.caller.request_fields:
         echo = approvals.mask(dict(turn.caller.request_fields), turn.secrets)
         last.meta_data["request_context"] = echo

@@ -234,7 +234,8 @@ class Host:
             raise NotStarted
         seconds = self.config.limits.turn_time
         at_home = self._runs_own_code and self.workers.calm and self._slots.free
-        if at_home and not carries_calls(beyond_text(request.messages)):
+        more = beyond_text(request.messages)
+        if at_home and not (more and carries_calls(more)):
             work = partial(self._turn, request, caller, sink, False)
             begun = Begun(self.workers.spawn(work), monotonic() + seconds + 0.5)
         else:

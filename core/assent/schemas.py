@@ -302,17 +302,18 @@ def validated(adapter: TypeAdapter[T], input: Mapping[str, Any], known: Iterable
     raw = _raw(input)
     try:
         # Past the adapter's own method, which costs as much as the validation.
-        return cast("T", adapter.validator.validate_json(raw))
+        checked: T = adapter.validator.validate_json(raw)
     except ValidationError as error:
         raise _explained(_pydantic_lines(error, known)) from None
     except Exception as error:
         # A validator of the author's failed in a way of its own.
         raise ToolInputError(_cut(f"the input was refused: {error}")) from error
+    return checked
 
 
 def _raw(input: Mapping[str, Any]) -> bytes:
     try:
-        return to_json(dict(input))
+        return to_json(input if type(input) is dict else dict(input))
     except ValueError as error:
         raise ToolInputError(_cut(f"the input is no valid JSON: {error}", 300)) from None
 

@@ -42,7 +42,7 @@ from assent.events import (
 )
 from assent.gate import Gate, Outcome, hide
 from assent.ledger import Proposal
-from assent.ledger.choices import Continuation, Conversation, Decided, Requester
+from assent.ledger.choices import Choice, Continuation, Conversation, Decided, Requester
 from assent.ledger.record import Ledger
 from assent.messages import (
     AgentMessage,
@@ -159,12 +159,22 @@ class Engine:
 class RunningTurn:
     """The state of one turn while it runs; the modules of the engine work on it."""
 
+    # As most turns leave them.
+    involved = False
+    """Whether the request shows or decides any call."""
+    decisions: Sequence[Choice] = ()
+    shown: Sequence[str] = ()
+    references: Sequence[str] = ()
+    continuing: Continuation | None = None
+    gone = False
+    calls_made = 0
+
     def __init__(
         self, engine: Engine, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot
     ) -> None:
         messages = request.messages
         more = beyond_text(messages)
-        platform = platform_of(more) if more else PlatformContext()
+        platform = platform_of(more) if more else None
         self.engine = engine
         self.request = request
         self.caller = caller
@@ -173,17 +183,19 @@ class RunningTurn:
         self.hooks = engine.plugins.implementations
         self.events_on = bool(self.hooks("on_event"))
         self.out = Output(sink, held=bool(self.hooks("intercept_response")))
-        self.secrets = platform.secrets() if platform.model_fields_set else []
+        self.secrets = platform.secrets() if platform is not None else []
         self.session = Session(_session_in(more) if more else None)
+        self.more = bool(more)
         self.who = _requester(request, caller, platform)
-        self.involved = bool(more) and approvals.carries_calls(more)
-        self.decisions = approvals.choices(messages) if self.involved else []
-        self.shown = approvals.shown(messages) if self.involved else []
         if not isinstance(messages, Texts):
             # As received: interceptors may change the messages in place.
             self.said = said_in(messages)
         self.blank = not messages[-1].content.strip()
-        self.references = approvals.references(self.said) if self.involved else []
+        if more and approvals.carries_calls(more):
+            self.involved = True
+            self.decisions = approvals.choices(messages)
+            self.shown = approvals.shown(messages)
+            self.references = approvals.references(self.said)
         self.conversation = Conversation(self.session.conversation or "", self.references)
         self.context = RequestContext(
             platform=platform,
@@ -198,9 +210,6 @@ class RunningTurn:
         )
         self.seen = request
         self.found = Decided()
-        self.continuing: Continuation | None = None
-        self.gone = False
-        self.calls_made = 0
 
     @cached_property
     def said(self) -> list[tuple[str, str]]:
@@ -226,8 +235,11 @@ class RunningTurn:
         messages = self.request.messages
         if len(messages) == 1 and self.events_on:
             await self.fire(ConversationStarted())
+        answer = None
         try:
-            answer = await self._intercept()
+            # A callable alone gets the messages in a list of its own; texts show no state.
+            if self.hooks("intercept_request") or (self.more and self.engine.agent.function):
+                answer = await self._intercept()
         except Blocked as error:
             await self._blocked(error)
             return
@@ -247,8 +259,16 @@ class RunningTurn:
             await self._converse()
 
     async def _converse(self) -> None:
+        function = self.engine.agent.function
         try:
-            await self._answer_it()
+            if not self.involved and self.blank:
+                raise nothing_to_answer(self.request.messages)
+            if self.involved and await carry_decisions(self):
+                return
+            if function is not None:
+                await ask_function(self, function)
+            else:
+                await ask_model(self)
         except BaseException:
             self.gone = True
             if self.continuing is not None:
@@ -263,26 +283,12 @@ class RunningTurn:
         else:
             self.continuing = continuing
 
-    async def _answer_it(self) -> None:
-        if not self.involved and self.blank:
-            raise nothing_to_answer(self.request.messages)
-        if self.involved and await carry_decisions(self):
-            return
-        if self.engine.agent.function is not None:
-            await ask_function(self, self.engine.agent.function)
-        else:
-            await ask_model(self)
-
     async def _intercept(self) -> AgentMessage | None:
         """Run the request interceptors, one strictly after another; an answer ends the turn."""
         implementations = self.hooks("intercept_request")
-        # A callable alone gets the messages in a list of its own; without data they show no state.
-        if implementations or (
-            self.engine.agent.function is not None
-            and any(
-                m.data is not None and approvals.has_state(m.data)
-                for m in beyond_text(self.request.messages)
-            )
+        if implementations or any(
+            m.data is not None and approvals.has_state(m.data)
+            for m in beyond_text(self.request.messages)
         ):
             await self._show()
         for impl in implementations:
@@ -380,11 +386,11 @@ class RunningTurn:
         )
 
 
-def _requester(request: ChatRequest, caller: Caller, platform: PlatformContext) -> Requester:
+def _requester(request: ChatRequest, caller: Caller, platform: PlatformContext | None) -> Requester:
     user = request.messages[-1].user
     return Requester(
         caller.principal,
-        platform.tenant_name,
+        platform.tenant_name if platform is not None else None,
         (user.id or user.name or None) if user else None,
         caller.protocol,
         caller.address,

@@ -291,7 +291,7 @@ def test_another_principal_may_approve_but_not_run_a_callables_call(make: Make) 
     async def work() -> None:
         ledger, row = make(deciders="any"), call("t")
         await proposed(ledger, row, from_callable=True)
-        bob = replace(ALICE, principal="bob")
+        bob = ALICE._replace(principal="bob")
         found = await decide(ledger, approve(row), who=bob)
         assert found.rows[row.id].state == "APPROVED"
         assert found.grants == [], "the callable runs it, in its own continuation"
@@ -377,9 +377,9 @@ def test_an_unknown_requester_sees_nothing(make: Make) -> None:
         ledger, row = make(), call("t")
         await proposed(ledger, row)
         for who in (
-            replace(ALICE, principal="bob"),
-            replace(ALICE, principal=None),
-            replace(ALICE, tenant="other"),
+            ALICE._replace(principal="bob"),
+            ALICE._replace(principal=None),
+            ALICE._replace(tenant="other"),
         ):
             assert await refused(ledger, approve(row), who=who) == {"approval_not_issued"}
             assert (await decide(ledger, shown=[row.id], who=who)).rows == {}

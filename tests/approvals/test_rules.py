@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -258,9 +258,9 @@ class Section6(RuleBasedStateMachine):
         forged = approve(true, id="f" * 32)
         assert self.do(refused(ledger, forged)) == {"approval_not_issued"}
         assert "approval_not_issued" in self.do(refused(ledger, approve(true), forged))
-        stranger = replace(ALICE, principal="mallory")
+        stranger = ALICE._replace(principal="mallory")
         assert self.do(refused(ledger, approve(true), who=stranger)) == {"approval_not_issued"}
-        other = replace(ALICE, tenant="other")
+        other = ALICE._replace(tenant="other")
         assert self.do(refused(ledger, approve(true), who=other)) == {"approval_not_issued"}
         assert self.do(refused(ledger, approve(true, kind="command"))) == {"approval_not_issued"}
         types = self.do(refused(ledger, approve(true, name="other")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from assent.canonical import canonical
 from assent.errors import InvalidRequest
@@ -12,8 +12,7 @@ from assent.ledger import ENDED, Decision, Proposal, SuspendedTurn
 from assent.messages import Kind
 
 
-@dataclass(frozen=True, slots=True)
-class Requester:
+class Requester(NamedTuple):
     """Who asks: the authenticated `principal`, else what the messages claim (`tenant`, `user`)."""
 
     principal: str | None = None
@@ -46,8 +45,7 @@ class Choice:
     ordinal: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(NamedTuple):
     """What finds a conversation's rows: its own id where the session carries one, and the
     digests of each prefix of its messages, shortest first."""
 
