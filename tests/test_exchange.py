@@ -56,7 +56,7 @@ class Both:
 
     @contextmanager
     def through_asgi(self) -> Iterator[None]:
-        self.app.chat = lambda scope: None  # type: ignore[method-assign]
+        self.app.chat = lambda *head: None  # type: ignore[method-assign]
         try:
             yield
         finally:
@@ -195,11 +195,11 @@ def test_requests_behind_each_other_are_answered_in_order(
 
 
 def test_usual_requests_need_no_task(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[str] = []
+    begun: list[object] = []
     begin = Exchange.begin
 
     def counted(self: Exchange) -> None:
-        begun.append(self.cycle.scope["path"])
+        begun.append(self._endpoint)
         begin(self)
 
     monkeypatch.setattr(Exchange, "begin", counted)
@@ -207,7 +207,7 @@ def test_usual_requests_need_no_task(both: Both, monkeypatch: pytest.MonkeyPatch
         both.said(request(path, ask("hej"), b"Connection: close"))
         sent = request(path, ask("hej"), b"Connection: close")
         both.said(sent[:-30], sent[-30:])
-    assert begun[::2] == begun[1::2] == list(PATHS)
+    assert begun[::2] == begun[1::2] and len(set(begun)) == len(PATHS)
     with both.through_asgi():
         both.said(request(PATHS[0], ask("hej"), b"Connection: close"))
     assert len(begun) == 2 * len(PATHS)

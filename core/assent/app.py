@@ -20,7 +20,7 @@ from assent._version import __version__
 from assent.config import Config
 from assent.errors import ConfigError, Unauthenticated
 from assent.host import Host
-from assent.http import PRINCIPAL, ChatEndpoint, Receive, Scope, Send, is_json
+from assent.http import PRINCIPAL, ChatEndpoint, Headers, Receive, Scope, Send, is_json
 from assent.options import configured
 from assent.routes import claims
 
@@ -50,9 +50,12 @@ class App(FastAPI):
         else:
             await super().__call__(scope, receive, send)
 
-    def chat(self, scope: Scope) -> ChatEndpoint | None:
-        """What answers this chat request without ASGI (`Exchange`); None where nothing may."""
-        return self._direct.chat(scope) if self._direct is not None else None
+    def chat(
+        self, method: bytes, target: bytes, headers: Headers
+    ) -> tuple[ChatEndpoint, str | None] | None:
+        """What answers this chat request without ASGI (`Exchange`), and who asks; None where
+        nothing may."""
+        return self._direct.chat(method, target, headers) if self._direct is not None else None
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, the chat endpoints among its paths."""
@@ -98,12 +101,13 @@ class Direct:
         pages: "_WebPages | None" = None,
     ) -> None:
         self.endpoints: dict[tuple[str, str], ASGIApp] = {}
-        self._chats: dict[tuple[str, str], ChatEndpoint] = {}
+        self._chats: dict[tuple[bytes, bytes], ChatEndpoint] = {}
         self._pages = pages
         for key, route in routes.items():
             endpoint: ASGIApp = route.app
             if type(endpoint) is ChatEndpoint:
-                self._chats[key] = endpoint
+                method, path = key
+                self._chats[method.encode(), path.encode()] = endpoint
             for check in reversed(checks):
                 endpoint = check(endpoint)
             self.endpoints[key] = endpoint
@@ -114,13 +118,16 @@ class Direct:
             return None
         return self.endpoints.get((scope.get("method", "WEBSOCKET"), scope["path"]))
 
-    def chat(self, scope: Scope) -> ChatEndpoint | None:
-        """The endpoint of a chat request; None where anything about its head is unusual."""
-        endpoint = self._chats.get((scope["method"], scope["path"]))
-        if endpoint is None or self._pages is None or scope["root_path"]:
+    def chat(
+        self, method: bytes, target: bytes, headers: Headers
+    ) -> tuple[ChatEndpoint, str | None] | None:
+        """The endpoint of a chat request and the caller's name; None where anything about its
+        head is unusual."""
+        endpoint = self._chats.get((method, target))
+        if endpoint is None or self._pages is None:
             return None
         host = kind = length = token = b""
-        for name, value in scope["headers"]:
+        for name, value in headers:
             if name == b"content-type":
                 kind = value
             elif name == b"host":
@@ -129,19 +136,16 @@ class Direct:
                 length = value
             elif name == b"authorization":
                 token = value
-            elif name == b"expect":
-                return None
-        if not (is_json(kind) and self._pages.serves(host) and scope["http_version"] == "1.1"):
-            return None
         config = endpoint.host.config
-        if not length.isdigit() or int(length) > config.limits.body:
+        short = length.isdigit() and int(length) <= config.limits.body
+        if not (short and is_json(kind) and self._pages.serves(host)):
             return None
-        if config.auth.scheme == "bearer":
-            try:
-                scope[PRINCIPAL] = _bearer(endpoint.host, token.decode("latin-1"))
-            except Unauthenticated:
-                return None
-        return endpoint
+        if config.auth.scheme == "none":
+            return endpoint, None
+        try:
+            return endpoint, _bearer(endpoint.host, token.decode("latin-1"))
+        except Unauthenticated:
+            return None
 
 
 def plain_routes(routes: Sequence[BaseRoute]) -> dict[tuple[str, str], Route]:

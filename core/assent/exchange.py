@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
@@ -25,11 +25,16 @@ from assent.streams import STOPPED, Begun, EventStream
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.flow_control import FlowControl
-    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+    from uvicorn.server import ServerState
 
     from assent.corked import Corked
 
 logger = logging.getLogger("assent.server")
+
+
+class _Deaf:
+    def set(self) -> None:
+        """Nobody waits."""
 
 
 class Connection(Protocol):
@@ -37,28 +42,65 @@ class Connection(Protocol):
 
     transport: Corked
     flow: FlowControl
+    client: tuple[str, int] | None
+    server_state: ServerState
+
+    def on_response_complete(self) -> None:
+        """The reply has been sent."""
+        ...
 
 
 class Exchange:
-    """One request and its reply on a connection."""
+    """One request and its reply on a connection, in place of uvicorn's `RequestResponseCycle`.
 
-    __slots__ = ("_begun", "_connection", "_endpoint", "_gathered", "_stream", "cycle")
+    The public attributes up to `disconnected` are those that uvicorn's protocol looks at.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_connection",
+        "_endpoint",
+        "_gathered",
+        "_principal",
+        "_started",
+        "_stream",
+        "disconnected",
+        "keep_alive",
+        "more_body",
+        "pieces",
+        "response_complete",
+    )
+
+    message_event = _Deaf()
+    """What uvicorn's cycle tells its task by."""
 
     def __init__(
-        self, connection: Connection, cycle: RequestResponseCycle, endpoint: ChatEndpoint
+        self,
+        connection: Connection,
+        endpoint: ChatEndpoint,
+        principal: str | None,
+        *,
+        keep_alive: bool,
     ) -> None:
         self._connection = connection
-        self.cycle = cycle
         self._endpoint = endpoint
+        self._principal = principal
         self._begun: Begun | None = None
         self._stream: EventStream | None = None
+        self._started = False
+        self.keep_alive = keep_alive
+        self.more_body = True
+        self.response_complete = False
+        self.disconnected = False
+        self.pieces: list[bytes] = []
+        """The body, as far as it has come."""
 
     def begin(self) -> None:
-        """Begin the turn that the request asks for, or refuse it."""
-        endpoint, cycle = self._endpoint, self.cycle
-        body, cycle.body = bytes(cycle.body), bytearray()
+        """Begin the turn that the request asks for, or refuse it; the body is whole."""
+        endpoint, client = self._endpoint, self._connection.client
+        body, self.pieces = b"".join(self.pieces), []
         try:
-            request, caller = endpoint.read(body, cycle.scope)  # type: ignore[arg-type]
+            request, caller = endpoint.read(body, self._principal, client[0] if client else None)
             if endpoint.streams:
                 self._stream = endpoint.host.stream(request, caller)
                 soon().add(self)
@@ -70,9 +112,13 @@ class Exchange:
         except Exception as error:
             self._refuse(error)
 
+    def stop(self) -> None:
+        """The service ends before the body is whole."""
+        self._refuse(Busy("the service is stopping"))
+
     def look(self) -> None:
         """Send the head of a stream whose first events take their time."""
-        if self._stream is not None and not self.cycle.response_started:
+        if self._stream is not None and not self._started and not self.disconnected:
             self._write(self._head(200, NDJSON, chunked=True))
 
     def read_on(self) -> None:
@@ -95,7 +141,9 @@ class Exchange:
         assert self._begun is not None
         error = self._endpoint.host.failure_of(self._begun)
         if isinstance(error, asyncio.CancelledError):
-            if not self.cycle.disconnected:
+            if self.disconnected:
+                self._complete()
+            else:
                 self._refuse(Busy(STOPPED))
             return
         try:
@@ -125,7 +173,7 @@ class Exchange:
             self._connection.transport.close()
             return
         parts: list[bytes] = []
-        if not self.cycle.response_started and (lines or not more):
+        if not self._started and (lines or not more):
             parts.append(self._head(200, NDJSON, chunked=True))
         if lines:
             parts += (b"%x\r\n" % len(lines), lines, b"\r\n")
@@ -142,12 +190,11 @@ class Exchange:
 
     def _head(self, status: int, headers: Headers, *, chunked: bool = False) -> bytes:
         """The head of the response, as uvicorn writes it."""
-        cycle = self.cycle
-        cycle.response_started = True
+        self._started = True
         parts = [STATUS_LINE[status]]
-        for name, value in (*cycle.default_headers, *headers):
+        for name, value in (*self._connection.server_state.default_headers, *headers):
             parts += (name, b": ", value, b"\r\n")
-        if not cycle.keep_alive:
+        if not self.keep_alive:
             parts.append(b"connection: close\r\n")
         if chunked:
             parts.append(b"transfer-encoding: chunked\r\n")
@@ -155,20 +202,14 @@ class Exchange:
         return b"".join(parts)
 
     def _write(self, data: bytes) -> None:
-        if not self.cycle.disconnected:
+        if not self.disconnected:
             self._connection.transport.write_now(data)
 
     def _complete(self) -> None:
-        cycle = self.cycle
-        if not cycle.disconnected:
-            cycle.response_complete = True
-            cycle.message_event.set()
-            if not cycle.keep_alive:
+        if not self.disconnected:
+            self.response_complete = True
+            if not self.keep_alive:
                 self._connection.transport.close()
-            cycle.on_response()
-        # It holds the connection, which holds the cycle.
-        cycle.on_response = _nothing
-
-
-def _nothing(*_: Any) -> None:
-    pass
+            self._connection.on_response_complete()
+        # It holds this exchange.
+        del self._connection

@@ -39,18 +39,10 @@ class ErrorShape(Protocol):
         ...
 
 
-def caller_of(scope: Scope, protocol: str, request: ChatRequest | None = None) -> Caller:
-    """Who calls: the authenticated principal and the peer's address.
-
-    With `request`, its request fields are forwarded and echoed (V2).
-    """
+def caller_of(scope: Scope, protocol: str) -> Caller:
+    """Who calls: the authenticated principal and the peer's address."""
     client = scope.get("client")
-    return Caller(
-        protocol,
-        scope.get(PRINCIPAL),
-        client[0] if client else None,
-        request_fields=request.request_fields if request is not None else None,
-    )
+    return Caller(protocol, scope.get(PRINCIPAL), client[0] if client else None)
 
 
 def is_json(kind: bytes) -> bool:
@@ -127,7 +119,9 @@ class ChatEndpoint:
         """Serve one request (ASGI)."""
         try:
             body = await read_body(scope, receive, self.host.config.limits.body)
-            request, caller = self.read(body, scope)
+            client = scope.get("client")
+            address = client[0] if client else None
+            request, caller = self.read(body, scope.get(PRINCIPAL), address)
         except asyncio.CancelledError:
             # The server has waited long enough for the rest of the body.
             await _respond(send, *self.refusal(Busy("the service is stopping")))
@@ -140,13 +134,16 @@ class ChatEndpoint:
         else:
             await self._reply(request, caller, receive, send)
 
-    def read(self, body: bytes, scope: Scope) -> tuple[ChatRequest, Caller]:
-        """The request and who calls; raises RequestError."""
+    def read(
+        self, body: bytes, principal: str | None, address: str | None
+    ) -> tuple[ChatRequest, Caller]:
+        """The request and who calls, from where; raises RequestError."""
         limits = self.host.config.limits
         request = parse_request(
             body, messages=limits.messages, nesting=limits.nesting, lazily=self._lazily
         )
-        return request, caller_of(scope, self.protocol, request if self.forward_fields else None)
+        fields = request.request_fields if self.forward_fields else None
+        return request, Caller(self.protocol, principal, address, request_fields=fields)
 
     def refusal(self, error: BaseException) -> tuple[int, bytes, Headers]:
         """Status, body and further headers of the reply to a request that failed."""

@@ -60,11 +60,13 @@ class Http(HttpToolsProtocol):
     """
 
     transport: Corked  # type: ignore[assignment]
-    _reading = False
-    _coming: Exchange | None = None
-    """A request without a task whose body is not whole yet."""
+    cycle: RequestResponseCycle | Exchange  # type: ignore[assignment]
     _exchange: Exchange | None = None
-    """The request that is being answered, if without a task."""
+    """The request that comes or is being answered, if without a task."""
+    _whole: Exchange | None = None
+    """It, when all of its body was in what is being read."""
+    _in_head = True
+    """Whether the head of a request is expected or has begun."""
     _head = 0
     """Bytes so far of a head, or of trailers, that did not end with what was read."""
     _late: asyncio.TimerHandle | None = None
@@ -79,7 +81,6 @@ class Http(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._request_came()
         self._unset_keepalive_if_required()
-        self._coming = None
         super().connection_lost(exc)
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
@@ -92,7 +93,7 @@ class Http(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
-        in_body = not self._in_head() and cycle is not None and cycle.more_body
+        in_body = not self._in_head and cycle is not None and cycle.more_body
         if not in_body and (offer := _H2C.search(data, 0, data.find(b"\r\n\r\n") + 2)):
             # An offer of HTTP/2, as of Java's client and `curl --http2`; uvicorn loses the body.
             data = data[: offer.start()] + data[offer.end() :]
@@ -101,12 +102,12 @@ class Http(HttpToolsProtocol):
             self._read(data[:room])
             if self.transport.is_closing():
                 return
-            if self._in_head() or self._chunk:
+            if self._in_head or self._chunk:
                 self._refuse_head()
                 return
             data, self._head, in_body = data[room:], 0, True
         self._read(data)
-        if self._in_head() or self._chunk:
+        if self._in_head or self._chunk:
             # Where a head begins behind something else is not known; it has one more read then.
             goes_on = self.cycle is cycle and (self._head or not in_body)
             self._head = self._head + len(data) if goes_on else 1
@@ -117,35 +118,67 @@ class Http(HttpToolsProtocol):
         elif self._late is not None:
             self._request_came()
 
-    def _read(self, data: bytes) -> None:
-        self._reading = True
-        super().data_received(data)
-        self._reading = False
-        coming = self._coming
-        if coming is None or self.transport.is_closing():
-            return
-        if not self.pipeline:
-            # A long body pauses it; and whether the client leaves must be seen.
-            self.flow.resume_reading()
-        if not coming.cycle.more_body:
-            self._coming, self._exchange = None, coming
-            coming.begin()
+    def on_message_begin(self) -> None:
+        """Parser callback: a request begins. Its scope is made when it turns out to need one."""
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+        self._in_head = True
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        # What waited behind another request, or is logged, goes uvicorn's way.
-        if self._reading and not self.config.access_log and (chat := getattr(app, "chat", None)):
-            if (endpoint := chat(cycle.scope)) is not None:
-                self._coming = Exchange(self, cycle, endpoint)
-                return
-        super()._start_asgi_task(cycle, app)
+    def on_headers_complete(self) -> None:
+        """Parser callback: a head is whole."""
+        self._in_head = False
+        exchange = self._exchange_begun()
+        if exchange is not None:
+            self.cycle = self._exchange = exchange
+            return
+        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        super().on_message_begin()
+        self.url, self.expect_100_continue = url, expects
+        self.headers += headers
+        super().on_headers_complete()
+
+    def _exchange_begun(self) -> Exchange | None:
+        """The request as one that needs no task; None where anything about it is unusual."""
+        chat = getattr(self.app, "chat", None)
+        if chat is None or self.config.access_log or self.expect_100_continue or self.root_path:
+            return None
+        parser, before = self.parser, self.cycle
+        found = chat(parser.get_method(), self.url, self.headers)
+        if found is None or not (before is None or before.response_complete):
+            return None
+        if parser.should_upgrade() or parser.get_http_version() != "1.1":
+            return None
+        return Exchange(self, *found, keep_alive=parser.should_keep_alive())
+
+    def on_body(self, body: bytes) -> None:
+        """Parser callback: a piece of a body."""
+        self._chunk = False
+        self._head = 0
+        if self._exchange is not None and self._exchange is self.cycle:
+            self._exchange.pieces.append(body)
+        else:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Parser callback: a body is whole."""
+        if self._exchange is not None and self._exchange is self.cycle:
+            self._exchange.more_body = False
+            self._whole = self._exchange
+        else:
+            super().on_message_complete()
+
+    def _read(self, data: bytes) -> None:
+        super().data_received(data)
+        whole, self._whole = self._whole, None
+        if whole is not None and not self.transport.is_closing():
+            whole.begin()
 
     def shutdown(self) -> None:
         """Close, or have the request that runs be the last."""
         super().shutdown()
-        if (coming := self._coming) is not None:
-            # A task can be cut off, and then says so to its client.
-            self._coming = None
-            super()._start_asgi_task(coming.cycle, self.app)
+        if self._exchange is not None and self._exchange.more_body:
+            self._exchange.stop()
 
     def on_response_complete(self) -> None:
         """Go on to the next request, or wait for one; uvicorn has a timer for each such wait."""
@@ -176,14 +209,6 @@ class Http(HttpToolsProtocol):
     def on_chunk_complete(self) -> None:
         """Parser callback: a chunk has ended, or the body."""
         self._chunk = False
-
-    def on_body(self, body: bytes) -> None:
-        self._chunk = False
-        self._head = 0
-        super().on_body(body)
-
-    def _in_head(self) -> bool:
-        return self.scope is None or "method" not in self.scope
 
     def _expect_request(self) -> None:
         if self._late is None and self.transport.get_protocol() is self:
