@@ -49,7 +49,6 @@ class RequestContext:
 
     __slots__ = (
         "_additions",
-        "_platform",
         "_send",
         "decisions",
         "has_decision",
@@ -58,6 +57,7 @@ class RequestContext:
         "request_fields",
         "session",
         "source",
+        "stated_platform",
     )
 
     def __init__(
@@ -73,7 +73,8 @@ class RequestContext:
         *,
         _send: Callable[[IntermittentUpdate], None] | None = None,
     ) -> None:
-        self._platform = platform
+        self.stated_platform = platform
+        """The platform context; None where nobody has stated or asked for one."""
         self.request_fields: Mapping[str, Any] = {} if request_fields is None else request_fields
         self.source = source
         self.session = Session() if session is None else session
@@ -88,18 +89,17 @@ class RequestContext:
     def platform(self) -> PlatformContext:
         """The platform context; an empty one where the request states none."""
         # Made when asked for: few requests have one, and few agents ask.
-        if self._platform is None:
-            self._platform = PlatformContext()
-        return self._platform
+        if self.stated_platform is None:
+            self.stated_platform = PlatformContext()
+        return self.stated_platform
 
     @platform.setter
     def platform(self, value: PlatformContext) -> None:
-        self._platform = value
+        self.stated_platform = value
 
     def __repr__(self) -> str:
-        shown = [name for name in (*self.__slots__, "platform") if not name.startswith("_")]
-        stated = ", ".join(f"{name}={getattr(self, name)!r}" for name in sorted(shown))
-        return f"RequestContext({stated})"
+        shown = ("platform", "request_fields", "source", "session", "principal", "protocol")
+        return f"RequestContext({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     def add_system_context(self, text: str) -> None:
         """Add `text` to the dynamic system context of this request alone."""

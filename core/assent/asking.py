@@ -216,7 +216,7 @@ class _Step:
     def _runs_at_once(self, call: Call, tool: Tool[..., Any]) -> bool:
         """Whether the call needs no approval; raises ToolInputError where a rule forbids it."""
         turn = self.turn
-        verdict = turn.engine.gate.policy.verdict(tool, call.input, turn.context.platform)
+        verdict = turn.engine.gate.policy.verdict(tool, call.input, turn.context.stated_platform)
         if verdict == "deny":
             raise ToolInputError(f"a rule of this service forbids this call of {tool.name!r}")
         return verdict == "allow"

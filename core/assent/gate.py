@@ -63,7 +63,7 @@ class Gate:
         A call that needs approval runs only with the grant for exactly this call, which is spent.
         `late` is told the real end of a call that was given up as INDETERMINATE.
         """
-        verdict = self.policy.verdict(tool, input, context.platform)
+        verdict = self.policy.verdict(tool, input, context.stated_platform)
         if grant is not None:
             row = grant.proposal
             if row.name != tool.name or dict(input) != row.runs:
@@ -76,7 +76,8 @@ class Gate:
         elif verdict != "allow":
             raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
         start = time.perf_counter()
-        secrets = context.platform.secrets() if context.platform.model_fields_set else ()
+        stated = context.stated_platform
+        secrets = stated.secrets() if stated is not None else ()
         if tool.timeout is None and tool.is_async and may_block_here():
             # A call that nobody may have to give up needs no task of its own.
             try:

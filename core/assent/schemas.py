@@ -99,14 +99,15 @@ class SignatureInputs:
         if self._closed:
             _refuse(self._closed & input.keys(), self._names)
         instance = validated(self._adapter, input, self._names)
-        sent = instance.model_fields_set
+        # The properties of these names take as long as the validation.
+        sent, more = instance.__pydantic_fields_set__, instance.__pydantic_extra__
         read = instance.__dict__
         values = {
             name: read[field]
             for field, name in self._fields
             if field in sent or name in self._field_defaults
         }
-        return {**values, **(instance.model_extra or {})}
+        return {**values, **more} if more else values
 
 
 class ModelInputs:
