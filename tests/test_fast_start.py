@@ -39,10 +39,7 @@ def test_late_building_is_for_fastapi_s_own_models_alone(tmp_path: Path) -> None
     code = (
         "from assent.server import _import_framework; _import_framework();"
         "from pydantic import BaseModel; from assent.messages import ChatRequest;"
-        "from fastapi.openapi.models import OpenAPI, Operation, Schema;"
-        "assert not Schema.__pydantic_complete__ and not Operation.__pydantic_complete__;"
-        "assert Schema(items=Schema(type='string')).items.type == 'string';"
-        "assert Operation.model_rebuild(force=True) and Schema.model_rebuild() is None;"
+        "from fastapi.openapi.models import OpenAPI;"
         "assert 'defer_build' not in BaseModel.model_config | ChatRequest.model_config;"
         "assert ChatRequest.__pydantic_complete__;"
         "class_ = type('Late', (BaseModel,), {}); assert class_.__pydantic_complete__;"
