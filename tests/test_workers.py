@@ -219,7 +219,10 @@ def test_exception_comes_out_and_harms_no_other_turn() -> None:
 
 
 @pytest.mark.usefixtures("unhurried")
-@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration])
+@pytest.mark.parametrize(
+    "error",
+    [KeyboardInterrupt, SystemExit, GeneratorExit, StopIteration, asyncio.CancelledError],
+)
 def test_exception_that_ends_programs_ends_no_loop_and_no_thread(
     error: type[BaseException],
 ) -> None:
@@ -232,9 +235,8 @@ def test_exception_that_ends_programs_ends_no_loop_and_no_thread(
 
         with pytest.raises(RuntimeError):
             await workers.in_thread(fail)
-        if error is not GeneratorExit:
-            with pytest.raises(RuntimeError):
-                await workers.spawn(fail_here)
+        with pytest.raises(RuntimeError):
+            await workers.spawn(fail_here)
         assert await workers.spawn(thread_name) == "assent-home"
         assert await workers.in_thread(lambda: 1) == 1
 
@@ -256,6 +258,82 @@ def test_exit_raised_in_a_task_of_the_users_own_leaves_home_running() -> None:
         assert await workers.spawn(thread_name) == "assent-home"
 
     run(work)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_task_factory_of_the_users_own_may_do_what_it_likes() -> None:
+    async def work(workers: Workers) -> None:
+        called = threading.Event()
+
+        def factory(loop: Any, coro: Any, **options: Any) -> Any:
+            # So may a finalizer, at any time.
+            loop.call_soon(lambda number: called.set(), 1)
+            loop.call_soon(lambda: None)
+            return asyncio.Task(coro, loop=loop, **options)
+
+        def refusing(loop: Any, coro: Any, **options: Any) -> Any:
+            coro.close()
+            raise LookupError
+
+        async def install(factory: Any) -> None:
+            asyncio.get_running_loop().set_task_factory(factory)
+
+        await workers.spawn(lambda: install(factory))
+        assert await workers.spawn(thread_name) == "assent-home"
+        await until(called.is_set)
+        await workers.spawn(lambda: install(refusing))
+        with pytest.raises(LookupError):
+            await workers.spawn(thread_name)
+        with pytest.raises(LookupError):
+            await workers.at_home(thread_name)
+        assert workers.home is not None and workers.home.box is not None
+        loop = workers.home.box.loop()
+        assert loop is not None
+        loop.call_soon_threadsafe(loop.set_task_factory, None)
+        assert await workers.at_home(thread_name) == "assent-home"
+
+    run(work)
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="since Python 3.12")
+def test_tasks_may_be_eager() -> None:
+    async def work(workers: Workers) -> None:
+        async def install() -> None:
+            loop = asyncio.get_running_loop()
+            loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+
+        async def turn(pause: float | None) -> str:
+            if pause is not None:
+                await asyncio.sleep(pause)
+            return await asyncio.create_task(thread_name())
+
+        await workers.at_home(install)
+        for pause in (None, 0, 0.01):
+            assert await workers.at_home(lambda pause=pause: turn(pause)) == "assent-home"  # type: ignore[misc]
+
+    run(work)
+
+
+def test_loop_of_another_thread_that_blocks_holds_up_nobody_elses_turns() -> None:
+    async def work(workers: Workers) -> None:
+        gate = Gate()
+
+        async def spawn_and_block() -> None:
+            running = workers.spawn(thread_name)
+            gate.block()
+            await running
+
+        # Only then turns are taken to come several at a time.
+        for _ in range(2):
+            await asyncio.gather(*[workers.spawn(thread_name) for _ in range(8)])
+        thread = threading.Thread(target=lambda: asyncio.run(spawn_and_block()))
+        thread.start()
+        await until(lambda: gate.count == 1)
+        assert await workers.spawn(thread_name) == "assent-home"
+        gate.open()
+        await until(lambda: not thread.is_alive())
+
+    run(work, loops=1)
 
 
 def test_turn_and_thread_run_in_a_copy_of_the_callers_context() -> None:

@@ -53,7 +53,7 @@ class WorkerLoop:
     def __init__(self, workers: Workers, name: str) -> None:
         self._workers = workers
         self.context = Context()
-        self._stopping = False
+        self.stopping = False
         self._idle: asyncio.TimerHandle | None = None
         self.in_first_step = False
         self.turns: set[Running[Any]] = set()
@@ -89,13 +89,13 @@ class WorkerLoop:
     def left(self, turn: Running[Any]) -> None:
         """One of its turns ended; called on the loop."""
         self.turns.discard(turn)
-        if not self.turns and self._idle is None:
+        if not self.turns and self._idle is None and not self.stopping:
             self._rest()
 
     def end(self, seconds: float) -> None:
         """Cancel what runs, close what lives on the loop, end the thread; called on the loop."""
-        if not self._stopping:
-            self._stopping = True
+        if not self.stopping:
+            self.stopping = True
             self._ending = self.loop.create_task(self._end(seconds), context=self.context)
 
     def _begin(self) -> None:
@@ -110,7 +110,7 @@ class WorkerLoop:
         """Take turns and run their first steps; if one blocks, others take the rest."""
         waiting = self._workers.waiting
         for _ in range(AT_A_TIME):
-            if self._stopping or not waiting:
+            if self.stopping or not waiting:
                 break
             try:
                 turn = waiting.popleft()
@@ -120,7 +120,7 @@ class WorkerLoop:
             turn.begin(self, pulled=True)
         self.woken = False
         # Also those that came when nobody woke a loop that was awake.
-        if waiting and not self._stopping and not self.woken:
+        if waiting and not self.stopping and not self.woken:
             self.woken = True
             self.loop.call_soon(self._pull, context=self.context)
 
@@ -161,7 +161,7 @@ class WorkerLoop:
                 except (KeyboardInterrupt, SystemExit) as error:
                     # From a task of the user's own; other turns live on this loop too.
                     logger.error("%s was raised on a worker loop", type(error).__name__)
-                if self._stopping:
+                if self.stopping:
                     break
         finally:
             self.loop.close()

@@ -23,8 +23,8 @@ PATIENCE = 0.05
 class Running(Generic[T]):
     """One task on a worker loop; await it, on the loop that started it, for the result.
 
-    Cancelling the awaiting task cancels the work. What the work raises comes out here;
-    `KeyboardInterrupt` and `SystemExit` come as RuntimeError.
+    Cancelling the awaiting task cancels the work. What the work raises comes out here; what is no
+    Exception, also a CancelledError when nobody cancelled the work, comes as RuntimeError.
     """
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
@@ -97,12 +97,17 @@ class Running(Generic[T]):
         self._work = self._context = None
         if self._cancelled or work is None:
             return
+        assert context is not None
         place.turns.add(self)
-        task, step = _task(place.loop, self._run(place, work), context)
-        self._task = task
         place.in_first_step = pulled
-        step()
-        place.in_first_step = False
+        try:
+            self._task, step = _task(place.loop, self._run(place, work), context)
+            step()
+        except Exception as error:
+            # A task factory of the user's own refused.
+            self._end(place, None, error)
+        finally:
+            place.in_first_step = False
 
     async def _run(self, place: WorkerLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
         """Do the work so that nothing it raises can end the loop it runs on.
@@ -112,12 +117,17 @@ class Running(Generic[T]):
         self._started = True
         try:
             result = await work()
-        except (Exception, asyncio.CancelledError, GeneratorExit) as error:
+        except Exception as error:
             self._end(place, None, error)
         except BaseException as error:
-            self._end(place, None, _caused(contained(error), error))
+            cancelled = self._cancelled or place.stopping
+            passes = cancelled and isinstance(error, asyncio.CancelledError)
+            self._end(place, None, error if passes else _caused(contained(error), error))
         else:
             self._end(place, result, None)
+        finally:
+            # As in `__await__`.
+            del self
 
     def _end(self, place: WorkerLoop, result: T | None, failure: BaseException | None) -> None:
         place.left(self)
@@ -158,24 +168,34 @@ class Running(Generic[T]):
 
 
 def _task(
-    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], context: Context | None
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], context: Context
 ) -> tuple[asyncio.Task[None], Callable[[], object]]:
     """A task, and its first step for the caller to run.
 
     The loop would run it one round later, and a round costs as much as a quarter of a small turn.
     """
+    call_soon = loop.call_soon
     steps: list[Callable[[], object]] = []
 
-    def catch(step: Callable[[], object], *, context: Context) -> None:
-        steps.append(partial(context.run, step))
+    def catch(call: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        # A new task asks for its first step itself, in this way and in its own context. Others
+        # may ask meanwhile: what the garbage collector ends, an eager task factory's work.
+        if context is not own or args:
+            return call_soon(call, *args, context=context)
+        steps.append(partial(context.run, call))
+        return None
 
-    # A new task asks for its first step itself, in this way alone.
+    own = context
     loop.call_soon = catch  # type: ignore[assignment, method-assign]
     try:
         task = loop.create_task(work, context=context)
     finally:
         del loop.call_soon
-    return task, steps[0]
+    return task, steps[0] if steps else _nothing
+
+
+def _nothing() -> None:
+    pass
 
 
 def _tell(future: asyncio.Future[None]) -> None:

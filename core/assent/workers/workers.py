@@ -98,8 +98,10 @@ class Workers:
         with self._lock:
             self.closed = True
             loops = [*self._loops, *([self.desk] if self.desk else [])]
-        while self.waiting:
-            self.waiting.popleft().cancel()
+        # A loop may take the last one first.
+        with suppress(IndexError):
+            while True:
+                self.waiting.popleft().cancel()
         for worker in loops:
             for turn in list(worker.turns):
                 turn.cancel()
@@ -212,7 +214,7 @@ class Workers:
         self._came += 1
         if home.woken or self._waking:
             return
-        if self._together == 1:
+        if self._together == 1 or mailbox() is not self._server:
             self._wake_home()
         else:
             # Requests come several at a time: behind the last of them, for it would want the
