@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from assent import Data, IntermittentUpdate, create_app, load_config
 from assent.app import App
 from assent.exchange import Exchange
+from assent.listener import Http
 from assent.messages import AgentMessage
 from assent.testing.server import running
 
@@ -396,3 +398,106 @@ def test_idle_connection_is_closed_and_a_busy_one_is_not(tmp_path: Path) -> None
         goes_on.set()
         assert busy.recv(65536).startswith(b"HTTP/1.1 200 ")
         assert rest(busy) == b""
+
+
+@pytest.mark.parametrize("error", [GeneratorExit, asyncio.CancelledError, KeyboardInterrupt])
+def test_whatever_a_streaming_agent_raises_is_answered_as_its_failure(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    async def agent(messages: Any, context: Any) -> AsyncIterator[str]:
+        if messages[-1].content == "later":
+            await asyncio.sleep(0.01)
+        raise error
+        yield ""
+
+    with served(agent, tmp_path) as both:
+        for path in PATHS:
+            for content in ("at once", "later"):
+                sent = request(path, ask(content), b"Connection: close")
+                found = both.said(sent)
+                assert b"agent failed" in found
+                with both.through_asgi():
+                    assert both.said(sent) == found
+
+
+def test_failure_that_cannot_be_told_is_answered_too(tmp_path: Path) -> None:
+    class Wordless(Exception):
+        def __str__(self) -> str:
+            raise ValueError
+
+    async def agent(messages: Any, context: Any) -> str:
+        raise Wordless
+
+    with served(agent, tmp_path, debug=True) as both:
+        sent = request("/api/chat", ask("hej"), b"Connection: close")
+        found = both.said(sent)
+        assert found.startswith(b"HTTP/1.1 500 ")
+        with both.through_asgi():
+            assert both.said(sent) == found
+
+
+@pytest.mark.parametrize("body", [b"", ask("another")])
+def test_request_begins_once_when_one_for_a_websocket_follows(tmp_path: Path, body: bytes) -> None:
+    begun = threading.Semaphore(0)
+    said: list[str] = []
+
+    async def agent(messages: Any, context: Any) -> str:
+        said.append(messages[-1].content)
+        begun.release()
+        await asyncio.sleep(0.05)
+        return "done"
+
+    upgrade = (
+        b"GET /api/chat-ws HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\n"
+        b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nContent-Length: %d\r\n\r\n" % len(body)
+    )
+    with served(agent, tmp_path) as both:
+        with both.connected() as connection:
+            connection.sendall(request("/api/chat", ask("hej")))
+            assert begun.acquire(timeout=DEADLINE)
+            connection.sendall(upgrade + body)
+            heard = b""
+            while b'"content":"done"' not in heard:
+                assert (got := connection.recv(65536))
+                heard += got
+        assert b" 422 " not in heard
+        until(lambda: both.app.host.turns_running == 0)
+    assert said == ["hej"]
+
+
+def test_turn_that_takes_its_time_to_end_is_answered_before_the_service_ends(
+    tmp_path: Path,
+) -> None:
+    begun = threading.Event()
+
+    async def agent(messages: Any, context: Any) -> str:
+        begun.set()
+        for _ in range(3):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(600)
+        return "never"
+
+    with served(agent, tmp_path) as both:
+        connection = socket.create_connection(("127.0.0.1", both.port), DEADLINE)
+        connection.sendall(request("/api/chat", ask("hej")))
+        assert begun.wait(DEADLINE)
+    said = rest(connection)
+    connection.close()
+    assert said.startswith(b"HTTP/1.1 503 ") and b'"code":"BUSY"' in said
+
+
+def test_requests_and_connections_leave_nothing_to_the_garbage_collector(both: Both) -> None:
+    sent = request("/api/chat", ask("hej"))
+    gc.collect()
+    gc.disable()
+    try:
+        for content in ("hej", "fail", "late failure", "slow"):
+            for path in PATHS[:2]:
+                both.said(request(path, ask(content), b"Connection: close"))
+        for piece in (b"", sent[:10], sent[:-5], sent + b"\0", request(PATHS[0], ask("slow"))):
+            with both.connected() as connection:
+                connection.sendall(piece)
+        until(lambda: not any(isinstance(o, (Exchange, Http)) for o in gc.get_objects()))
+    finally:
+        gc.enable()

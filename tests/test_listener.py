@@ -180,6 +180,26 @@ def test_kept_connections_and_websockets_outlive_the_time_for_a_head(brisk: Serv
             pass
 
 
+@pytest.mark.parametrize("cut", [1, 60, 10_000])
+def test_connection_is_kept_after_a_request_that_is_refused_as_it_is_read(
+    brisk: Service, cut: int
+) -> None:
+    sent = (
+        b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: 2\r\n\r\n{}"
+    )
+    with connected(brisk) as held:
+        held.sendall(GET.replace(b"Host: a", b"Host: localhost") + b"\r\n")
+        assert status(held) == b"200"
+        held.sendall(sent[:cut])
+        held.sendall(sent[cut:])
+        assert status(held) == b"400"
+        with connected(brisk) as silent:
+            rest(silent)
+        held.sendall(sent)
+        assert status(held) == b"400"
+
+
 @pytest.mark.parametrize("header", [b"Upgrade: h2c", b"upgrade:\th2c "])
 def test_offer_of_http_2_is_passed_over_and_loses_no_body(service: Service, header: bytes) -> None:
     body = json.dumps({"messages": [{"role": "user", "content": "Upgrade: h2c"}]}).encode()

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from assent.corked import Corked
 
 logger = logging.getLogger("assent.server")
+TEXT = (b"content-type", b"text/plain; charset=utf-8")
 
 
 class _Deaf:
@@ -128,7 +129,11 @@ class Exchange:
 
     def left(self) -> None:
         """The client has gone, perhaps with the last byte of an approval; that is carried out."""
-        asyncio.get_running_loop().call_later(A_MOMENT, self._end)
+        if self._stream is None and self._begun is None:
+            # Nothing has begun that will end, and let go of the connection.
+            del self._connection
+        else:
+            asyncio.get_running_loop().call_later(A_MOMENT, self._end)
 
     def _end(self) -> None:
         if self._stream is not None:
@@ -136,29 +141,49 @@ class Exchange:
         elif self._begun is not None and self._endpoint.cancels:
             self._begun.running.cancel()
 
+    def cut_off(self) -> None:
+        """The service has waited long enough for the turn to end."""
+        if self.disconnected or self.response_complete:
+            return
+        self.keep_alive = False
+        if self._stream is None:
+            self._refuse(Busy(STOPPED))
+        else:
+            self._connection.transport.close()
+
     def _ended(self) -> None:
         """The turn of a whole reply has ended."""
         assert self._begun is not None
         error = self._endpoint.host.failure_of(self._begun)
-        if isinstance(error, asyncio.CancelledError):
-            if self.disconnected:
-                self._complete()
-            else:
-                self._refuse(Busy(STOPPED))
+        if self.response_complete:
+            return
+        if error is not None:
+            cancelled = isinstance(error, asyncio.CancelledError)
+            self._refuse(Busy(STOPPED) if cancelled else error)
             return
         try:
-            if error is not None:
-                raise error
-            self._respond(200, reply_json(self._gathered.events))
+            body = reply_json(self._gathered.events)
         except Exception as failure:
             self._refuse(failure)
+        else:
+            self._respond(200, body)
 
-    def _refuse(self, error: Exception) -> None:
-        self._respond(*self._endpoint.refusal(error))
+    def _refuse(self, error: BaseException) -> None:
+        try:
+            status, body, headers = self._endpoint.refusal(error)
+        except Exception:
+            # Whoever waits for the reply would wait for ever; so says uvicorn that an app failed.
+            logger.exception("a failure could not be told")
+            self.keep_alive = False
+            self._respond(500, b"Internal Server Error", kind=TEXT)
+        else:
+            self._respond(status, body, headers)
 
-    def _respond(self, status: int, body: bytes, headers: Headers = ()) -> None:
+    def _respond(
+        self, status: int, body: bytes, headers: Headers = (), kind: tuple[bytes, bytes] = JSON
+    ) -> None:
         length = (b"content-length", str(len(body)).encode())
-        self._write(self._head(status, [JSON, length, *headers]) + body)
+        self._write(self._head(status, [kind, length, *headers]) + body)
         self._complete()
 
     def _more(self) -> None:

@@ -113,7 +113,7 @@ class Http(HttpToolsProtocol):
             self._head = self._head + len(data) if goes_on else 1
         else:
             self._head = 0
-        if self.cycle is None or self.cycle.response_complete:
+        if self._between_requests():
             self._expect_request()
         elif self._late is not None:
             self._request_came()
@@ -155,18 +155,25 @@ class Http(HttpToolsProtocol):
         """Parser callback: a piece of a body."""
         self._chunk = False
         self._head = 0
-        if self._exchange is not None and self._exchange is self.cycle:
-            self._exchange.pieces.append(body)
+        if (exchange := self._coming()) is not None:
+            exchange.pieces.append(body)
         else:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Parser callback: a body is whole."""
-        if self._exchange is not None and self._exchange is self.cycle:
-            self._exchange.more_body = False
-            self._whole = self._exchange
+        if (exchange := self._coming()) is not None:
+            exchange.more_body = False
+            self._whole = exchange
         else:
             super().on_message_complete()
+
+    def _coming(self) -> Exchange | None:
+        # What asks for a WebSocket behind a request that runs becomes no `cycle`.
+        exchange = self._exchange
+        if exchange is None or exchange is not self.cycle or not exchange.more_body:
+            return None
+        return exchange
 
     def _read(self, data: bytes) -> None:
         super().data_received(data)
@@ -179,6 +186,8 @@ class Http(HttpToolsProtocol):
         super().shutdown()
         if self._exchange is not None and self._exchange.more_body:
             self._exchange.stop()
+        elif self._exchange is not None:
+            self.loop.call_later(CLOSING, self._exchange.cut_off)
 
     def on_response_complete(self) -> None:
         """Go on to the next request, or wait for one; uvicorn has a timer for each such wait."""
@@ -209,6 +218,13 @@ class Http(HttpToolsProtocol):
     def on_chunk_complete(self) -> None:
         """Parser callback: a chunk has ended, or the body."""
         self._chunk = False
+
+    def _between_requests(self) -> bool:
+        """Whether it waits for a head, with no other limit to how long."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            return False
+        # A request may be refused as it is read.
+        return self._in_head or self not in self._idle
 
     def _expect_request(self) -> None:
         if self._late is None and self.transport.get_protocol() is self:
@@ -241,6 +257,9 @@ class _Idle:
     def discard(self, connection: Http) -> None:
         """It waits no longer."""
         self._since.pop(connection, None)
+
+    def __contains__(self, connection: Http) -> bool:
+        return connection in self._since
 
     def _arm(self, connection: Http) -> None:
         self._armed = True
