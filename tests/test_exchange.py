@@ -215,6 +215,31 @@ def test_usual_requests_need_no_task(both: Both, monkeypatch: pytest.MonkeyPatch
     assert len(begun) == 2 * len(PATHS)
 
 
+class Wrapper:
+    """What an observer puts around an app: it shows the app's attributes."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.paths: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.app, name)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.paths.append(scope.get("path", ""))
+        await self.app(scope, receive, send)
+
+
+def test_wrapper_around_the_app_sees_every_request(tmp_path: Path) -> None:
+    app = create_app(mixed, state_dir=str(tmp_path))
+    wrapper: Any = Wrapper(app)
+    with running(wrapper, app.host.config) as port:
+        both = Both(app, port)
+        for _ in range(3):
+            both.said(request("/api/chat", ask("hej"), b"Connection: close"))
+    assert wrapper.paths.count("/api/chat") == 3
+
+
 def test_connection_goes_on_after_every_kind_of_reply(both: Both) -> None:
     with both.connected() as connection:
         for content in ("hej", "fail", "", "update", "hej"):

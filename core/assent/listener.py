@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from assent.app import App
 from assent.corked import Corked
 from assent.exchange import Exchange
+from assent.http import ChatEndpoint, Headers
 from assent.life import GC_THRESHOLD, Life
 from assent.workers import per_loop
 
@@ -61,6 +63,8 @@ class Http(HttpToolsProtocol):
 
     transport: Corked  # type: ignore[assignment]
     cycle: RequestResponseCycle | Exchange  # type: ignore[assignment]
+    _chat: Callable[[bytes, bytes, Headers], tuple[ChatEndpoint, str | None] | None] | None = None
+    """What finds the endpoint of a chat request that needs no task; None: all need one."""
     _exchange: Exchange | None = None
     """The request that comes or is being answered, if without a task."""
     _whole: Exchange | None = None
@@ -76,6 +80,11 @@ class Http(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(Corked(transport))  # type: ignore[arg-type]
         self._idle = idle_connections()
+        app = self.app
+        # Whatever wraps the app must see all requests, also if it shows the app's attributes.
+        own = isinstance(app, App) and type(app).__call__ is App.__call__
+        if own and not (self.config.access_log or self.root_path):
+            self._chat = app.chat
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -140,11 +149,10 @@ class Http(HttpToolsProtocol):
 
     def _exchange_begun(self) -> Exchange | None:
         """The request as one that needs no task; None where anything about it is unusual."""
-        chat = getattr(self.app, "chat", None)
-        if chat is None or self.config.access_log or self.expect_100_continue or self.root_path:
+        if self._chat is None or self.expect_100_continue:
             return None
         parser, before = self.parser, self.cycle
-        found = chat(parser.get_method(), self.url, self.headers)
+        found = self._chat(parser.get_method(), self.url, self.headers)
         if found is None or not (before is None or before.response_complete):
             return None
         if parser.should_upgrade() or parser.get_http_version() != "1.1":
