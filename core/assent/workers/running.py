@@ -189,6 +189,9 @@ def _task(
     loop.call_soon = catch  # type: ignore[assignment, method-assign]
     try:
         task = loop.create_task(work, context=context)
+    except Exception:
+        work.close()
+        raise
     finally:
         del loop.call_soon
     return task, steps[0] if steps else _nothing
