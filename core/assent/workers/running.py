@@ -102,7 +102,8 @@ class Running(Generic[T]):
         place.in_first_step = pulled
         try:
             self._task, step = _task(place.loop, self._run(place, work), context)
-            step()
+            if step is not None:
+                context.run(step)
         except Exception as error:
             # A task factory of the user's own refused.
             self._end(place, None, error)
@@ -168,37 +169,32 @@ class Running(Generic[T]):
 
 
 def _task(
-    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], context: Context
-) -> tuple[asyncio.Task[None], Callable[[], object]]:
-    """A task, and its first step for the caller to run.
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], own: Context
+) -> tuple[asyncio.Task[None], Callable[[], object] | None]:
+    """A task, and its first step for the caller to run in the context `own`.
 
     The loop would run it one round later, and a round costs as much as a quarter of a small turn.
     """
-    call_soon = loop.call_soon
-    steps: list[Callable[[], object]] = []
+    call_soon, step = loop.call_soon, None
 
     def catch(call: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
         # A new task asks for its first step itself, in this way and in its own context. Others
         # may ask meanwhile: what the garbage collector ends, an eager task factory's work.
+        nonlocal step
         if context is not own or args:
             return call_soon(call, *args, context=context)
-        steps.append(partial(context.run, call))
+        step = call
         return None
 
-    own = context
     loop.call_soon = catch  # type: ignore[assignment, method-assign]
     try:
-        task = loop.create_task(work, context=context)
+        task = loop.create_task(work, context=own)
     except Exception:
         work.close()
         raise
     finally:
         del loop.call_soon
-    return task, steps[0] if steps else _nothing
-
-
-def _nothing() -> None:
-    pass
+    return task, step
 
 
 def _tell(future: asyncio.Future[None]) -> None:
