@@ -530,3 +530,16 @@ def test_requests_and_connections_leave_nothing_to_the_garbage_collector(both: B
         until(lambda: all(any(o is b for b in before) for o in kept()))
     finally:
         gc.enable()
+
+
+def test_body_in_many_pieces_takes_no_more_memory_than_it_has_bytes(both: Both) -> None:
+    sent = request("/api/chat", ask("x" * 30_000), b"Connection: close")
+    with both.connected() as connection:
+        for at in range(0, len(sent) - 1, 2):
+            connection.sendall(sent[at : min(at + 2, len(sent) - 1)])
+        until(lambda: any(isinstance(o, Exchange) and o.more_body for o in gc.get_objects()))
+        kept = [o for o in gc.get_objects() if isinstance(o, Exchange) and o.more_body]
+        held = [part for one in kept for part in gc.get_referents(one)]
+        assert not any(isinstance(part, list) and len(part) > 100 for part in held)
+        connection.sendall(sent[-1:])
+        assert rest(connection).startswith(b"HTTP/1.1 200 ")

@@ -59,6 +59,7 @@ class Exchange:
 
     __slots__ = (
         "_begun",
+        "_body",
         "_connection",
         "_endpoint",
         "_gathered",
@@ -68,7 +69,6 @@ class Exchange:
         "disconnected",
         "keep_alive",
         "more_body",
-        "pieces",
         "response_complete",
     )
 
@@ -93,13 +93,22 @@ class Exchange:
         self.more_body = True
         self.response_complete = False
         self.disconnected = False
-        self.pieces: list[bytes] = []
-        """The body, as far as it has come."""
+        self._body: bytes | bytearray = b""
+
+    def take(self, piece: bytes) -> None:
+        """A piece of the body has come, mostly the only one."""
+        if not self._body:
+            self._body = piece
+            return
+        # A list of pieces of two bytes would take twenty times the memory that the limit allows.
+        if isinstance(self._body, bytes):
+            self._body = bytearray(self._body)
+        self._body += piece
 
     def begin(self) -> None:
         """Begin the turn that the request asks for, or refuse it; the body is whole."""
         endpoint, client = self._endpoint, self._connection.client
-        body, self.pieces = b"".join(self.pieces), []
+        body, self._body = bytes(self._body), b""
         try:
             request, caller = endpoint.read(body, self._principal, client[0] if client else None)
             if endpoint.streams:

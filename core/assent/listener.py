@@ -164,7 +164,7 @@ class Http(HttpToolsProtocol):
         self._chunk = False
         self._head = 0
         if (exchange := self._coming()) is not None:
-            exchange.pieces.append(body)
+            exchange.take(body)
         else:
             super().on_body(body)
 
