@@ -543,3 +543,24 @@ def test_body_in_many_pieces_takes_no_more_memory_than_it_has_bytes(both: Both) 
         assert not any(isinstance(part, list) and len(part) > 100 for part in held)
         connection.sendall(sent[-1:])
         assert rest(connection).startswith(b"HTTP/1.1 200 ")
+
+
+class Unspeakable(Exception):
+    """A failure whose own text fails."""
+
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_failure_without_a_text_is_told_all_the_same(tmp_path: Path, path: str) -> None:
+    async def agent(messages: Any, context: Any) -> AsyncIterator[str]:
+        yield "so far"
+        raise Unspeakable
+
+    with served(agent, tmp_path, debug=True) as both:
+        sent = request(path, ask("hej"), b"Connection: close")
+        found = both.said(sent)
+        assert b"Unspeakable" in found
+        with both.through_asgi():
+            assert both.said(sent) == found

@@ -5,11 +5,12 @@ import contextvars
 import gc
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
+from assent.code import UserCode
 from assent.workers import Channel, Workers, per_loop
 from gates import Gate
 
@@ -627,5 +628,23 @@ def test_cancelled_channel_lets_its_producer_go_on() -> None:
         assert await running == 10
         assert await channel.ready() == []
         assert channel.cancelled
+
+    run(work)
+
+
+@pytest.mark.parametrize("ending", [asyncio.CancelledError, GeneratorExit, KeyboardInterrupt])
+def test_generator_that_breaks_off_elsewhere_is_an_error_and_no_end(
+    ending: type[BaseException],
+) -> None:
+    async def pieces() -> AsyncIterator[str]:
+        yield "half"
+        raise ending
+
+    async def work(workers: Workers) -> None:
+        said = []
+        with pytest.raises(RuntimeError, match=ending.__name__):
+            async for piece in UserCode(workers).items(pieces()):
+                said.append(piece)
+        assert said == ["half"]
 
     run(work)

@@ -138,8 +138,10 @@ class UserCode:
             try:
                 async for item in iterator:
                     await channel.put(item)
-            except Exception as caught:
-                error = caught
+            except BaseException as caught:
+                error = passed_on(caught)
+                if not isinstance(error, Exception):
+                    raise
             finally:
                 channel.close(error)
                 if close := getattr(iterator, "aclose", None):

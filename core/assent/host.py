@@ -277,7 +277,7 @@ class Host:
         message = str(error) if known else "the agent failed"
         if self.config.server.debug:
             cause = error.__cause__ if known else error
-            message += f": {type(cause).__name__}: {cause}" if cause is not None else ""
+            message += f": {_named(cause)}" if cause is not None else ""
         secrets = hidden_in(error)
         message = mask(message, secrets)
         trace = hidden_trace(error, secrets)
@@ -329,6 +329,15 @@ class Host:
     def turns_running(self) -> int:
         """How many turns hold a place."""
         return self._slots.taken
+
+
+def _named(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:
+        # Its text is the user's code as well.
+        return name
 
 
 def _model_name(model: Model) -> str:
