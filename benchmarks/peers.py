@@ -53,17 +53,17 @@ def _langserve(path: str, body: bytes = SMALL) -> Target:
 
 TARGETS: Mapping[str, Mapping[str, Target]] = {
     "small turn, 32 connections": {
-        "langserve": _langserve("/reply/invoke"),
+        "langserve": _langserve("/chat/invoke"),
         "agno": _agno("stand-in", "false"),
         "pydantic-ai": Target("pydantic_ai_server"),
         "google-adk": _adk("reply"),
     },
     "62 KB history, 32 connections": {
-        "langserve": _langserve("/reply/invoke", HISTORY),
+        "langserve": _langserve("/chat/invoke", HISTORY),
         "pydantic-ai": Target("pydantic_ai_server"),
     },
     "100 deltas, 32 connections": {
-        "langserve": _langserve("/deltas/stream"),
+        "langserve": _langserve("/chat/stream"),
         "agno": _agno("stand-in", "true"),
         "pydantic-ai": Target("pydantic_ai_server", (), STREAM),
         "google-adk": _adk("reply", "/run_sse"),

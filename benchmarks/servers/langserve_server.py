@@ -1,4 +1,4 @@
-"""A LangServe runnable without a model. `langserve_server.py PORT`."""
+"""A LangServe chain with a stand-in chat model. `langserve_server.py PORT`."""
 
 import sys
 from collections.abc import AsyncIterator
@@ -6,7 +6,11 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from langchain_core.runnables import RunnableGenerator, RunnableLambda
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import RunnableLambda
 from langserve import add_routes
 from pydantic import BaseModel
 
@@ -23,19 +27,45 @@ class Conversation(BaseModel):
     messages: list[Message]
 
 
-async def reply(given: Any) -> str:
-    return REPLY
+class StandIn(BaseChatModel):
+    """A whole text when asked for a reply, a text in pieces when asked for a stream."""
 
+    @property
+    def _llm_type(self) -> str:
+        return "stand-in"
 
-async def deltas(given: AsyncIterator[Any]) -> AsyncIterator[str]:
-    async for _ in given:
+    def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(REPLY))])
+
+    async def _agenerate(self, *args: Any, **kwargs: Any) -> ChatResult:
+        return self._generate()
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
         for piece in DELTAS:
-            yield piece
+            chunk = ChatGenerationChunk(message=AIMessageChunk(piece))
+            if run_manager:
+                # As the models of all providers do.
+                await run_manager.on_llm_new_token(piece, chunk=chunk)
+            yield chunk
+
+
+def history(given: dict[str, list[Message]]) -> list[BaseMessage]:
+    """What was said before, as LangChain has it."""
+    return [
+        HumanMessage(said.content) if said.role == "user" else AIMessage(said.content)
+        for said in given["messages"]
+    ]
 
 
 app = FastAPI()
-add_routes(app, RunnableLambda(reply).with_types(input_type=Conversation), path="/reply")
-add_routes(app, RunnableGenerator(deltas).with_types(input_type=Conversation), path="/deltas")
+chain = RunnableLambda(history) | StandIn()
+add_routes(app, chain.with_types(input_type=Conversation), path="/chat")
 
 
 @app.get("/health")
