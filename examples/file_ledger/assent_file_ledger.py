@@ -148,10 +148,6 @@ class _Transaction:
         known = self.rows["turns"]
         return {id_: _turn(known[id_]) for id_ in ids if id_ in known}
 
-    def find_turns(self, *, limit: int = 1_000, **wanted: str | None) -> list[SuspendedTurn]:
-        found = [turn for turn in map(_turn, self.rows["turns"].values()) if _fits(turn, wanted)]
-        return sorted(found, key=lambda turn: (turn.created, turn.id))[:limit]
-
     def put_turn(self, turn: SuspendedTurn) -> None:
         self.rows["turns"][turn.id] = asdict(turn)
         self.changed = True
@@ -200,7 +196,7 @@ class _Transaction:
 
     def _purge_turns(self, before: float | None, limit: int) -> int:
         open_calls = {row.turn for row in self.find() if not _before(row.ended, before)}
-        turns = self.find_turns(limit=len(self.rows["turns"]))
+        turns = [_turn(row) for row in self.rows["turns"].values()]
         gone = _oldest(
             ((_turn_ended(turn, before, open_calls), turn) for turn in turns), before, limit
         )
@@ -234,7 +230,7 @@ def _oldest(timed: Iterator[tuple[float | None, T]], before: float | None, limit
     return [row for _, row in sorted(old, key=lambda one: one[0])][:limit]
 
 
-def _fits(row: Proposal | SuspendedTurn, wanted: dict[str, str | None]) -> bool:
+def _fits(row: Proposal, wanted: dict[str, str | None]) -> bool:
     def value(name: str) -> object:
         return (row.owner and row.owner.id) if name == "owner" else getattr(row, name)
 

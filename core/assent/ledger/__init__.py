@@ -189,7 +189,11 @@ class Transaction(Protocol):
         after: str | None = None,
         limit: int = 10_000,
     ) -> list[Proposal]:
-        """The proposals with all of these values; `after` is the last id of the page before."""
+        """The proposals with all of these values; `after` is the last id of the page before.
+
+        `conversation` and `reference` are for commands, which carry no id: a store need not find
+        other calls by them.
+        """
         ...
 
     def put(self, proposal: Proposal) -> None:
@@ -198,12 +202,6 @@ class Transaction(Protocol):
 
     def turns(self, ids: Sequence[str]) -> dict[str, SuspendedTurn]:
         """The suspended turns with these ids, by id; unknown ids are left out."""
-        ...
-
-    def find_turns(
-        self, *, conversation: str | None = None, reference: str | None = None, limit: int = 1_000
-    ) -> list[SuspendedTurn]:
-        """The suspended turns with these values."""
         ...
 
     def put_turn(self, turn: SuspendedTurn) -> None:

@@ -30,6 +30,7 @@ from assent.ledger.writer import Outcome, Work, Writer, run_group, unavailable
 
 T = TypeVar("T")
 _MIGRATION = 0x617373656E74
+_TABLES = TABLES.format(text='TEXT COLLATE "C"', serial="BIGINT")
 # The clock is read after the lock is there, not when the wait for it begins.
 _HEAD = """
 WITH head AS MATERIALIZED (SELECT value FROM assent_meta WHERE key = 'head' FOR UPDATE)
@@ -258,7 +259,7 @@ class PostgresStore:
     def _migrate(self, raw: psycopg.Connection[Any]) -> None:
         [(table,)] = raw.execute("SELECT to_regclass('assent_meta')::text").fetchall()
         if table is None:
-            raw.execute(TABLES.format(text='TEXT COLLATE "C"').encode())
+            raw.execute(_TABLES.encode())
             set_meta = SET_META.replace("?", "%s").encode()
             raw.execute(set_meta, ("schema", str(SCHEMA)))
             raw.execute(set_meta, ("head", ""))

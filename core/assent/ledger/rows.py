@@ -8,7 +8,6 @@ for values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, Protocol
 
 from assent.ledger import LogRow, Proposal, Reading, State, SuspendedTurn, log
@@ -68,11 +67,9 @@ _PROPOSALS = _Table(
 )
 _TURNS = _Table(
     "assent_turns",
-    ("conversation", "reference", "created"),
+    ("created",),
     ("state", "owner", "lease", "ended", "doc"),
 )
-_fixed = attrgetter("turn", "conversation", "reference", "created", "index")
-_fixed_of_turn = attrgetter("conversation", "reference", "created")
 _PUT_CONTENTS = _upsert("assent_contents", ("id", "doc"))
 _PUT_LOG = "INSERT INTO assent_log (seq, at, previous, hash, entry) VALUES (?, ?, ?, ?, ?)"
 
@@ -97,6 +94,12 @@ def _proposals(ids: str) -> str:
 
 def _turns(ids: str) -> str:
     return f"{_SELECT_TURNS}p.id IN ({ids}) ORDER BY p.created, p.id"
+
+
+def _fixed(proposal: Proposal) -> tuple[Any, ...]:
+    # By conversation and reference only commands are looked up.
+    named = (proposal.conversation, proposal.reference) if proposal.kind == "command" else ("", "")
+    return (proposal.turn, *named, proposal.created, proposal.index)
 
 
 def _copy(row: LogRow) -> LogRow:
@@ -225,14 +228,6 @@ class SqlTransaction:
             found |= {turn.id: turn for turn in turns}
         return found
 
-    def find_turns(
-        self, *, conversation: str | None = None, reference: str | None = None, limit: int = 1_000
-    ) -> list[SuspendedTurn]:
-        where, values = _conditions({"conversation": conversation, "reference": reference})
-        order = "ORDER BY p.created + 0, p.id LIMIT ?"
-        sql = f"{_SELECT_TURNS}{' AND '.join(where) or '1 = 1'} {order}{self._db.lock}"
-        return list(self._load_turns(self._db.read(sql, [*values, limit])))
-
     def put_turn(self, turn: SuspendedTurn) -> None:
         owner = turn.owner
         row = key(turn.id)
@@ -240,7 +235,7 @@ class SqlTransaction:
         self._put(
             _TURNS,
             row,
-            _fixed_of_turn(turn),
+            (turn.created,),
             (
                 turn.state,
                 owner and key(owner.id),
@@ -311,7 +306,7 @@ class SqlTransaction:
     def _load_turns(self, rows: Iterable[Row]) -> Iterator[SuspendedTurn]:
         for row, lease, doc in rows:
             turn = load_turn(doc, lease)
-            self._fixed[_TURNS, row] = _fixed_of_turn(turn)
+            self._fixed[_TURNS, row] = (turn.created,)
             yield turn
 
     def _purge_contents(self, before: float, limit: int) -> int:

@@ -140,7 +140,7 @@ class SqliteConnection:
 
 def make_tables(db: SqliteConnection) -> None:
     """Create the tables of the current schema in an empty database, in the running transaction."""
-    for statement in TABLES.format(text="TEXT").split(";"):
+    for statement in TABLES.format(text="TEXT", serial="INTEGER").split(";"):
         db.raw.execute(statement)
     db.raw.execute(f"PRAGMA application_id = {_APPLICATION}")
     db.raw.execute(f"PRAGMA user_version = {SCHEMA}")

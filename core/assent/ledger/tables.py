@@ -1,6 +1,7 @@
 """The tables of the SQL stores, and the statements that need no row of them as an object.
 
-The statements are common to SQLite and PostgreSQL, with `?` for values.
+The statements are common to SQLite and PostgreSQL, with `?` for values. Each index is a page more
+that an approval writes: there is one for what is looked up, and none besides.
 """
 
 from __future__ import annotations
@@ -26,17 +27,13 @@ CREATE INDEX assent_proposals_created ON assent_proposals (created, position, id
 CREATE INDEX assent_proposals_ended ON assent_proposals (ended) WHERE kept = 1;
 CREATE TABLE assent_contents (id {text} PRIMARY KEY, doc {text} NOT NULL);
 CREATE TABLE assent_turns (
-    id {text} PRIMARY KEY, conversation {text}, reference {text},
-    state {text} NOT NULL, owner {text}, lease DOUBLE PRECISION,
+    id {text} PRIMARY KEY, state {text} NOT NULL, owner {text}, lease DOUBLE PRECISION,
     created DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, doc {text} NOT NULL);
-CREATE INDEX assent_turns_conversation ON assent_turns (conversation)
-    WHERE conversation IS NOT NULL;
-CREATE INDEX assent_turns_reference ON assent_turns (reference) WHERE reference IS NOT NULL;
 CREATE INDEX assent_turns_owner ON assent_turns (owner, state) WHERE owner IS NOT NULL;
 CREATE INDEX assent_turns_ended ON assent_turns (ended) WHERE ended IS NOT NULL;
 CREATE INDEX assent_turns_open ON assent_turns (created) WHERE ended IS NULL;
 CREATE TABLE assent_log (
-    seq BIGINT PRIMARY KEY, at DOUBLE PRECISION NOT NULL, previous {text} NOT NULL,
+    seq {serial} PRIMARY KEY, at DOUBLE PRECISION NOT NULL, previous {text} NOT NULL,
     hash {text} NOT NULL, entry {text} NOT NULL);
 """
 
