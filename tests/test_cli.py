@@ -63,6 +63,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
         (["serve", "--reload", "--workers", "2"], 1, "'reload' and 'workers'"),
         (["--config", "nope.toml", "config"], 1, "no configuration file 'nope.toml'"),
         (["config", "--config", "nope.toml"], 1, "no configuration file 'nope.toml'"),
+        (["approvals", "list", "--limit", "-3"], 2, "'--limit': -3 is not in the range x>=1"),
+        (["approvals", "purge", "--older-than", "x"], 2, "'--older-than': expected a duration"),
     ],
 )
 def test_error_is_one_line_with_an_exit_code(
@@ -84,6 +86,14 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     for name in ("serve", "dev", "plugins", "config"):
         assert f"  {name} " in out
+
+
+@pytest.mark.parametrize("arguments", [(), ("approvals",), ("new",)])
+def test_group_without_a_sub_command_shows_its_help_as_it_is(
+    capsys: pytest.CaptureFixture[str], arguments: Sequence[str]
+) -> None:
+    code, _, err = outcome(capsys, *arguments)
+    assert (code, err) == (2, outcome(capsys, *arguments, "--help")[1])
 
 
 def test_each_server_setting_is_an_option_that_explains_itself(

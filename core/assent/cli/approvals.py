@@ -34,8 +34,9 @@ def command() -> None:
     \b
     Examples:
       assent approvals list --state PENDING
-      assent approvals show 3f0c6f…
-      assent approvals approve 3f0c6f…
+      assent approvals show ID
+      assent approvals approve ID
+      assent approvals reject ID --reason "not today"
       assent approvals verify
       assent approvals export --jsonl > log.jsonl
     """
@@ -62,7 +63,9 @@ def _with_ledger(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]
 @command.command("list", short_help="List proposals, the newest last.")
 @config_option
 @click.option("--state", type=click.Choice(get_args(State)), help="Only those in this state.")
-@click.option("--limit", type=int, default=50, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many."
+)
 @click.option("--json", "as_json", is_flag=True, help="Write JSON, for scripts.")
 def list_(config_file: Path | None, state: State | None, limit: int, as_json: bool) -> None:
     """List proposals with their state, kind, name, who decided, and id."""
@@ -216,7 +219,7 @@ def purge(config_file: Path | None, older_than: str | None) -> None:
         try:
             retention = seconds(older_than)
         except ValueError as error:
-            raise click.UsageError(str(error)) from None
+            raise click.BadParameter(str(error), param_hint="'--older-than'") from None
     counts = _with_ledger(config_file, lambda ledger: ledger.purge(retention))
     click.echo(f"forgot the contents of {counts[0]} calls and {counts[1]} suspended turns")
 

@@ -109,6 +109,9 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else 1
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
     except click.UsageError as error:
         see = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
         return _failed(error.format_message() + see, error.exit_code)
