@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -26,16 +27,19 @@ from assent.events import (
     IntermittentUpdate,
     TextDelta,
     ToolCalls,
+    fold,
+    fold_done,
 )
 from assent.gate import Outcome, error_text
 from assent.ledger import Proposal
-from assent.messages import AgentMessage, Data
-from assent.output import executed_events
+from assent.messages import AgentMessage, Command, Data
+from assent.output import done_of, executed_events
 
 if TYPE_CHECKING:
     from assent.turn import RunningTurn
 
 logger = logging.getLogger("assent.agent")
+_OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
 _INVALID = "the agent returned neither text nor a message"
 
 
@@ -140,17 +144,22 @@ async def _send_outcomes(turn: RunningTurn, reply: AgentMessage) -> None:
         executed_cmds=[] if ran else reply.data.executed_cmds,
         executed_approvals=[e for e in reply.data.executed_approvals if e.id not in ran | given],
     )
-    before = len(turn.data.outcomes) + len(turn.data.executed_cmds)
+    told = already
     if ran:
-        turn.data = Data()
+        told = turn.data = Data()
         collect_outcomes(turn, ran)
-        before = 0
-    turn.data.executed_tool_calls += already.executed_tool_calls
-    turn.data.executed_cmds += already.executed_cmds
-    turn.data.executed_approvals += already.executed_approvals
-    if len(turn.data.outcomes) + len(turn.data.executed_cmds) > before:
-        for event in executed_events(turn.data):
-            await turn.out.send(event)
+    _extend(turn.data, already)
+    for name in _OUTCOMES:
+        # An event tells of all outcomes of its kind; a kind that has not grown was told before.
+        if getattr(told, name):
+            setattr(told, name, list(getattr(turn.data, name)))
+    for event in executed_events(told):
+        await turn.out.send(event)
+
+
+def _extend(data: Data, more: Data) -> None:
+    for name in _OUTCOMES:
+        getattr(data, name).extend(getattr(more, name))
 
 
 def _stated(data: Data, row: Proposal) -> str | None:
@@ -257,16 +266,10 @@ class _Collected:
                 data.approvals += item.approvals
             case Commands():
                 data.cmds += item.commands
-            case ExecutedToolCalls():
-                data.executed_tool_calls += item.executed_tool_calls
-            case ExecutedCommands():
-                data.executed_cmds += item.executed_cmds
-            case ExecutedApprovals():
-                data.executed_approvals += item.executed_approvals
+            case ExecutedToolCalls() | ExecutedCommands() | ExecutedApprovals():
+                await self._outcomes(fold([item]))
             case Done():
-                self.reply.meta_data |= item.meta_data
-                if item.session is not None:
-                    data.session = item.session
+                self._rest(item)
             case ErrorEvent():
                 raise AgentError(item.error)
             case _:
@@ -277,9 +280,28 @@ class _Collected:
         if text and not self.quiet:
             await self.turn.out.send(TextDelta(text))
 
+    async def _outcomes(self, told: AgentMessage) -> None:
+        # They leave before the text that comes after them.
+        if self.quiet:
+            _extend(self.reply.data, told.data)
+        else:
+            await _send_outcomes(self.turn, told)
+
+    def _rest(self, done: Done) -> None:
+        reply, data = self.reply, dict(done.data or {})
+        if links := reply.data.url_configs:
+            data["url_configs"] = [*links, *data.get("url_configs", [])]
+        fold_done(replace(done, data=data, meta_data={**reply.meta_data, **done.meta_data}), reply)
+
     async def _whole(self, message: AgentMessage) -> None:
-        self._reply = message
-        self.text.append(message.content)
+        """Take a whole message as its events: beside what came before, not in its place."""
+        data = message.data
+        for event in executed_events(data):
+            await self.add(event)
+        await self._text(message.content)
+        for stated in (ToolCalls(data.tool_calls), Approvals(data.approvals), Commands(data.cmds)):
+            await self.add(stated)
+        await self.add(done_of(message, "end_turn"))
 
 
 def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
@@ -319,11 +341,12 @@ def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
     for item in data.approvals:
         fresh = item.id not in companions and item.id not in known
         if fresh and not item.execute and not item.rejection_reason:
+            is_command = item.type == "command"
             found.append(
                 turn.new_proposal(
                     kind=item.type,
-                    name=item.name,
-                    input=item.input,
+                    name="command" if is_command else item.name,
+                    input=_command_in(item.input) if is_command else item.input,
                     call_id=item.id,
                     description=item.description,
                     intent=item.intent,
@@ -332,3 +355,10 @@ def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
     if any(approvals.holds_secret(row.input, turn.secrets) for row in found):
         raise AgentError("the agent proposed a call that holds a secret of the platform context")
     return found
+
+
+def _command_in(given: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        return approvals.command_input(Command.model_validate(given))
+    except ValidationError as error:
+        raise AgentError(_INVALID) from error

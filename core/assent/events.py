@@ -284,7 +284,7 @@ def fold(events: Iterable[Event]) -> AgentMessage:
             case ExecutedApprovals():
                 data.executed_approvals = list(event.executed_approvals)
             case Done():
-                _fold_done(event, reply)
+                fold_done(event, reply)
             case _:
                 pass
     reply.content = "".join(text)
@@ -310,7 +310,8 @@ def reply_json(events: Sequence[Event]) -> bytes:
     return dump_json(fold(events))
 
 
-def _fold_done(done: Done, reply: AgentMessage) -> None:
+def fold_done(done: Done, reply: AgentMessage) -> None:
+    """Fill in what of `reply` its `done` event carries."""
     if done.data:
         merged = {**reply.data.model_dump(), **done.data}
         reply.data = Data.model_validate(merged)
