@@ -236,3 +236,23 @@ def test_session_free_history_finds_the_command_by_its_reference(
         user("", data={"cmds": [{"command": "echo one", "execute": True}]}),
     )
     assert [e["output"].strip() for e in got["data"]["executed_cmds"]] == ["one"]
+
+
+def test_sent_again_without_session_equal_commands_of_an_earlier_turn_stay_open(
+    served: Serve, shell: LocalShell, tmp_path: Path
+) -> None:
+    line = f"echo x >> {tmp_path}/log; echo ran"
+    script = [[suggest(line)], [suggest(line, line)], "done"]
+    agent, _ = scripted(script, commands=shell)
+    service = served(agent)
+    open_ = {"command": line, "execute": False}
+    history = [user("one")]
+    service.chat(*history)
+    history += [assistant(data={"cmds": [open_]}), user("two")]
+    service.chat(*history)
+    decided = user("", data={"cmds": [approved(open_), approved(open_)]})
+    history += [assistant(data={"cmds": [open_, open_]}), decided]
+    first = service.chat(*history)
+    assert [e["output"] for e in first["data"]["executed_cmds"]] == ["ran\n", "ran\n"]
+    assert service.chat(*history) == first
+    assert (tmp_path / "log").read_text() == "x\nx\n"

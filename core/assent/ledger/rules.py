@@ -148,13 +148,15 @@ class Rules:
             return last_stated(rows, choice.ordinal)
         for reference in reversed(conversation.references):
             rows = [r for r in tx.find(reference=reference) if fits(r) and r.user == who.user]
+            if not rows:
+                continue
             rows = [self.settle(tx, r) for r in rows]
-            if open_ := [r for r in rows if r.state in ("PENDING", "APPROVED")]:
-                newest = max(open_, key=lambda r: r.created).turn
-                same = [r for r in rows if r.turn == newest]
-                return same[min(choice.ordinal, len(same) - 1)]
-            if len(rows) == 1:
-                return rows[0]
+            open_ = [r for r in rows if r.state in ("PENDING", "APPROVED")]
+            newest = max(open_ or rows, key=lambda r: r.created).turn
+            same = [r for r in rows if r.turn == newest]
+            # Of several turns that have ended, nobody knows whose outcome is asked for.
+            certain = open_ or len(same) == len(rows)
+            return same[min(choice.ordinal, len(same) - 1)] if certain else None
         return None
 
     def _issue(
