@@ -210,7 +210,7 @@ def test_every_method_of_a_list_is_accounted_for() -> None:
         "__sizeof__",
         "__class_getitem__",
     }
-    assert set(vars(list)) - own == plainly
+    assert set(vars(list)) - own <= plainly
 
 
 def test_a_message_is_made_once_and_keeps_what_is_done_to_it() -> None:

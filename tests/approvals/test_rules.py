@@ -115,6 +115,11 @@ class Section6(RuleBasedStateMachine):
     def awake(self) -> list[Ledger]:
         return [ledger for ledger in self.processes if ledger.owner not in self.paused]
 
+    @property
+    def now(self) -> float:
+        """By the store's clock."""
+        return float(self.do(self.observer.store.run(lambda tx: tx.now)))
+
     @initialize(again=st.booleans())
     def begin(self, again: bool) -> None:
         self.propose([("a", again), ("b", True)])
@@ -126,7 +131,7 @@ class Section6(RuleBasedStateMachine):
         id_ = f"t{self.count}"
         rows = [call(id_, n, name, idempotent=again) for n, (name, again) in enumerate(names)]
         ledger = (self.awake or [self.observer])[0]
-        now = self.do(ledger.store.run(lambda tx: tx.now))
+        now = self.now
         self.do(ledger.propose(turn_of(*rows), rows))
         self.turns[id_] = Turn(id_, [row.id for row in rows])
         self.calls |= {row.id: Known(row, now + TTL) for row in rows}
@@ -248,6 +253,8 @@ class Section6(RuleBasedStateMachine):
             again = known.row.idempotent and known.fence > 1
             known.state = "INDETERMINATE" if again else "APPROVED"
             known.owner = None
+            if known.state == "APPROVED" and self.now >= known.expires:
+                known.state = "EXPIRED"
 
     @rule(data=st.data())
     @precondition(lambda self: self.awake)
