@@ -102,7 +102,8 @@ async def _computed(turn: RunningTurn, context: Callable[..., Any]) -> str:
 async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:
     """The end of one model call, its text sent on as it comes."""
     out = turn.out
-    separate = bool(out.text)
+    before = len(out.text)
+    separate = before > 0
     try:
         async for event in events:
             # No `match`: its class patterns take longer, and a reply may have thousands.
@@ -114,6 +115,8 @@ async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:
                 if out.say(text):
                     await out.caught_up()
             elif isinstance(event, Reply):
+                if len(out.text) == before:
+                    _say_whole(out, event.turn)
                 return event
             elif out.shows_status:
                 _show(out, event)
@@ -125,6 +128,13 @@ async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:
         if close := getattr(events, "aclose", None):
             await close()
     raise ModelError("protocol", "the model's reply ended without an end")
+
+
+def _say_whole(out: Output, said: Turn) -> None:
+    """Send the text of a reply that came in no deltas (interface.md, "Endpoints", rule 5)."""
+    text = "".join([block.text for block in said.blocks if isinstance(block, Text)])
+    if text:
+        out.say(f"\n\n{text}" if out.text else text)
 
 
 def _show(out: Output, event: ModelEvent) -> None:

@@ -128,9 +128,7 @@ async def _ended(turn: RunningTurn, grant: Any, outcome: Outcome) -> None:
 async def _send(turn: RunningTurn, reply: AgentMessage) -> None:
     if turn.found.grants or reply.data.outcomes or reply.data.executed_cmds:
         await _send_outcomes(turn, reply)
-    if reply.data.session is not None:
-        turn.session.clear()
-        turn.session.update(reply.data.session)
+    turn.set_session(reply.data.session)
     rest = reply.content[len("".join(turn.out.text)) :]
     if rest:
         await turn.out.send(TextDelta(rest))

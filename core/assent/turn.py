@@ -345,6 +345,7 @@ class RunningTurn:
         """Send an interceptor's own reply; it can propose nothing."""
         data = answer.data.model_copy(update={"tool_calls": [], "cmds": [], "approvals": []})
         reply = answer.model_copy(update={"data": data})
+        self.set_session(data.session)
         for event in executed_events(data):
             await self.out.send(event)
         await self.say(reply)
@@ -362,6 +363,12 @@ class RunningTurn:
             await self.fire(ToolExecutionFailed(call, outcome.output, outcome.duration))
         else:
             await self.fire(ToolExecuted(call, outcome.output, outcome.duration))
+
+    def set_session(self, given: Mapping[str, Any] | None) -> None:
+        """Take the session that a reply of user code states; None leaves it as it is."""
+        if given is not None:
+            self.session.clear()
+            self.session.update(given)
 
     async def say(self, reply: AgentMessage) -> None:
         """Send the text of a whole reply."""

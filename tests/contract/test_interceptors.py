@@ -17,6 +17,7 @@ from assent import (
     Blocked,
     Call,
     ChatRequest,
+    Data,
     LocalShell,
     Plugin,
     RequestContext,
@@ -163,6 +164,16 @@ def test_interceptors_own_answer_is_the_reply(served: Serve, way: str) -> None:
     assert reply["content"] == "cached"
     assert reply["meta_data"] == {"hit": True}
     assert model.asks == []
+
+
+@EVERY
+def test_session_of_an_interceptors_own_answer_goes_out(served: Serve, way: str) -> None:
+    def answer(request: Any, context: RequestContext) -> AgentMessage:
+        return AgentMessage(content="cached", data=Data(session={"seen": 2}))
+
+    agent, _ = scripted(["never"], request_interceptors=answer)
+    reply = reply_by(served(agent), way, user("x", data={"session": {"seen": 1, "old": True}}))
+    assert reply["data"]["session"] == {"seen": 2}
 
 
 @EVERY

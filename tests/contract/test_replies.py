@@ -24,7 +24,20 @@ from serving import (
     user,
 )
 
-from assent import Agent, AgentMessage, Call, LocalShell, RequestContext, Session, Thought, tool
+from assent import (
+    Agent,
+    AgentMessage,
+    Ask,
+    Call,
+    LocalShell,
+    Reply,
+    RequestContext,
+    Session,
+    Text,
+    Thought,
+    Turn,
+    tool,
+)
 from assent.models.offline import Offline
 
 PATHS = pytest.mark.parametrize("path", ["v1", "v2"])
@@ -176,6 +189,29 @@ def test_callable_with_a_whole_message_fills_every_field(served: Serve) -> None:
 def test_stream_falls_back_to_the_whole_reply(served: Serve) -> None:
     service = served(lambda messages, context: AgentMessage(content="whole"))
     assert [e["type"] for e in service.stream(user("x"))] == ["text_delta", "done"]
+
+
+class Unstreamed:
+    """A model of somebody else's that knows its reply only as a whole."""
+
+    provider = "somebody"
+    name = "unstreamed"
+
+    def __init__(self, *replies: Reply) -> None:
+        self.replies = list(replies)
+
+    async def stream(self, ask: Ask) -> Any:
+        yield self.replies.pop(0)
+
+
+def test_reply_of_a_model_that_does_not_stream_is_not_lost(served: Serve) -> None:
+    tools = Counted()
+    first = Reply(Turn("assistant", (Text("Let me see."), look("x"))), "tool_use")
+    last = Reply(Turn("assistant", (Text("All "), Text("there."))), "end_turn")
+    model = Unstreamed(first, last, first, last)
+    service = served(Agent(model=model, tools=tools.tools))
+    assert service.chat(user("x"))["content"] == "Let me see.\n\nAll there."
+    assert text_of(service.stream(user("x"))) == "Let me see.\n\nAll there."
 
 
 def test_deltas_leave_as_they_come(served: Serve) -> None:
