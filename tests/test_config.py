@@ -247,6 +247,8 @@ def test_zero_turns_pings_off(folder: Path, zero: str) -> None:
         ("[limits]\nturns = true\n", "limits.turns (assent.toml): expected a whole number"),
         ('model = "offline"\n', 'write [model] and below it name = "offline"'),
         ("server = 1\n", "server (assent.toml): expected a table, [server]"),
+        ('[server]\ncors_origins = ["*", "a.b"]\n', "server.cors_origins (assent.toml): exp"),
+        ('[server]\ncors_origins = ["https://a.b/"]\n', "such as 'https://example.com', without"),
     ],
 )
 def test_value_of_another_type_is_refused(folder: Path, toml: str, expected: str) -> None:
@@ -442,6 +444,11 @@ def test_wrong_tokens_are_refused_without_showing_them(
         bearer_tokens(loaded(folder, f"[auth]\n{toml}\n"), {})
     assert expected in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+def test_origins_of_every_kind_are_taken(folder: Path) -> None:
+    origins = ["*", "null", "https://a.example", "http://[::1]:3000", "chrome-extension://abc"]
+    assert loaded(folder, f"[server]\ncors_origins = {origins}\n").server.cors_origins == origins
 
 
 def test_secrets_do_not_show_in_the_configuration(folder: Path) -> None:

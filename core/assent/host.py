@@ -322,7 +322,12 @@ class Host:
         if config.approvals.accept_unissued:
             lines.append("warning: approvals.accept_unissued lets callers run what they like")
         if config.auth.scheme == "none" and not self.plugins.implementations("authenticate"):
-            lines.append("everyone who reaches this address may call; see [auth]")
+            everyone = "everyone who reaches this address may call"
+            if config.auth.tokens or config.auth.tokens_file:
+                unasked = 'although [auth] has tokens; set auth.scheme = "bearer"'
+                lines.append(f"warning: {everyone}, {unasked}")
+            else:
+                lines.append(f"{everyone}; see [auth]")
         return lines
 
     @property
@@ -353,7 +358,7 @@ def _tokens(config: Config) -> dict[str, bytes]:
 
 
 def _model(agent: Agent, config: Config) -> Model:
-    given = agent.model if config.model.name is None else config.model.name
+    given = config.model.name or agent.model
     if given is not None and not isinstance(given, str):
         if not callable(getattr(given, "stream", None)):
             raise ConfigError(f"the agent's model is no Model: {type(given).__name__}")

@@ -43,6 +43,7 @@ _SIZES = {
     "gib": 2**30,
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+")
 
 
 def seconds(value: object) -> float:
@@ -211,6 +212,15 @@ class ServerSettings(Section):
         if isinstance(value, str) and value.strip().lower() in ("0", "0.0", "null", "none"):
             return None
         return None if value == 0 and not isinstance(value, bool) else value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _as_browsers_write_them(cls, origins: list[str]) -> list[str]:
+        if not all(_ORIGIN.fullmatch(origin) for origin in origins):
+            raise ValueError(
+                "expected origins such as 'https://example.com', without a path, or '*'"
+            )
+        return origins
 
     @model_validator(mode="after")
     def _reload_is_single(self) -> "ServerSettings":

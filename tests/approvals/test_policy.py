@@ -127,6 +127,14 @@ def test_the_start_says_what_is_loosened(served: Serve) -> None:
     assert "warning: rules let run without approval: gated" in told
 
 
+@pytest.mark.parametrize("tokens", [{"tokens": {"ann": "a"}}, {"tokens_file": "tokens"}])
+def test_the_start_says_that_nobody_asks_for_the_tokens(served: Serve, tokens: Json) -> None:
+    agent, _ = scripted(["hi"], [open_])
+    (told,) = [line for line in served(agent, auth=tokens).app.host.describe() if "reaches" in line]
+    assert told.startswith("warning: everyone who reaches this address may call, although [auth]")
+    assert told.endswith('set auth.scheme = "bearer"')
+
+
 @pytest.mark.parametrize("protocol", ["v1", "v2"])
 def test_rules_hold_over_the_wire(served: Serve, protocol: str) -> None:
     runs: list[str] = []

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from assent import Agent, Host
+from assent.config import Config
 from assent.errors import ConfigError
 from assent.models import Model, load_model
 from assent.models.offline import Offline
+from assent.settings import ModelSettings
 
 
 def test_offline_needs_nothing() -> None:
@@ -31,6 +34,12 @@ def test_what_is_missing_is_told_with_the_way_out(spec: str, way_out: str) -> No
     with pytest.raises(ConfigError) as caught:
         load_model(spec, {})
     assert way_out in str(caught.value)
+
+
+def test_empty_name_in_the_configuration_leaves_the_agents_own_model() -> None:
+    agent = Agent(model="openai:gpt-5.5")
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
+        Host.create(agent, Config(model=ModelSettings(name="")))
 
 
 def test_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

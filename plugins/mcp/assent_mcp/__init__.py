@@ -49,7 +49,7 @@ class MCP(Plugin):
         """How long a question to a human may stay open."""
         page: str | None = None
         """Address of Assent's page as people reach it, for approvals = "console"."""
-        chat: str = "chat"
+        chat: str = Field(default="chat", pattern=r"^[a-zA-Z0-9_-]{0,64}$")
         """Name of the tool that talks to the agent; empty: there is none."""
         hosts: list[str] = []
         """Further `Host` names that are answered, with or without a port."""

@@ -72,12 +72,11 @@ def bind(host: str, port: int) -> socket.socket:
         listening.close()
         where = f"port {port} of {host}"
         if error.errno == errno.EADDRINUSE:
-            cause = f"{where} is in use; stop what listens there"
+            others = "choose another with plugin.mcp.port, mcp_port or --mcp-port"
+            cause = f"{where} is in use; stop what listens there, or {others}"
         else:
-            cause = f"{where} cannot be listened on: {error.strerror or error}"
-        raise PluginError(
-            f"plugin 'mcp': {cause}, or choose another with plugin.mcp.port, mcp_port or --mcp-port"
-        ) from error
+            cause = f"{where} cannot be listened on: {error.strerror or error}; see plugin.mcp.host"
+        raise PluginError(f"plugin 'mcp': {cause}") from error
     listening.setblocking(False)
     return listening
 

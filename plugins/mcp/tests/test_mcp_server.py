@@ -11,8 +11,10 @@ from typing import Any
 import httpx2
 import pytest
 from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
 
 from assent import Agent, ImageContent, PluginError, ToolResult, tool
+from assent_mcp import MCP
 
 MODERN = "2026-07-28"
 ERAS = pytest.mark.parametrize("era", ["legacy", MODERN])
@@ -360,6 +362,22 @@ def test_busy_port_is_a_start_error_with_the_way_out(serve: Any) -> None:
                     pass
 
     asyncio.run(run())
+
+
+def test_address_of_another_machine_is_a_start_error_that_names_the_setting(serve: Any) -> None:
+    async def run() -> None:
+        expected = r"192\.0\.2\.1 cannot be listened on: .*; see plugin\.mcp\.host"
+        with pytest.raises(PluginError, match=expected):
+            async with serve(host="192.0.2.1"):
+                pass
+
+    asyncio.run(run())
+
+
+def test_name_of_the_chat_that_no_tool_can_have_is_a_wrong_setting() -> None:
+    assert MCP.Settings(chat="").chat == ""
+    with pytest.raises(ValidationError, match="chat\n"):
+        MCP.Settings(chat="bad name!")
 
 
 def test_tools_in_flight_have_a_limit(serve: Any, in_task: Any) -> None:

@@ -19,6 +19,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
+from pydantic import Field
+
 from assent import (
     AssentError,
     ChatRequest,
@@ -55,7 +57,7 @@ class Router(Plugin):
         model: str | None = None
         """The built-in router's model; absent: a fast one of the agent's provider, else the
         agent's own."""
-        timeout: Duration = 10.0
+        timeout: Duration = Field(default=10.0, gt=0)
         """How long a decision may take."""
         on_error: Literal["respond", "silent"] = "respond"
         """What happens when the router fails, or takes too long."""
@@ -69,8 +71,6 @@ class Router(Plugin):
     @asynccontextmanager
     async def resources(self, host: Host) -> AsyncIterator[None]:
         """Make the router at start, so that what is wrong with it stops the start."""
-        if self.settings.timeout <= 0:
-            raise PluginError("plugin 'router': timeout must be above 0")
         try:
             # Importing a model's SDK, or a router's module, may take seconds.
             self._decides = await asyncio.to_thread(self._made, host)

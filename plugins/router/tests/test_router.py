@@ -288,7 +288,7 @@ class TestStart:
         with pytest.raises((PluginError, ValueError)) as caught:
             with served(answering(), config=f"[plugin.router]\n{line}\n"):
                 pass
-        assert line.split(" ")[0] in str(caught.value)
+        assert f"plugin.router.{line.split(' ')[0]}" in str(caught.value)
 
     def test_router_without_the_plugin_says_what_to_install(
         self, monkeypatch: pytest.MonkeyPatch
