@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -218,6 +219,24 @@ def test_a_suspended_turn_takes_the_place_of_the_message_that_carries_its_id() -
     assert [t.role for t in turns] == ["user", "assistant", "user"]
     assert turns[1].raw == {"raw": ["block"]}
     assert turns[2].blocks == [Result("x1", "42")]
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["turn kept", "turn gone"])
+def test_an_outcome_that_a_purge_has_forgotten_is_taken_from_the_messages(kept: bool) -> None:
+    call = {"id": "p1", "name": "tool", "input": {"n": 1}}
+    messages = [
+        user("go"),
+        assistant("I will", tool_calls=[call]),
+        user("", tool_calls=[{**call, "execute": True}]),
+        assistant("done", executed_tool_calls=[{**call, "output": "42"}]),
+        user("thanks"),
+    ]
+    found = suspended("elsewhere")
+    found.rows["p1"] = found.rows["p1"].without_contents()
+    if not kept:
+        found.turns.clear()
+    turns = model_turns(messages, found, prefixes(messages), "same")
+    assert [b.output for t in turns for b in t.blocks if isinstance(b, Result)] == ["42"]
 
 
 def test_provider_blocks_are_left_out_when_the_prefix_has_changed() -> None:

@@ -132,7 +132,7 @@ class _Builder:
             if self._went_on(row, index, decided):
                 self.late.setdefault(decided, []).append(_later(row))
                 return _NOT_DECIDED, True
-        return outcome_text(row)
+        return self.outcomes[row.id]
 
     def _decided_at(self, row: Proposal, index: int) -> int | None:
         for later in range(index, len(self.messages)):
@@ -236,7 +236,8 @@ class _Builder:
                     told = f"Rejected by the user: {item.rejection_reason}"
                     self.outcomes.setdefault(item.id, (told, True))
         for row in self.found.rows.values():
-            self.outcomes[row.id] = outcome_text(row)
+            if not row.purged or row.id not in self.outcomes:
+                self.outcomes[row.id] = outcome_text(row)
 
     def _commands(self, data: Data) -> list[str]:
         """Commands that no suspended turn holds, as plain text."""
@@ -255,6 +256,8 @@ class _Builder:
 
 def outcome_text(row: Proposal) -> tuple[str, bool]:
     """What the model reads of a proposal's state, and whether as an error."""
+    if row.state == "DONE" and row.purged:
+        return _LOST, False
     if row.state == "DONE":
         changed = ""
         if row.edited is not None:

@@ -115,6 +115,11 @@ class Proposal:
             return self.finished
         return None if self.state == "EXECUTING" else self.expires
 
+    @property
+    def purged(self) -> bool:
+        """Whether a purge has forgotten how it ended; what expired has no output to forget."""
+        return self.output is None and self.state in ENDED - {"EXPIRED"}
+
     def without_contents(self) -> Proposal:
         """A copy of what a purge leaves of it (`Transaction.purge`)."""
         decision = self.decision and replace(self.decision, reason=None)
