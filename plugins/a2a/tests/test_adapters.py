@@ -93,6 +93,15 @@ def test_unknown_adapter_stops_the_start(tmp_path: Path, cluster: Cluster) -> No
         create_app(cluster.agent, config=configured(tmp_path, adapter="grpc"))
 
 
+@pytest.mark.parametrize("address", ["tasks.db", "nosuch+driver://db/x", "sqlite:///tasks.db"])
+def test_wrong_address_of_the_database_names_the_setting_and_a_right_one(
+    tmp_path: Path, cluster: Cluster, address: str
+) -> None:
+    expected = r"plugin\.a2a\.database .*such as 'postgresql\+asyncpg://db/assent'"
+    with pytest.raises(StartupError, match=expected):
+        routes(cluster.agent, tmp_path, adapter="a2a", database=address)
+
+
 PIGEON = """
 from contextlib import nullcontext
 from fastapi import APIRouter

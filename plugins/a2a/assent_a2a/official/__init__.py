@@ -90,7 +90,8 @@ class Official:
         except ImportError as error:
             raise PluginError(
                 f"plugin.a2a.database needs SQLAlchemy and a driver ({error}); "
-                "try: pip install 'assent-a2a[sqlite]', or [postgresql] or [mysql]"
+                "try: pip install 'assent-a2a[sqlite]', or [postgresql] or [mysql], "
+                "and name the driver, as in 'postgresql+asyncpg://db/assent'"
             ) from error
 
     def _extended(self, card: AgentCard) -> dict[str, Any]:

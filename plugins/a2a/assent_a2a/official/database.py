@@ -14,9 +14,10 @@ from a2a.server.models import PushNotificationConfigModel, TaskModel
 from a2a.server.tasks import DatabasePushNotificationConfigStore, DatabaseTaskStore
 from a2a.types import ListTasksRequest, ListTasksResponse, Task
 from sqlalchemy import Column, Float, MetaData, String, Table, delete, insert, or_, select, update
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
+from assent import PluginError
 from assent_a2a.official.stores import (
     CANCELED,
     RUNNING,
@@ -38,6 +39,16 @@ _LEASES = Table(
 )
 
 
+def _engine(url: str) -> AsyncEngine:
+    try:
+        return create_async_engine(url)
+    except SQLAlchemyError as error:
+        raise PluginError(
+            "plugin.a2a.database names no database and async driver of SQLAlchemy, "
+            f"such as 'postgresql+asyncpg://db/assent': {error}"
+        ) from error
+
+
 class DatabaseTasks(DatabaseTaskStore):
     """The SDK's store with at most `most` tasks, each for `ttl` seconds after its last change."""
 
@@ -45,7 +56,7 @@ class DatabaseTasks(DatabaseTaskStore):
     longest_id = 36
 
     def __init__(self, url: str, *, ttl: float, most: int) -> None:
-        super().__init__(create_async_engine(url))
+        super().__init__(_engine(url))
         self.push_configs = DatabasePushNotificationConfigStore(self.engine)
         self._ttl = ttl
         self._most = most
