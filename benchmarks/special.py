@@ -82,7 +82,6 @@ def start(run: Run, quick: bool) -> Found:
                 if number:
                     times[name].append(server.took)
                     sizes[name].append(server.memory())
-    ours, plain = times.values()
     return {
         **{
             name: {
@@ -91,8 +90,13 @@ def start(run: Run, quick: bool) -> Found:
             }
             for name in servers
         },
-        "start, × plain": round(median(a / b for a, b in zip(ours, plain, strict=True)), 2),
+        "start, × plain": _ratio(*times.values()),
+        "idle MB, × plain": _ratio(*sizes.values()),
     }
+
+
+def _ratio(ours: list[float], theirs: list[float]) -> float:
+    return round(median(a / b for a, b in zip(ours, theirs, strict=True)), 2)
 
 
 def idle_sockets(run: Run, quick: bool) -> Found:
