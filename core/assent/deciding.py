@@ -177,7 +177,6 @@ async def _wait_for_others(turn: RunningTurn) -> bool:
         row.id
         for row in rows
         if row.state == "EXECUTING"
-        and row.turn not in turn.found.callables
         and (row.id in decided or row.turn in touched - waiting)
     ]
     if running:

@@ -236,3 +236,16 @@ def test_the_other_host_takes_over_when_the_lease_has_run_out(
         (done,) = other.result()["data"]["executed_tool_calls"]
     assert done["output"].startswith("Outcome unknown:")
     assert lines(tmp_path / "two", "runs") == []
+
+
+def test_the_outcome_of_a_callable_whose_host_died_is_told_by_the_other(
+    nursery: Nursery, tmp_path: Path, postgres_url: str
+) -> None:
+    config = CONFIG.replace("sqlite:///approvals.db", postgres_url) + "lease = 1\n"
+    one = nursery.start(tmp_path / "one", config, CALLABLE="1", DIE="tool:after")
+    two = nursery.start(tmp_path / "two", config, CALLABLE="1")
+    messages = deciding(one.client.chat(user("wipe")))
+    assert lost(one.client, *messages) is None
+    (done,) = two.client.chat(*messages)["data"]["executed_tool_calls"]
+    assert done["output"].startswith("Outcome unknown:")
+    assert lines(tmp_path / "two", "runs") == []
