@@ -353,6 +353,42 @@ def test_slow_reader_holds_its_own_stream_up_and_gets_all_of_it(tmp_path: Path) 
         assert rest(connection).count(b"text_delta") == said == 4000
 
 
+def test_reply_waits_for_a_client_that_has_not_read_the_ones_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replies = 0
+    full: list[bool] = []
+    begin = Exchange.begin
+
+    async def agent(messages: Any, context: Any) -> str:
+        nonlocal replies
+        replies += 1
+        return "x" * 1_000_000
+
+    def noted(self: Exchange) -> None:
+        full.append(self._connection.flow.write_paused)
+        self._connection.flow.resume_reading()
+        begin(self)
+
+    monkeypatch.setattr(Exchange, "begin", noted)
+    with served(agent, tmp_path) as both, both.connected() as connection:
+        client = connection.getsockname()
+        sent = request("/api/chat", ask("hej"))
+        connection.sendall(sent)
+        until(lambda: replies == 1)
+        ours = next(o for o in gc.get_objects() if isinstance(o, Http) and o.client == client)
+        while not ours.flow.write_paused:
+            before = replies
+            connection.sendall(sent)
+            until(lambda before=before: replies > before and both.app.host.turns_running == 0)
+            until(lambda: ours.flow.write_paused or ours.cycle.response_complete)
+        asked = replies + 1
+        connection.sendall(request("/api/chat", ask("hej"), b"Connection: close"))
+        until(lambda: replies == asked)
+        assert rest(connection).count(b'"content":"xxx') == asked
+    assert full and not any(full)
+
+
 def until(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + DEADLINE
     while not holds():

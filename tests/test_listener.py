@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gc
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -122,6 +124,47 @@ def test_chunked_body_of_any_pieces_is_served(service: Service) -> None:
         assert status(connection) == b"200"
         connection.sendall(GET + b"\r\n")
         assert status(connection) == b"200"
+
+
+@pytest.mark.parametrize("kind", [b"", b"Content-Type: text/plain\r\n"])
+def test_trailers_are_no_headers(service: Service, kind: bytes) -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": "hej"}]}).encode()
+    sent = b"POST /api/chat HTTP/1.1\r\nHost: a\r\n" + kind + b"Transfer-Encoding: chunked\r\n\r\n"
+    sent += b"%x\r\n%s\r\n0\r\nContent-Type: application/json\r\n\r\n" % (len(body), body)
+    with connected(service) as connection:
+        connection.sendall(sent)
+        assert status(connection) == b"415"
+
+
+@pytest.mark.parametrize("path", [b"/api/chat", b"/api/chat-stream"])
+def test_many_requests_behind_each_other_are_all_answered(service: Service, path: bytes) -> None:
+    """However long they are together: only a single head has a limit."""
+    body = json.dumps({"messages": [{"role": "user", "content": "hej"}]}).encode()
+    head = b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" % path
+    one = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    last = one.replace(b"Host", b"Connection: close\r\nHost")
+    with connected(service) as connection:
+        connection.sendall(one * 3000 + last)
+        assert rest(connection).count(b"HTTP/1.1 200 ") == 3001
+
+
+def test_flood_of_requests_is_left_in_the_network(service: Service) -> None:
+    one = GET + b"A: b\r\n\r\n"
+    with connected(service) as connection:
+        client = connection.getsockname()
+        sender = threading.Thread(target=connection.sendall, args=(one * 60_000,))
+        sender.start()
+        answered = waiting = 0
+        ours: list[listener.Http] = []
+        while answered < 60_000:
+            answered += connection.recv(1 << 20).count(b"HTTP/1.1 200 ")
+            if not ours:
+                held = [o for o in gc.get_objects() if isinstance(o, listener.Http)]
+                ours = [o for o in held if o.client == client]
+            waiting = max(waiting, len(ours[0].pipeline))
+        sender.join()
+    # Two reads of uvloop's.
+    assert 0 < waiting < 2 * 256_000 / len(one)
 
 
 @pytest.fixture

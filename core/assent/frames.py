@@ -8,10 +8,14 @@ from typing import Any
 
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 from websockets.protocol import State
 
 from assent.corked import Corked
 from assent.sockets import Socket, texts
+
+LINGER = 2.0
+"""Seconds that a client which answers no ping has to take what was written to it."""
 
 _WRITABLE = asyncio.Event()
 _WRITABLE.set()
@@ -25,7 +29,8 @@ class WebSocket(WebSocketsSansIOProtocol):
     other frame that holds no JSON.
     """
 
-    _socket: Socket | None = None
+    _pong = b""
+    """The last answers to pings, while the client does not read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         corked = transport if isinstance(transport, Corked) else Corked(transport)  # type: ignore[arg-type]
@@ -38,6 +43,32 @@ class WebSocket(WebSocketsSansIOProtocol):
     def resume_writing(self) -> None:
         self.writable.set()
         self.writable = _WRITABLE
+        pong, self._pong = self._pong, b""
+        if pong and not self.close_sent:
+            self.transport.write(pong)
+
+    def handle_cont(self, event: Frame) -> None:
+        # A list of pieces of two bytes would take thirty times the memory that the limit allows.
+        whole: bytes | bytearray = self.frames[0]
+        if not isinstance(whole, bytearray):
+            whole = bytearray(whole)
+        whole += event.data
+        self.frames = [bytes(whole) if event.fin else whole]  # type: ignore[list-item]
+        if event.fin:
+            self.send_receive_event_to_app()
+
+    def handle_ping(self) -> None:
+        if self.writable.is_set() or self.conn.state is not State.OPEN:
+            super().handle_ping()
+        else:
+            # One answer to the last of many is enough (RFC 6455, section 5.5.3).
+            self._pong = b"".join(self.conn.data_to_send()) or self._pong
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        # Who reads nothing does not take the close frame either.
+        if self.close_timer is None:
+            self.close_timer = self.loop.call_later(LINGER, self.transport.abort)
 
     def send_receive_event_to_app(self) -> None:
         if self.curr_msg_data_type == "text":
@@ -69,7 +100,7 @@ class WebSocket(WebSocketsSansIOProtocol):
                 # The connection stays without this task.
                 self._forget_handshake()
                 return
-            if not self.handshake_complete:
+            if not (self.handshake_complete or self.initial_response):
                 self.logger.error("ASGI callable returned without completing handshake.")
                 self.send_500_response()
         if self.close_timer is None:

@@ -10,11 +10,12 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from assent.app import App
@@ -38,6 +39,9 @@ HEAD_SIZE = 64 * 2**10
 """Bytes of a request's head; a longer one gets 431. Trailers may be as long."""
 HEAD_TIME = 30.0
 """Seconds that a connection has to send a whole request head."""
+
+PIPELINED = 16
+"""Requests that may wait behind the one that is answered; then reading pauses."""
 
 TAKEN = 0.1
 """Seconds that a connection taken at the very end has to send its request."""
@@ -79,6 +83,7 @@ class Http(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(Corked(transport))  # type: ignore[arg-type]
+        self.flow = _Flow(transport, self.pipeline)
         self._idle = idle_connections()
         app = self.app
         # Whatever wraps the app must see all requests, also if it shows the app's attributes.
@@ -106,15 +111,15 @@ class Http(HttpToolsProtocol):
         if not in_body and (offer := _H2C.search(data, 0, data.find(b"\r\n\r\n") + 2)):
             # An offer of HTTP/2, as of Java's client and `curl --http2`; uvicorn loses the body.
             data = data[: offer.start()] + data[offer.end() :]
-        room = HEAD_SIZE - self._head
-        if len(data) > room and (self._chunk or not in_body):
+        while len(data) > (room := HEAD_SIZE - self._head) and (self._chunk or not in_body):
             self._read(data[:room])
-            if self.transport.is_closing():
+            if self.transport.is_closing() or self.parser is None:
                 return
-            if self._in_head or self._chunk:
+            unfinished = self._in_head or self._chunk
+            if unfinished and self.cycle is cycle:
                 self._refuse_head()
                 return
-            data, self._head, in_body = data[room:], 0, True
+            data, cycle, self._head, in_body = data[room:], self.cycle, 0, not unfinished
         self._read(data)
         if self._in_head or self._chunk:
             # Where a head begins behind something else is not known; it has one more read then.
@@ -146,6 +151,8 @@ class Http(HttpToolsProtocol):
         self.url, self.expect_100_continue = url, expects
         self.headers += headers
         super().on_headers_complete()
+        # Trailers come here too, and must not pass for headers (RFC 9110, section 6.5.1).
+        self.headers = headers
 
     def _exchange_begun(self) -> Exchange | None:
         """The request as one that needs no task; None where anything about it is unusual."""
@@ -153,7 +160,9 @@ class Http(HttpToolsProtocol):
             return None
         parser, before = self.parser, self.cycle
         found = self._chat(parser.get_method(), self.url, self.headers)
-        if found is None or not (before is None or before.response_complete):
+        # A reply has to wait for a client that does not read what it was sent.
+        waits = self.flow.write_paused or not (before is None or before.response_complete)
+        if found is None or waits:
             return None
         if parser.should_upgrade() or parser.get_http_version() != "1.1":
             return None
@@ -218,6 +227,15 @@ class Http(HttpToolsProtocol):
         self._request_came()
         # It and this object hold each other, and nobody needs either any more.
         self.parser = None  # type: ignore[assignment]
+        conn = getattr(self.transport.get_protocol(), "conn", None)
+        if conn is None or conn.handshake_exc is None or self.transport.is_closing():
+            return
+        # A head that `websockets` does not read; uvicorn would keep the connection for ever.
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(b"".join(conn.data_to_send()))
+            self.transport.close()
+        else:
+            self.cycle.keep_alive = False
 
     def on_chunk_header(self) -> None:
         """Parser callback: a chunk begins, or the trailers."""
@@ -247,6 +265,18 @@ class Http(HttpToolsProtocol):
         if self.cycle is None or self.cycle.response_complete:
             self.transport.write(TOO_LARGE)
         self.transport.close()
+
+
+class _Flow(FlowControl):
+    """Reads no further while many requests wait: each takes far more memory than its bytes."""
+
+    def __init__(self, transport: asyncio.Transport, pipeline: Sized) -> None:
+        super().__init__(transport)
+        self._pipeline = pipeline
+
+    def resume_reading(self) -> None:
+        if len(self._pipeline) < PIPELINED:
+            super().resume_reading()
 
 
 class _Idle:

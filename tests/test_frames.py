@@ -1,0 +1,152 @@
+"""What odd WebSocket clients do costs the service neither memory nor a connection."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
+from websockets.frames import Frame, Opcode
+
+from assent import frames
+from assent.frames import WebSocket
+from assent.testing import Service, served
+
+DEADLINE = 60.0
+ASK = json.dumps({"messages": [{"role": "user", "content": "hej"}]}).encode()
+HANDSHAKE = (
+    b"GET /api/chat-ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+    b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+)
+
+
+async def words(messages: Any, context: Any) -> str:
+    return "a few words"
+
+
+async def without_end(messages: Any, context: Any) -> AsyncIterator[str]:
+    while True:
+        yield "x" * 10_000
+        await asyncio.sleep(0)
+
+
+def masked(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
+    return bytes(Frame(opcode, data, fin).serialize(mask=True))
+
+
+@contextmanager
+def connected(service: Service) -> Iterator[socket.socket]:
+    with closing(socket.socket()) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(DEADLINE)
+        connection.connect(("127.0.0.1", service.port))
+        yield connection
+
+
+@contextmanager
+def accepted(service: Service) -> Iterator[tuple[socket.socket, WebSocket]]:
+    """A client's socket, and the service's side of it."""
+    with connected(service) as connection:
+        connection.sendall(HANDSHAKE + b"\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 101 ")
+        client = connection.getsockname()
+        found = [o for o in gc.get_objects() if isinstance(o, WebSocket) and o.client == client]
+        yield connection, found[0]
+
+
+def rest(connection: socket.socket) -> bytes:
+    said = []
+    try:
+        while got := connection.recv(1 << 20):
+            said.append(got)
+    except ConnectionError:
+        pass
+    return b"".join(said)
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        (b"A: b\r\n" * 200, b"HTTP/1.1 431 "),
+        (b"Cookie: " + b"x" * 9000 + b"\r\n", b"HTTP/1.1 431 "),
+        (b"Content-Length: 2\r\n", b""),
+        (b"Transfer-Encoding: chunked\r\n", b""),
+    ],
+    ids=["many headers", "long header", "body", "chunks"],
+)
+def test_handshake_that_cannot_be_read_is_refused(more: bytes, status: bytes) -> None:
+    with served(words) as service, connected(service) as connection:
+        connection.sendall(HANDSHAKE + more + b"\r\n")
+        assert rest(connection).startswith(status)
+
+
+def test_frames_that_do_not_wait_for_the_handshake_harm_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with served(words) as service, connected(service) as connection:
+        connection.sendall(HANDSHAKE + b"\r\n" + masked(Opcode.TEXT, b"x" * 200_000))
+        assert connection.recv(1000).startswith(b"HTTP/1.1 101 ")
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+def test_refused_handshake_is_no_error_of_the_service(caplog: pytest.LogCaptureFixture) -> None:
+    with served(words) as service, connected(service) as connection:
+        connection.sendall(HANDSHAKE + b"Origin: http://elsewhere\r\n\r\n")
+        assert rest(connection).startswith(b"HTTP/1.1 403 ")
+    assert not [r for r in caplog.records if r.levelno >= logging.ERROR]
+
+
+def test_pings_of_a_client_that_does_not_read_fill_no_memory() -> None:
+    with served(words) as service, accepted(service) as (connection, ours):
+        many = masked(Opcode.PING, b"x" * 100) * 4000
+        for _ in range(100):
+            connection.sendall(many)
+            assert ours.transport.get_write_buffer_size() < 16 * 2**20
+        connection.sendall(masked(Opcode.PING, b"the last"))
+        connection.sendall(masked(Opcode.TEXT, ASK))
+        said = b""
+        while b'"done"' not in said:
+            said = said[-200:] + connection.recv(1 << 16)
+        while b"\x8a\x08the last" not in said:
+            said = said[-200:] + connection.recv(1 << 16)
+
+
+def test_message_in_many_pieces_takes_no_more_memory_than_it_has_bytes() -> None:
+    begin, end = ASK[:10], ASK[10:]
+    with served(words) as service, accepted(service) as (connection, ours):
+        connection.sendall(masked(Opcode.TEXT, begin, fin=False))
+        for at in range(0, len(end), 2):
+            connection.sendall(masked(Opcode.CONT, end[at : at + 2], fin=False))
+            connection.sendall(masked(Opcode.CONT, b"", fin=False))
+        until(lambda: sum(map(len, ours.frames)) == len(ASK))
+        assert len(ours.frames) == 1
+        connection.sendall(masked(Opcode.CONT, b""))
+        assert b"a few words" in connection.recv(1000)
+        connection.sendall(masked(Opcode.TEXT, ASK))
+        assert b"a few words" in connection.recv(1000)
+
+
+def test_client_that_neither_reads_nor_answers_pings_is_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(frames, "LINGER", 0.1)
+    options = {"ws_ping_interval": 0.5, "ws_ping_timeout": 0.5}
+    with served(without_end, **options) as service, accepted(service) as (connection, _):
+        connection.sendall(masked(Opcode.TEXT, ASK))
+        until(lambda: service.host.turns_running == 1)
+        until(lambda: service.host.turns_running == 0)
