@@ -233,7 +233,7 @@ class _Collected:
         out, text, quiet = self.turn.out, self.text, self.quiet
         try:
             async for item in items:
-                if type(item) is not str:
+                if type(item) is not str or self._reply is not None:
                     await self.add(item)
                     continue
                 text.append(item)
@@ -265,7 +265,7 @@ class _Collected:
             case Commands():
                 data.cmds += item.commands
             case ExecutedToolCalls() | ExecutedCommands() | ExecutedApprovals():
-                await self._outcomes(fold([item]))
+                _extend(data, fold([item]).data)
             case Done():
                 self._rest(item)
             case ErrorEvent():
@@ -276,14 +276,16 @@ class _Collected:
     async def _text(self, text: str) -> None:
         self.text.append(text)
         if text and not self.quiet:
+            # Outcomes leave before the text that comes after them.
+            await self._outcomes()
             await self.turn.out.send(TextDelta(text))
 
-    async def _outcomes(self, told: AgentMessage) -> None:
-        # They leave before the text that comes after them.
-        if self.quiet:
-            _extend(self.reply.data, told.data)
-        else:
-            await _send_outcomes(self.turn, told)
+    async def _outcomes(self) -> None:
+        data = self.reply.data
+        if data.outcomes or data.executed_cmds:
+            await _send_outcomes(self.turn, self.reply)
+            for name in _OUTCOMES:
+                setattr(data, name, [])
 
     def _rest(self, done: Done) -> None:
         reply, data = self.reply, dict(done.data or {})

@@ -107,6 +107,13 @@ def test_outcomes_that_come_before_text_leave_before_it(served: Serve) -> None:
     assert [c["output"] for c in reply["data"]["executed_cmds"]] == ["a b"]
 
 
+def test_outcomes_one_by_one_are_one_event(served: Serve) -> None:
+    other = OUTCOME.model_copy(update={"id": "y"})
+    _, events = both(served, ExecutedToolCalls([OUTCOME]), ExecutedToolCalls([other]), "text")
+    assert [e["type"] for e in events] == ["executed_tool_calls", "text_delta", "done"]
+    assert [c["id"] for c in events[0]["executed_tool_calls"]] == ["x", "y"]
+
+
 def test_outcomes_of_a_whole_message_leave_before_its_text(served: Serve) -> None:
     whole = AgentMessage(content="text", data=Data(executed_tool_calls=[OUTCOME]))
     _, events = both(served, whole, " and more")
