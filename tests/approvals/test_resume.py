@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from agents import Counted, delete, scripted
 from processes import CONFIG, Nursery, commanded, lines, lost
 from serving import Json, Serve, Service, approved, assistant, rejected, said, until, user
 
+from assent import tool
 from assent.errors import ModelError
 from assent.models import Call, Result
 
@@ -128,6 +130,33 @@ def test_another_text_with_the_same_decision_continues_again_without_a_run(serve
     assert service.chat(*deciding(reply))["content"] == "gone", "each message has its own reply"
     assert tools.names == ["a"]
     assert len(model.asks) == 3
+    paired(model)
+
+
+def test_an_idempotent_call_that_ran_again_is_answered_anew(served: Serve) -> None:
+    go = threading.Event()
+    runs: list[str] = []
+
+    @tool(requires_approval=True, idempotent=True, timeout=0.2)
+    def delete(name: str) -> str:
+        """Delete a thing."""
+        runs.append(name)
+        if len(runs) == 1:
+            go.wait(120)
+        return f"deleted {name}"
+
+    script = [[Call("p1", "delete", {"name": "a"})], "nobody knows", "gone"]
+    agent, model = scripted(script, [delete])
+    service = served(agent)
+    messages = deciding(service.chat(user("wipe")))
+    assert service.chat(*messages)["content"] == "nobody knows"
+    reply = service.chat(*messages)
+    assert reply["content"] == "gone"
+    assert service.chat(*messages) == reply
+    go.set()
+    assert runs == ["a", "a"]
+    (result,) = [b for b in model.asks[-1].turns[-1].blocks if isinstance(b, Result)]
+    assert "deleted a" in result.output
     paired(model)
 
 

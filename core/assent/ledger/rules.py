@@ -256,12 +256,21 @@ class Rules:
     def grant(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
         """Claim one row and mint the grant for it."""
         again = row.state == "INDETERMINATE"
+        if again:
+            self._reopen(tx, row.turn)
         row.fence += 1
         row.state, row.finished, row.output = "EXECUTING", None, None
         row.owner = self.owner_of(row.fence, tx.now, token)
         tx.put(row)
         log(tx, "claimed", row)
         found.grants.append(Grant(row, MINT, again=again))
+
+    def _reopen(self, tx: Transaction, id_: str) -> None:
+        """Have the turn continue anew: its replies tell of an outcome that is about to change."""
+        turn = tx.turns([id_]).get(id_)
+        if turn is not None and turn.state == "ENDED":
+            turn.state, turn.reply, turn.ended = "SUSPENDED", None, None
+            tx.put_turn(turn)
 
     def owner_of(self, fence: int, now: float, token: str) -> Owner:
         """This process as the owner of a row, by the claim `token`."""
