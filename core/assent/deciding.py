@@ -176,8 +176,7 @@ async def _wait_for_others(turn: RunningTurn) -> bool:
     running = [
         row.id
         for row in rows
-        if row.state == "EXECUTING"
-        and (row.id in decided or row.turn in touched - waiting)
+        if row.state == "EXECUTING" and (row.id in decided or row.turn in touched - waiting)
     ]
     if running:
         turn.slot.pause()
