@@ -24,7 +24,7 @@ from types import ModuleType
 import pytest
 
 import assent
-from assent import hookspecs
+from assent import Agent, LocalShell, RequestError, Tool, TurnError, hookspecs
 from assent.config import load_config
 from assent.hookspecs import HOOKS
 
@@ -77,7 +77,7 @@ def install(folder: Path) -> None:
         archive.extractall(folder / "site")
 
 
-@pytest.mark.parametrize("name", ["plugins.md", "hooks.md"])
+@pytest.mark.parametrize("name", ["agents.md", "plugins.md", "hooks.md"])
 def test_page_can_be_followed_from_top_to_bottom(tmp_path: Path, name: str) -> None:
     for block in blocks(ROOT / "docs" / name):
         match block.language, block.words:
@@ -128,6 +128,25 @@ def test_configuration_blocks_are_accepted(path: Path, tmp_path: Path) -> None:
 def test_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text("utf-8")):
         assert (path.parent / target).exists(), target
+
+
+def test_index_names_each_page() -> None:
+    named = set(re.findall(r"\]\((\w+\.md)\)", (ROOT / "docs" / "README.md").read_text("utf-8")))
+    assert named == {path.name for path in DOCS} - {"README.md"}
+
+
+def test_each_error_that_a_caller_sees_is_documented() -> None:
+    page = (ROOT / "docs" / "http.md").read_text("utf-8")
+    codes = {kind.code for kind in (*RequestError.__subclasses__(), *TurnError.__subclasses__())}
+    codes -= {RequestError.code}  # Each refusal of a field has its type as its code.
+    assert [code for code in codes if f"`{code}`" not in page] == []
+
+
+def test_options_of_tools_and_agents_are_documented() -> None:
+    page = (ROOT / "docs" / "agents.md").read_text("utf-8")
+    for described in (Tool, Agent, LocalShell):
+        for name in {*inspect.signature(described).parameters} - {"fn"}:
+            assert re.search(rf"\b{name}\b", page), f"{described.__name__}: {name}"
 
 
 def signature(hook: str) -> str:
