@@ -9,6 +9,7 @@ import re
 import socket
 import threading
 import time
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from assent import Data, IntermittentUpdate, create_app, load_config
 from assent.app import App
 from assent.exchange import Exchange
+from assent.http import read_body
 from assent.listener import Http
 from assent.messages import AgentMessage
 from assent.testing.server import running
@@ -579,6 +581,27 @@ def test_body_in_many_pieces_takes_no_more_memory_than_it_has_bytes(both: Both) 
         assert not any(isinstance(part, list) and len(part) > 100 for part in held)
         connection.sendall(sent[-1:])
         assert rest(connection).startswith(b"HTTP/1.1 200 ")
+
+
+def test_body_through_asgi_takes_no_more_memory_than_it_has_bytes() -> None:
+    pieces = (bytes((at % 256, at % 255)) for at in range(50_000))
+
+    async def receive() -> dict[str, Any]:
+        if (piece := next(pieces, None)) is not None:
+            return {"body": piece, "more_body": True}
+        taken.append(tracemalloc.get_traced_memory()[1] - before)
+        return {"body": b"", "more_body": False}
+
+    taken: list[int] = []
+    scope = {"headers": [(b"content-type", b"application/json")]}
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    try:
+        body = asyncio.run(read_body(scope, receive, 100_000))
+    finally:
+        tracemalloc.stop()
+    assert len(body) == 100_000
+    assert taken[0] < 500_000
 
 
 class Unspeakable(Exception):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from assent.host import Host
 
 STOPPED = "the service stopped before the turn had ended"
+GRACE = 2.0
+"""Seconds that a turn which ran over its time has to clean up."""
 _WAITING_BYTES = 1 << 18
 _OVERHEAD = 64
 _TERMINAL = (Done, ErrorEvent)
@@ -32,10 +34,13 @@ class Begun:
         self.overdue = False
 
     def check(self, now: float) -> None:
-        """Cancel it when its time is over, wherever its code blocks."""
+        """Cancel it when its time is over, wherever its code blocks; who catches that and goes
+        on is not waited for."""
         if now > self.until and not self.overdue:
             self.overdue = True
             self.running.cancel()
+        elif self.overdue and now > self.until + GRACE:
+            self.running.abandon()
 
 
 class Events(Channel[Event | str]):

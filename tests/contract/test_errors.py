@@ -459,6 +459,29 @@ def test_turn_over_its_time_is_504(served: Serve) -> None:
     assert service.stream(user("x"))[-1]["code"] == "TURN_TIMEOUT"
 
 
+def test_turn_that_catches_its_end_is_504_all_the_same(served: Serve) -> None:
+    import asyncio
+    from contextlib import suppress
+    from threading import Event
+
+    over = Event()
+
+    async def stubborn(messages: Any, context: Any) -> str:
+        while messages[-1].content == "x" and not over.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.05)
+        return "late"
+
+    service = served(stubborn, limits__turn_time=0.1)
+    try:
+        answer = service.ask(user("x"))
+        assert (answer.status, answer.json()["code"]) == (504, "TURN_TIMEOUT")
+        assert service.stream(user("x"))[-1]["code"] == "TURN_TIMEOUT"
+        assert service.ask(user("y")).json()["content"] == "late"
+    finally:
+        over.set()
+
+
 def test_agent_error_says_its_own_message(served: Serve) -> None:
     def agent(messages: Any, context: Any) -> str:
         raise AgentError("the printer is on fire")

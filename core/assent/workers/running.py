@@ -76,6 +76,11 @@ class Running(Generic[T]):
             self._place.post(self._cancel_here)
         self._caller.post(self._expect_end)
 
+    def abandon(self) -> None:
+        """Let whoever waits for the cancelled work get its CancelledError, whatever it still does;
+        called on the caller's loop."""
+        self._settle(None, asyncio.CancelledError())
+
     def on_end(self, call: Callable[[], object]) -> None:
         """Have `call` run on the caller's loop when the end is known; `failure` says how.
 
