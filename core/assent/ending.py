@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import from_json
+
 from assent import approvals
 from assent.errors import AgentError
-from assent.events import ApprovalRequested, Done, Event, MessageAdded, StopReason
+from assent.events import (
+    ApprovalRequested,
+    Done,
+    Event,
+    MessageAdded,
+    StopReason,
+    dump_json,
+    fold_done,
+)
 from assent.ledger import Proposal, SuspendedTurn
-from assent.messages import AgentMessage, Data
+from assent.messages import AgentMessage
 from assent.models import Turn, dump_turns
 from assent.output import done_of, proposal_events
 from assent.session import Session
@@ -140,13 +151,13 @@ async def _record(
     """Write proposals and the recorded reply before anybody can see them."""
     recorded = None
     if turn.continuing is not None:
-        reply = AgentMessage(content="".join(turn.out.text), meta_data={})
-        reply.data = turn.data.model_copy(update={"session": last.session})
-        if last.data:
-            reply.data = Data.model_validate({**reply.data.model_dump(), **last.data})
+        reply = AgentMessage(content="".join(turn.out.text), data=turn.data.model_copy())
+        # The echo is of each request's own fields.
+        meta_data = {k: v for k, v in last.meta_data.items() if k != "request_context"}
+        fold_done(replace(last, meta_data=meta_data), reply)
         recorded = approvals.mask(
             {
-                "reply": reply.model_dump(mode="json"),
+                "reply": from_json(dump_json(reply)),
                 "stop_reason": stop,
                 "proposals": [_plain(row) for row in pending],
             },

@@ -338,6 +338,30 @@ def test_outcome_is_the_entry_that_the_callable_returns(served: Serve) -> None:
     assert [e["type"] for e in events] == ["executed_tool_calls", "text_delta", "done"]
 
 
+@pytest.mark.parametrize("odd", [None, {1, 2}, "\ud800"])
+def test_approval_sent_again_gets_the_whole_reply(served: Serve, odd: Any) -> None:
+    whole = {
+        "content": "all good",
+        "meta_data": {"took": 3, "odd": odd},
+        "timestamp": "2026-01-01T00:00:00Z",
+        "user": {"name": "Ann", "id": "u1"},
+        "agent": {"name": "ops", "id": "a1"},
+        "data": {"url_configs": [{"url": "https://a.example"}], "session": {"n": 1}},
+    }
+    agent = Proposing(CALL, reply=lambda decisions: whole)
+    service = served(agent)
+    reply = propose(service)
+    messages = deciding(reply, approved(reply["data"]["tool_calls"][0]))
+    got = service.chat(*messages, ticket=1)
+    assert got["meta_data"] == {**got["meta_data"], "took": 3, "request_context": {"ticket": 1}}
+    assert got["agent"] == whole["agent"]
+    assert service.chat(*messages, ticket=1) == got
+    echoed = got["meta_data"].pop("request_context")
+    assert echoed == {"ticket": 1}
+    assert service.chat(*messages, path="v1", ticket=1) == got
+    assert len(agent.given) == 1
+
+
 def test_exception_while_carrying_out_is_a_failed_call(served: Serve) -> None:
     def carry(decisions: Any) -> str:
         raise KeyError("SECRET-detail")
