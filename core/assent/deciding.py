@@ -276,9 +276,11 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
     """Send the recorded reply of a continuation again, without asking the model."""
     reply = AgentMessage.model_validate(recorded["reply"])
     for name in ("executed_tool_calls", "executed_cmds", "executed_approvals"):
-        if not getattr(turn.data, name) and getattr(reply.data, name):
-            setattr(turn.data, name, getattr(reply.data, name))
-            for event in executed_events(Data(**{name: getattr(reply.data, name)})):
+        told = getattr(turn.data, name)
+        ids = {outcome.id for outcome in told}
+        if more := [outcome for outcome in getattr(reply.data, name) if outcome.id not in ids]:
+            told += more
+            for event in executed_events(Data(**{name: told})):
                 await turn.out.send(event)
     await turn.say(reply)
     turn.session = Session(reply.data.session)

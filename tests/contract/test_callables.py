@@ -362,6 +362,17 @@ def test_approval_sent_again_gets_the_whole_reply(served: Serve, odd: Any) -> No
     assert len(agent.given) == 1
 
 
+def test_approval_sent_again_gets_outcomes_of_the_callables_own(served: Serve) -> None:
+    own = {"id": "own", "name": "look", "input": {}, "output": "seen"}
+    whole = {"content": "all good", "data": {"executed_tool_calls": [own]}}
+    service = served(Proposing(CALL, reply=lambda decisions: whole))
+    reply = propose(service)
+    messages = deciding(reply, approved(reply["data"]["tool_calls"][0]))
+    got = service.chat(*messages)
+    assert [e["output"] for e in got["data"]["executed_tool_calls"]] == ["all good", "seen"]
+    assert service.chat(*messages) == got
+
+
 def test_exception_while_carrying_out_is_a_failed_call(served: Serve) -> None:
     def carry(decisions: Any) -> str:
         raise KeyError("SECRET-detail")
