@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -190,3 +191,12 @@ def test_the_newest_platform_context_wins_field_by_field() -> None:
 )
 def test_inputs_are_compared_as_canonical_json(one: Any, other: Any, same: bool) -> None:
     assert (canonical(one) == canonical(other)) is same
+
+
+def test_reply_of_user_code_may_have_a_datetime() -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    for reply in (
+        AgentMessage.model_validate({"content": "x", "timestamp": moment}),
+        AgentMessage(content="x", timestamp=moment),  # type: ignore[arg-type]
+    ):
+        assert reply.timestamp == "2026-01-02T03:04:05+00:00"

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetPydanticSchema,
@@ -35,6 +36,10 @@ def _iso_8601(value: str) -> str:
         # Python's own words repeat the value.
         raise ValueError("not an ISO-8601 time") from None
     return value
+
+
+def _as_text(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def _absent(value: object) -> bool:
@@ -252,7 +257,7 @@ class AgentMessage(Wire):
     content: str = ""
     data: Data = Field(default_factory=Data)
     meta_data: dict[str, Any] = Field(default_factory=dict)
-    timestamp: str | None = None
+    timestamp: Annotated[str | None, BeforeValidator(_as_text)] = None
     user: Party | None = None
     agent: Party | None = None
 
