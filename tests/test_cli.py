@@ -290,6 +290,15 @@ def test_installed_but_quiet_plugins_bring_their_sub_commands(
     assert seen[0].activated == ("mcp",)
 
 
+def test_sub_command_of_a_plugin_that_is_not_installed_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent.discovery.discover", dict)
+    code, _, err = outcome(capsys, "mcp", "ops.py")
+    assert code == 2
+    assert err.startswith("assent: No such command 'mcp'; try: pip install 'assent[mcp]'")
+
+
 def test_help_survives_a_broken_configuration(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:

@@ -18,6 +18,9 @@ from assent.errors import AssentError
 COMMANDS = ("serve", "dev", "demo", "chat", "approvals", "plugins", "config", "new")
 """The built-in sub-commands, in the order in which help lists them."""
 
+_EXTRAS = ("mcp",)
+"""The sub-commands that an extra brings."""
+
 _ADDED = "assent.commands of plugins"
 
 EPILOG = """\b
@@ -53,6 +56,9 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             import difflib  # needed for a mistake alone
 
+            if args[0] in _EXTRAS:
+                message = f"{error.message.rstrip('.')}; try: pip install 'assent[{args[0]}]'"
+                raise click.UsageError(message, ctx) from None
             known = [*COMMANDS, *ctx.meta.get(_ADDED, ())]
             close = difflib.get_close_matches(args[0], known, n=1)
             if not close:

@@ -55,7 +55,7 @@ def plugin(name: str) -> None:
         raise ConfigError(f"{name!r} is a plugin of assent itself; choose another name")
     written("plugin", name, Path.cwd())
     module = name.replace("-", "_")
-    _say(name, f"pip install -e {name} pytest", f"pytest {name}", f"assent plugins check {module}")
+    _say(name, f"pip install -e '{name}[test]'", f"pytest {name}", f"assent plugins check {module}")
 
 
 @command.command()
