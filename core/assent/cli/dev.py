@@ -25,8 +25,8 @@ DEFAULTS = {
 def command(target: str | None, config_file: Path | None, **options: Any) -> None:
     """Serve an agent while you write it: on 127.0.0.1, started again after each change.
 
-    Like `assent serve`, with --host 127.0.0.1 --reload --docs --ready, and with the console page
-    where the plugin is installed.
+    Like `assent serve`, with --host 127.0.0.1 --reload --docs --ready, and with the console page,
+    /console, where the plugin is installed.
 
     \b
     Example:
