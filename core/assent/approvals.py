@@ -53,16 +53,19 @@ def choices(messages: Sequence[Message]) -> list[Choice]:
 
 
 def _copy(call: ToolCall | Approval, index: int) -> Choice:
-    kind: Kind = call.type if isinstance(call, Approval) else "tool_call"
     return Choice(
         call.id,
-        kind,
+        _kind(call) if isinstance(call, Approval) else "tool_call",
         True,
         ("body", "messages", index),
         False,
         through_approvals=isinstance(call, Approval),
         copy=True,
     )
+
+
+def _kind(item: Approval) -> Kind | None:
+    return item.type if "type" in item.model_fields_set else None
 
 
 def _named(message: Message) -> set[str]:
@@ -102,7 +105,7 @@ def _in_message(message: Message, index: int, *, newest: bool) -> list[Choice]:
             found.append(
                 Choice(
                     item.id,
-                    item.type,
+                    _kind(item),
                     item.execute,
                     (*at, "approvals", n),
                     newest,

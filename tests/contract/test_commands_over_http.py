@@ -54,6 +54,20 @@ def test_suggested_command_is_not_run(served: Serve, shell: LocalShell, tmp_path
     assert (tmp_path / "ran").exists()
 
 
+def test_command_is_decided_by_its_id_alone(served: Serve, shell: LocalShell) -> None:
+    r = Round(served, shell, [suggest("echo one", "echo two")])
+    one, two = r.reply["data"]["approvals"]
+    decided = [{"id": one["id"], "execute": True}, {"id": two["id"], "rejection_reason": "no"}]
+    answer = r.send(approvals=decided)
+    assert answer.status == 200, answer.raw
+    assert [(e["type"], e["output"]) for e in answer.json()["data"]["executed_approvals"]] == [
+        ("command", "one\n"),
+        ("command", "Rejected: no"),
+    ]
+    other = [{**decided[0], "type": "tool_call"}]
+    assert r.send(approvals=other).types == {"approval_not_issued"}
+
+
 @pytest.mark.parametrize("files", [None, [], "absent"])
 def test_command_is_matched_by_its_text(served: Serve, shell: LocalShell, files: Any) -> None:
     r = Round(served, shell, [suggest("echo one")])

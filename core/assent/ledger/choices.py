@@ -27,13 +27,13 @@ class Requester(NamedTuple):
 class Choice:
     """One decision as a caller sent it.
 
-    `id` is None for a command that is matched by its text. `name` and `input` are None when the
-    caller did not state them. A `copy` stands further back in the history and decides nothing.
-    `ordinal` counts the equal commands before this one in its message.
+    `id` is None for a command that is matched by its text. `kind`, `name` and `input` are None
+    when the caller did not state them. A `copy` stands further back in the history and decides
+    nothing. `ordinal` counts the equal commands before this one in its message.
     """
 
     id: str | None
-    kind: Kind
+    kind: Kind | None
     approved: bool
     loc: tuple[str | int, ...]
     newest: bool
@@ -152,7 +152,7 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
 
 def changed(choice: Choice, row: Proposal) -> bool:
     """Whether the choice states another name or input than the row has."""
-    if choice.kind == "command":
+    if row.kind == "command":
         if choice.input is None:
             return False
         return canonical(command_input(choice.input)) != canonical(command_input(row.input))

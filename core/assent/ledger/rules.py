@@ -99,7 +99,7 @@ class Rules:
                 if choice.id
                 else self._command(tx, choice, who, conversation)
             )
-            if row is not None and row.kind != choice.kind:
+            if row is not None and choice.kind not in (None, row.kind):
                 row = None
             if row is None and self.accept_unissued and choice.approved and not choice.copy:
                 row = self._issue(tx, choice, who, conversation)
@@ -170,7 +170,7 @@ class Rules:
         id_ = choice.id or secrets.token_hex(16)
         row = Proposal(
             id=id_,
-            kind=choice.kind,
+            kind=choice.kind or "tool_call",
             name=choice.name or "command",
             input=choice.input or {},
             turn=secrets.token_hex(16),
