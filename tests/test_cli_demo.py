@@ -128,15 +128,31 @@ def test_printed_page_is_there(demo: Demo) -> None:
         assert page.headers["Content-Type"].startswith("text/html")
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_printed_curl_line_works_when_pasted(demo: Demo) -> None:
-    found = re.search(r"^  (curl .*\n.*)$", demo.said, re.MULTILINE)
-    assert found, demo.said
+def pasted(said: str) -> Json:
+    """What the printed curl line gives."""
+    found = re.search(r"^  (curl .*\n.*)$", said, re.MULTILINE)
+    assert found, said
     done = subprocess.run(
         ["bash", "-c", found[1]], capture_output=True, text=True, timeout=DEADLINE, check=True
     )
-    reply = json.loads(done.stdout)
-    assert "on disk under /usr" in reply["content"] and "Largest files:" in reply["content"]
+    reply: Json = json.loads(done.stdout)
+    return reply
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_printed_curl_line_works_when_pasted(demo: Demo) -> None:
+    content = pasted(demo.said)["content"]
+    assert "on disk under /usr" in content and "Largest files:" in content
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_printed_curl_line_works_with_v1_alone(tmp_path: Path) -> None:
+    (tmp_path / "assent.toml").write_text('plugins = ["v1"]\n', "utf-8")
+    alone = Demo(tmp_path)
+    try:
+        assert "on disk under /usr" in pasted(alone.said)["content"]
+    finally:
+        assert alone.end() == 0, alone.said
 
 
 @pytest.mark.parametrize("path", ["/api/chat", "/api/sendMessage"])

@@ -42,17 +42,20 @@ def command(config_file: Path | None, port: int | None, model: str | None) -> No
     given = {**ALONE, "model.name": model or "offline"}
     if port is not None:
         given["server.port"] = port
-    console = ("console",) if "console" in discover() else ()
+    installed = discover()
+    console = ("console",) if "console" in installed else ()
     config = configuration(config_file, overrides=given, activate=console)
-    serve(demo_agent(), config=config, on_ready=partial(_what_next, page=bool(console)))
+    active = installed if config.plugins is None else config.plugins
+    path = "/api/chat" if "v2" in active else "/api/sendMessage"
+    serve(demo_agent(), config=config, on_ready=partial(_what_next, path, bool(console)))
 
 
-def _what_next(url: str, page: bool) -> None:
+def _what_next(path: str, page: bool, url: str) -> None:
     chat = f"{_program()} chat" + ("" if url == DEFAULT_URL else f" {url}")
     body = '{"messages": [{"role": "user", "content": "what fills the disk under /usr?"}]}'
     click.echo(
         f"\nTry it, in another terminal:\n\n"
-        f"  curl -s {url}/api/chat -H 'Content-Type: application/json' \\\n"
+        f"  curl -s {url}{path} -H 'Content-Type: application/json' \\\n"
         f"    -d '{body}'\n\n"
         f"  {chat}\n"
         f"    > what fills the disk under /usr?\n"
