@@ -195,6 +195,9 @@ def collect_outcomes(turn: RunningTurn, ran: set[str]) -> None:
         if (row.id, choice.through_approvals) in told:
             continue
         told.add((row.id, choice.through_approvals))
+        if row.purged:
+            # Its outcome stands in the recorded reply, while that is kept.
+            continue
         if row.state == "REJECTED" and choice.through_approvals and choice.newest:
             turn.data.executed_approvals.append(approvals.executed_approval(row))
         if row.state not in ("DONE", "FAILED", "INDETERMINATE"):

@@ -378,7 +378,7 @@ class TestCommandLine:
     ) -> None:
         (tmp_path / "assent.toml").unlink()
         process, reply, id_ = self.pending(nursery, tmp_path)
-        process.client.chat(*deciding(reply))
+        ended = process.client.chat(*deciding(reply))
         process.client.chat(user("wipe"))
         assert "forgot the contents of 0 calls" in assent("purge")
         assert "forgot the contents of 1 calls" in assent("purge", "--older-than", "0s")
@@ -389,5 +389,6 @@ class TestCommandLine:
         assert open_["input"] == {"name": "a"}, "what is open is kept"
         assert "the log is whole: 5 rows" in assent("verify")
         assert lines(tmp_path, "runs") == ["a"]
-        answer = process.client.ask(*deciding(reply))
-        assert lines(tmp_path, "runs") == ["a"], answer.raw
+        # The reply is kept for as long as a proposal waits, with the outcomes that it states.
+        assert process.client.chat(*deciding(reply)) == ended
+        assert lines(tmp_path, "runs") == ["a"]

@@ -151,14 +151,14 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
 
 
 def changed(choice: Choice, row: Proposal) -> bool:
-    """Whether the choice states another name or input than the row has."""
+    """Whether the choice states another name or input than the row has, as far as it still has."""
     if row.kind == "command":
-        if choice.input is None:
+        if choice.input is None or row.purged:
             return False
         return canonical(command_input(choice.input)) != canonical(command_input(row.input))
     if choice.name is not None and choice.name != row.name:
         return True
-    if choice.input is None:
+    if choice.input is None or row.purged:
         return False
     stated = canonical(choice.input)
     known = [canonical(row.input)] + ([canonical(row.edited)] if row.edited is not None else [])

@@ -248,7 +248,8 @@ class Rules:
     def claim(self, tx: Transaction, found: Decided, token: str) -> None:
         """Grant what was approved and has not run."""
         for choice, row in found.chosen:
-            again = row.state == "INDETERMINATE" and row.idempotent and not choice.copy
+            again = row.state == "INDETERMINATE" and row.idempotent
+            again = again and not (choice.copy or row.purged)
             startable = choice.approved and (row.state == "APPROVED" or again)
             if startable and row.turn not in found.callables:
                 self.grant(tx, found, row, token)
