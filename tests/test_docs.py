@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -25,7 +26,7 @@ import pytest
 
 import assent
 from assent import Agent, LocalShell, RequestError, Tool, TurnError, hookspecs
-from assent.config import load_config
+from assent.config import load_agent, load_config
 from assent.hookspecs import HOOKS
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -178,6 +179,21 @@ def test_agents_of_the_hook_reference_work(tmp_path: Path) -> None:
         assert reply["data"]["session"] == {"facts": ["a"]}
     with served(config=f'agent = "{tmp_path}/callable_agent.py"\n') as service:
         assert service.chat("hi")["content"] == "You said: hi"
+
+
+def test_protocol_of_the_hook_reference_works(tmp_path: Path) -> None:
+    from assent.testing import scripted, served, user
+
+    for block in blocks(ROOT / "docs" / "hooks.md"):
+        if block.words == ["assent_ask.py"]:
+            (tmp_path / "assent_ask.py").write_text(block.text, "utf-8")
+    plugin = load_agent("assent_ask.py:Ask", tmp_path, "plugin")
+    with served(Agent(model=scripted("Noon.", "One.")), [plugin]) as service:
+        assert service.get("/ask?question=when").text == "Noon."
+        refused = service.get("/ask?question=")
+        assert (refused.status, json.loads(refused.text)["error"][:13]) == (422, "body.messages")
+        talked = service.post("/talk", {"messages": [user("when?")]})
+        assert json.loads(talked.text)["content"] == "One."
 
 
 def generator() -> ModuleType:
