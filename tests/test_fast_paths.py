@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 from websockets.frames import Frame, Opcode
@@ -340,6 +342,23 @@ def test_middleware_of_the_user_sees_every_request(app: App) -> None:
     with running(app, app.host.config) as port:
         answers(Service(app.host, port))
     assert {"/api/chat", "/api/sendMessageStream"} <= set(paths)
+
+
+@pytest.mark.parametrize("path", ["/health", "/api/chat", "/api/chat-stream"])
+def test_what_middleware_changes_in_one_reply_stays_out_of_the_next(app: App, path: str) -> None:
+    app.add_middleware(GZipMiddleware, minimum_size=1)
+    ask = json.dumps({"messages": [{"role": "user", "content": "hej"}]})
+    method, body = ("GET", None) if path == "/health" else ("POST", ask)
+    kind = {"content-type": "application/json"}
+    with running(app, app.host.config) as port:
+        service = Service(app.host, port)
+        plain = service.request(method, path, body, kind)
+        for _ in range(2):
+            packed = service.request(method, path, body, {**kind, "accept-encoding": "gzip"})
+            assert gzip.decompress(packed.body) == plain.body
+        again = service.request(method, path, body, kind)
+    assert again.body == plain.body
+    assert list(again.headers) == list(plain.headers)
 
 
 def test_path_that_an_earlier_route_may_take_is_left_to_the_router() -> None:

@@ -274,9 +274,9 @@ class _Fixed:
         self.body = {"type": "http.response.body", "body": body}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # A copy: middleware adds its headers in place.
+        # Copies: middleware adds its headers in place, or packs the body.
         await send({**self.start, "headers": [*self.headers]})
-        await send(self.body)
+        await send({**self.body})
 
 
 class _Ready:

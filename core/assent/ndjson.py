@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from assent.host import Host
     from assent.http import Receive, Send
 
-NDJSON = [
+NDJSON = (
     (b"content-type", b"application/x-ndjson"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
-]
+)
 """The headers of a stream of events."""
 
 
@@ -55,6 +55,7 @@ class _Head:
         """Return when it has been sent."""
         async with self._sending:
             if self.waits:
-                start = {"type": "http.response.start", "status": 200, "headers": NDJSON}
+                # A list of its own: middleware adds its headers in place.
+                start = {"type": "http.response.start", "status": 200, "headers": [*NDJSON]}
                 await self._send(start)
                 self.waits = False
