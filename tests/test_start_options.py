@@ -124,6 +124,29 @@ def test_additional_router_that_claims_a_taken_path_is_refused(tmp_path: Path) -
         app_of(tmp_path, answer, additional_routers=[router])
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            {"request_interceptors": lambda request: None},
+            r"request_interceptors: .* cannot be called with \(request, context\): too many",
+        ),
+        (
+            {"response_interceptors": [lambda a, b: None, 5]},
+            r"response_interceptors: 5 is no function of \(response, context\)",
+        ),
+        ({"on_event": lambda: None}, r"on_event: .* cannot be called with \(event\): too many"),
+        ({"on_event": 5}, r"on_event: 5 is no function of \(event\)"),
+        ({"commands": True}, r"commands takes a LocalShell, not True"),
+    ],
+)
+def test_wrong_option_of_an_agent_is_told_where_it_is_made(
+    options: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(TypeError, match=expected):
+        Agent(model="offline", **options)
+
+
 def test_configuration_wins_over_the_model_config_of_the_agent(tmp_path: Path) -> None:
     overrides = {"approvals.ledger": "memory://", "server.state_dir": str(tmp_path / "state")}
     config = load_config(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,10 +118,26 @@ SystemContext = str | Callable[[RequestContext], str | Awaitable[str]]
 OneOrMany = Callable[..., Any] | Sequence[Callable[..., Any]]
 
 
-def _many(given: OneOrMany | None) -> tuple[Callable[..., Any], ...]:
+def _many(option: str, given: OneOrMany | None, *arguments: str) -> tuple[Callable[..., Any], ...]:
+    """The functions of `option`, each of which is called with `arguments`; raises TypeError."""
     if given is None:
         return ()
-    return (given,) if callable(given) else tuple(given)
+    many = (given,) if callable(given) or not isinstance(given, Iterable) else tuple(given)
+    taken = f"({', '.join(arguments)})"
+    for function in many:
+        if not callable(function):
+            raise TypeError(f"{option}: {function!r} is no function of {taken}")
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError):
+            continue  # Those of some built-in functions are not known.
+        try:
+            signature.bind(*arguments)
+        except TypeError as error:
+            raise TypeError(
+                f"{option}: {function!r} cannot be called with {taken}: {error}"
+            ) from None
+    return many
 
 
 class Agent:
@@ -162,10 +178,16 @@ class Agent:
         self.system_prompt = system_prompt
         self.system_context = system_context
         self.model_config = _model_config(model_config or {})
-        self.request_interceptors = _many(request_interceptors)
-        self.response_interceptors = _many(response_interceptors)
-        self.on_event = _many(on_event)
+        self.request_interceptors = _many(
+            "request_interceptors", request_interceptors, "request", "context"
+        )
+        self.response_interceptors = _many(
+            "response_interceptors", response_interceptors, "response", "context"
+        )
+        self.on_event = _many("on_event", on_event, "event")
         self.commands = commands
+        if commands is not None and not callable(getattr(commands, "run", None)):
+            raise TypeError(f"commands takes a LocalShell, not {commands!r}")
         if commands is not None and SUGGEST_COMMANDS.name in self.tools:
             raise ValueError(
                 f"with commands the tool name {SUGGEST_COMMANDS.name!r} is Assent's own; "
