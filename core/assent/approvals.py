@@ -131,6 +131,7 @@ def _in_message(message: Message, index: int, *, newest: bool) -> list[Choice]:
                     command.rejection_reason or None,
                     "command",
                     command_input(command),
+                    message=index,
                     ordinal=ordinal,
                 )
             )

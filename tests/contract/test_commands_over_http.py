@@ -270,3 +270,26 @@ def test_sent_again_without_session_equal_commands_of_an_earlier_turn_stay_open(
     assert [e["output"] for e in first["data"]["executed_cmds"]] == ["ran\n", "ran\n"]
     assert service.chat(*history) == first
     assert (tmp_path / "log").read_text() == "x\nx\n"
+
+
+@pytest.mark.parametrize("keeps_session", [True, False])
+@pytest.mark.parametrize("carrier", ["user", "assistant"])
+def test_sent_again_an_approval_leaves_the_equal_command_proposed_after_it_open(
+    served: Serve, shell: LocalShell, tmp_path: Path, carrier: str, keeps_session: bool
+) -> None:
+    line = f"echo x >> {tmp_path}/log; echo ran"
+    agent, model = scripted([[suggest(line)], [suggest(line)]], commands=shell)
+    service = served(agent)
+    first = service.chat(user("do it twice"))
+    session = {"session": first["data"]["session"]} if keeps_session else {}
+    data = {"cmds": [{"command": line, "execute": True}], **session}
+    stated = {"cmds": [{"command": line, "execute": False}], **session}
+    messages = [user("do it twice"), assistant(data=stated), user("", data=data)]
+    if carrier == "assistant":
+        messages[1:] = [assistant(data=data), user("")]
+    reply = service.chat(*messages)
+    (second,) = reply["data"]["cmds"]
+    assert second["id"] != first["data"]["cmds"][0]["id"]
+    assert service.chat(*messages) == reply
+    assert (tmp_path / "log").read_text() == "x\n"
+    assert len(model.asks) == 2

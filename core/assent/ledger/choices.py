@@ -29,7 +29,8 @@ class Choice:
 
     `id` is None for a command that is matched by its text. `kind`, `name` and `input` are None
     when the caller did not state them. A `copy` stands further back in the history and decides
-    nothing. `ordinal` counts the equal commands before this one in its message.
+    nothing. `message` is the index of the message that carries a command, `ordinal` the number of
+    equal commands before it there.
     """
 
     id: str | None
@@ -42,6 +43,7 @@ class Choice:
     input: dict[str, Any] | None = None
     through_approvals: bool = False
     copy: bool = False
+    message: int = 0
     ordinal: int = 0
 
 
@@ -51,6 +53,11 @@ class Conversation(NamedTuple):
 
     id: str = ""
     references: Sequence[str] = ()
+
+    def nearest(self, message: int) -> list[str]:
+        """The references in the order in which what the message decides is looked for: what was
+        proposed before it, the latest first. What was proposed in answer to it comes after."""
+        return [*reversed(self.references[:message]), *reversed(self.references[message:])]
 
 
 MINT = object()

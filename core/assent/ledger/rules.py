@@ -142,11 +142,11 @@ class Rules:
 
         if conversation.id:
             rows = [r for r in tx.find(conversation=conversation.id) if fits(r)]
-            for reference in reversed(conversation.references):
+            for reference in conversation.nearest(choice.message):
                 if same := [r for r in rows if r.reference == reference]:
                     return same[min(choice.ordinal, len(same) - 1)]
             return last_stated(rows, choice.ordinal)
-        for reference in reversed(conversation.references):
+        for reference in conversation.nearest(choice.message):
             rows = [r for r in tx.find(reference=reference) if fits(r) and r.user == who.user]
             if not rows:
                 continue
