@@ -78,8 +78,8 @@ class Running(Generic[T]):
 
     def abandon(self) -> None:
         """Let whoever waits for the cancelled work get its CancelledError, whatever it still does;
-        called on the caller's loop."""
-        self._settle(None, asyncio.CancelledError())
+        from any thread."""
+        self._caller.post(partial(self._settle, None, asyncio.CancelledError()))
 
     def on_end(self, call: Callable[[], object]) -> None:
         """Have `call` run on the caller's loop when the end is known; `failure` says how.
