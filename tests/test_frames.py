@@ -80,19 +80,19 @@ def until(holds: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "status"),
+    "more",
     [
-        (b"A: b\r\n" * 200, b"HTTP/1.1 431 "),
-        (b"Cookie: " + b"x" * 9000 + b"\r\n", b"HTTP/1.1 431 "),
-        (b"Content-Length: 2\r\n", b""),
-        (b"Transfer-Encoding: chunked\r\n", b""),
+        b"A: b\r\n" * 200,
+        b"Cookie: " + b"x" * 9000 + b"\r\n",
+        b"Content-Length: 2\r\n",
+        b"Transfer-Encoding: chunked\r\n",
     ],
     ids=["many headers", "long header", "body", "chunks"],
 )
-def test_handshake_that_cannot_be_read_is_refused(more: bytes, status: bytes) -> None:
+def test_handshake_that_cannot_be_read_is_refused(more: bytes) -> None:
     with served(words) as service, connected(service) as connection:
         connection.sendall(HANDSHAKE + more + b"\r\n")
-        assert rest(connection).startswith(status)
+        assert rest(connection).startswith(b"HTTP/1.1 4")
 
 
 def test_frames_that_do_not_wait_for_the_handshake_harm_nobody(

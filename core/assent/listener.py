@@ -231,11 +231,13 @@ class Http(HttpToolsProtocol):
         if conn is None or conn.handshake_exc is None or self.transport.is_closing():
             return
         # A head that `websockets` does not read; uvicorn would keep the connection for ever.
-        if self.cycle is None or self.cycle.response_complete:
-            self.transport.write(b"".join(conn.data_to_send()))
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+        elif said := b"".join(conn.data_to_send()):
+            self.transport.write(said)
             self.transport.close()
         else:
-            self.cycle.keep_alive = False
+            self.send_400_response("Invalid WebSocket handshake received.")
 
     def on_chunk_header(self) -> None:
         """Parser callback: a chunk begins, or the trailers."""
