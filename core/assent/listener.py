@@ -10,20 +10,19 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from assent.app import App
 from assent.corked import Corked
 from assent.exchange import Exchange
 from assent.http import ChatEndpoint, Headers
+from assent.kept import Flow, idle_connections
 from assent.life import GC_THRESHOLD, Life
-from assent.workers import per_loop
 
 if TYPE_CHECKING:
     from assent.config import Config
@@ -39,9 +38,6 @@ HEAD_SIZE = 64 * 2**10
 """Bytes of a request's head; a longer one gets 431. Trailers may be as long."""
 HEAD_TIME = 30.0
 """Seconds that a connection has to send a whole request head."""
-
-PIPELINED = 16
-"""Requests that may wait behind the one that is answered; then reading pauses."""
 
 TAKEN = 0.1
 """Seconds that a connection taken at the very end has to send its request."""
@@ -83,7 +79,7 @@ class Http(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(Corked(transport))  # type: ignore[arg-type]
-        self.flow = _Flow(transport, self.pipeline)
+        self.flow = Flow(transport, self.pipeline)
         self._idle = idle_connections()
         app = self.app
         # Whatever wraps the app must see all requests, also if it shows the app's attributes.
@@ -267,55 +263,6 @@ class Http(HttpToolsProtocol):
         if self.cycle is None or self.cycle.response_complete:
             self.transport.write(TOO_LARGE)
         self.transport.close()
-
-
-class _Flow(FlowControl):
-    """Reads no further while many requests wait: each takes far more memory than its bytes."""
-
-    def __init__(self, transport: asyncio.Transport, pipeline: Sized) -> None:
-        super().__init__(transport)
-        self._pipeline = pipeline
-
-    def resume_reading(self) -> None:
-        if len(self._pipeline) < PIPELINED:
-            super().resume_reading()
-
-
-class _Idle:
-    """The connections of a loop that wait for their next request, since when, the oldest first."""
-
-    def __init__(self) -> None:
-        self._since: dict[Http, float] = {}
-        self._armed = False
-
-    def add(self, connection: Http) -> None:
-        """It waits from now on."""
-        self._since[connection] = connection.loop.time()
-        if not self._armed:
-            self._arm(connection)
-
-    def discard(self, connection: Http) -> None:
-        """It waits no longer."""
-        self._since.pop(connection, None)
-
-    def __contains__(self, connection: Http) -> bool:
-        return connection in self._since
-
-    def _arm(self, connection: Http) -> None:
-        self._armed = True
-        connection.loop.call_later(connection.timeout_keep_alive / 4, self._look)
-
-    def _look(self) -> None:
-        self._armed = False
-        for connection, since in list(self._since.items()):
-            if connection.loop.time() - since >= connection.timeout_keep_alive:
-                self.discard(connection)
-                connection.timeout_keep_alive_handler()
-            elif not self._armed:
-                self._arm(connection)
-
-
-idle_connections = per_loop(_Idle)
 
 
 class _Config(uvicorn.Config):
