@@ -204,7 +204,7 @@ def collect_outcomes(turn: RunningTurn, ran: set[str]) -> None:
             continue
         if row.session and row.id not in ran:
             _apply(turn.session, row.session)
-        if row.id not in ran and not choice.newest:
+        if row.id not in ran and not choice.newest and not _untold(turn, choice, row):
             continue
         if choice.through_approvals:
             turn.data.executed_approvals.append(approvals.executed_approval(row))
@@ -212,6 +212,12 @@ def collect_outcomes(turn: RunningTurn, ran: set[str]) -> None:
             turn.data.executed_tool_calls.append(approvals.executed_tool_call(row))
         else:
             turn.data.executed_cmds.append(approvals.executed_command(row))
+
+
+def _untold(turn: RunningTurn, choice: Choice, row: Proposal) -> bool:
+    """Whether the call was decided directly before, and no reply has told its end yet."""
+    suspended = turn.found.turns.get(row.turn)
+    return not choice.copy and suspended is not None and not suspended.reply
 
 
 async def _resume(turn: RunningTurn) -> bool:

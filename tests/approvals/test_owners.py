@@ -257,6 +257,25 @@ def test_a_claimed_tool_finishes_without_its_client(
     assert lines(tmp_path, "runs") == ["a"]
 
 
+def test_an_outcome_that_no_reply_has_told_is_told_wherever_the_approval_sat(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    client = nursery.start(tmp_path, HOLD="model").client
+    messages = deciding(client.chat(user("wipe")))
+    messages[1]["data"], messages[2]["data"] = messages[2]["data"], {}
+    leave(client, "/api/chat", messages, lambda: lines(tmp_path, "held"))
+    # The model of the request that was left is cancelled; only the second one may answer.
+    with ThreadPoolExecutor(1) as pool:
+        again = pool.submit(client.chat, *messages)
+        until(lambda: len(lines(tmp_path, "held")) == 2, "the second continuation")
+        (tmp_path / "go").touch()
+        reply = again.result()
+    assert [e["output"] for e in reply["data"]["executed_tool_calls"]] == ["wiped a"]
+    assert client.chat(*messages) == reply
+    later = client.chat(*messages[:2], user("and now?"))
+    assert later["data"]["executed_tool_calls"] == []
+
+
 @pytest.mark.parametrize("path", ["/api/chat", "/api/chat-stream", "/api/sendMessageStream"])
 def test_on_disconnect_continue_finishes_the_turn(
     nursery: Nursery, tmp_path: Path, path: str
