@@ -221,6 +221,11 @@ class Section6(RuleBasedStateMachine):
                 known.fence += 1
                 known.unknown += again
                 claimed.add(known.row.id)
+                turn = self.turns[known.row.turn]
+                if again and turn.state == "ENDED":
+                    # What was said of the unknown outcome is no answer to the new one.
+                    turn.state = "SUSPENDED"
+                    turn.replies.clear()
         return claimed
 
     @rule(data=st.data(), state=st.sampled_from(["DONE", "FAILED", "INDETERMINATE"]))
