@@ -311,7 +311,9 @@ def test_tool_input_cut_off_by_the_limit_of_tokens_is_not_to_be_run(wire: Wire) 
     assert [(dict(c.input), bool(c.error)) for c in calls_of(reply.turn)] == [({}, True)]
 
 
-@pytest.mark.parametrize("arguments", ['{"city": ', '["Rome"]', '{"city": NaN}'])
+@pytest.mark.parametrize(
+    "arguments", ['{"city": ', '["Rome"]', '{"city": NaN}', '{"city": "\\ud800"}', '{"\\udfff": 1}']
+)
 def test_broken_arguments_of_a_whole_message_go_back_to_the_model(
     wire: Wire, arguments: str
 ) -> None:

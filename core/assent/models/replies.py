@@ -18,6 +18,8 @@ def read_input(text: str) -> tuple[dict[str, Any], str | None]:
         return {}, None
     try:
         value = json.loads(text, parse_constant=_refuse)
+        # Half a surrogate pair is no text: no request could carry it back to the provider.
+        (json.dumps(value, ensure_ascii=False) if "\\u" in text else text).encode()
     except (ValueError, RecursionError):
         return {}, "the arguments are not valid JSON"
     if not isinstance(value, dict):
