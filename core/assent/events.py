@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
+from math import isfinite
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel
@@ -198,8 +199,31 @@ def dump_json(value: Any) -> bytes:
         return to_json(_fitting(value), inf_nan_mode="null")
 
 
+def sendable(event: Event) -> Event:
+    """`event` itself, or its like of what JSON holds, where it has more, as `dump_json` does."""
+    fields = {name: getattr(event, name) for name in event.__slots__ if name != "type"}
+    try:
+        raw = to_json(fields)
+    except PydanticSerializationError:
+        raw = b"NaN"
+    if b"NaN" not in raw and b"Infinity" not in raw:
+        return event
+    return replace(event, **{name: _like(value) for name, value in fields.items()})
+
+
+def _like(value: Any) -> Any:
+    match value:
+        case list():
+            return [_like(item) for item in value]
+        case BaseModel():
+            return type(value).model_validate(_fitting(value))
+    return _fitting(value)
+
+
 def _fitting(value: Any) -> Any:
     match value:
+        case float() if not isfinite(value):
+            return None
         case None | bool() | int() | float():
             return value
         case str():

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from assent.errors import NotStarted, TurnTimeout
-from assent.events import Done, ErrorEvent, Event, TextDelta, encode_lines
+from assent.events import Done, ErrorEvent, Event, TextDelta, encode_lines, sendable
 from assent.messages import ChatRequest
 from assent.turn import Caller
 from assent.workers import Channel, Running
@@ -113,7 +113,7 @@ class EventStream:
             return []
         events = await self._channel.ready()
         self._look_for_end(events)
-        return [TextDelta(event) if isinstance(event, str) else event for event in events]
+        return [sendable(TextDelta(e) if isinstance(e, str) else e) for e in events]
 
     async def lines(self) -> tuple[bytes, bool]:
         """What `ready()` would give as NDJSON, and whether more comes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from a2a_services import Cluster, Rpc, Serve, configured
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from assent import Config, Plugin, StartupError, create_app, hookimpl
+from assent import Config, Plugin, RequestContext, StartupError, create_app, hookimpl
 from assent_a2a import A2A
 
 
@@ -70,6 +71,32 @@ def test_both_serve_side_by_side(serve: Serve, cluster: Cluster) -> None:
     message = {"role": "user", "content": "x"}
     assert service.http.post("/api/chat", json={"messages": [message]}).status_code == 200
     assert service.http.get("/nobody/knows").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"content": "half \ud83d"},
+        {"content": "x", "meta_data": {"half \ud83d": object()}},
+        {"content": "x", "data": {"session": {"a": float("nan")}, "extra": {1j}}},
+        {"data": {"tool_calls": [{"id": "1", "name": "n", "input": {"a": "half \ud83d"}}]}},
+    ],
+    ids=["text", "meta_data", "data", "proposal"],
+)
+def test_reply_that_no_json_holds_is_told_as_on_v2(serve: Serve, reply: dict[str, Any]) -> None:
+    def agent(messages: Any, context: RequestContext) -> Iterator[Any]:
+        context.update("half \udcff")
+        yield "half \ud83d"
+        yield reply
+
+    service = serve(agent, adapter="both")
+    body = {"messages": [{"role": "user", "content": "x"}]}
+    text = service.http.post("/api/chat", json=body).json()["content"]
+    task = service.send("x")
+    assert task["text"] == text
+    assert task["status"] == ("input-required" if "tool_calls" in str(reply) else "completed")
+    official = Rpc(service).task("x")
+    assert official["status"]["message"]["parts"][0] == {"text": text}
 
 
 def test_endpoints_are_there_only_when_switched_on(tmp_path: Path, cluster: Cluster) -> None:

@@ -55,7 +55,7 @@ def _blocks(content: Sequence[Any]) -> list[types.ContentBlock]:
 def _block(part: Any) -> types.ContentBlock:
     match part:
         case TextContent(text=text):
-            return types.TextContent(text=_clean(text))
+            return types.TextContent(text=clean(text))
         case ImageContent(data=data, mime=mime) if len(data) <= MOST_BYTES:
             return types.ImageContent(data=_base64(data), mime_type=mime)
         case AudioContent(data=data, mime=mime) if len(data) <= MOST_BYTES:
@@ -65,12 +65,12 @@ def _block(part: Any) -> types.ContentBlock:
         case ImageContent() | AudioContent() | ResourceContent():
             kind = type(part).__name__.removesuffix("Content").lower()
             return types.TextContent(text=f"[{kind} of {len(part.data)} bytes left out: too large]")
-    return types.TextContent(text=_clean(str(part)))
+    return types.TextContent(text=clean(str(part)))
 
 
 def _resource(part: ResourceContent) -> types.TextResourceContents | types.BlobResourceContents:
     if isinstance(part.data, str):
-        return types.TextResourceContents(uri=part.uri, mime_type=part.mime, text=_clean(part.data))
+        return types.TextResourceContents(uri=part.uri, mime_type=part.mime, text=clean(part.data))
     return types.BlobResourceContents(uri=part.uri, mime_type=part.mime, blob=_base64(part.data))
 
 
@@ -78,8 +78,8 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _clean(text: str) -> str:
-    # File names that are not UTF-8 hold lone surrogates, which no JSON encoder takes.
+def clean(text: str) -> str:
+    """`text` without lone surrogates, as file names that are not UTF-8 have; no JSON holds them."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from assent import IntermittentUpdate
+from assent_mcp.content import clean
 from assent_mcp.peers import Context
 
 logger = logging.getLogger("assent.mcp")
@@ -61,7 +62,7 @@ class Progress:
         if at is None or (self._last is not None and at <= self._last):
             at = 1.0 if self._last is None else self._last + 1.0
         self._last = at
-        await self._context.session.report_progress(at, _number(total), text)
+        await self._context.session.report_progress(at, _number(total), clean(text))
 
 
 def _number(value: object) -> float | None:

@@ -13,7 +13,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from assent import Agent, ImageContent, PluginError, ToolResult, tool
+from assent import Agent, ImageContent, PluginError, RequestContext, ToolResult, tool
 from assent_mcp import MCP
 
 MODERN = "2026-07-28"
@@ -207,6 +207,41 @@ def test_chat_hears_the_history_and_streams(serve: Any, era: str) -> None:
             assert text(result) == "heard user: one | assistant: two | user: three"
             assert "".join(pieces) == text(result)
             assert result.structured_content["stop_reason"] == "end_turn"
+
+    asyncio.run(run())
+
+
+@ERAS
+@TRANSPORTS
+def test_what_no_json_holds_is_told_as_on_v2(serve: Any, transport: str, era: str) -> None:
+    @tool
+    def names(context: RequestContext) -> str:
+        """The names of the files."""
+        context.update("reading \udcff")
+        return "file \udcff"
+
+    async def odd(messages: Any, context: RequestContext) -> Any:
+        context.update("reading \udcff")
+        yield "half \ud83d"
+        yield {"data": {"tool_calls": [{"id": "1", "name": "n", "input": {"a": "\ud83d"}}]}}
+
+    async def run() -> None:
+        pieces: list[str] = []
+
+        async def progress(value: float, total: float | None, message: str | None) -> None:
+            pieces.append(message or "")
+
+        async with (
+            serve(agent=Agent(tools=[names], model="offline"), transport=transport) as served,
+            served.client(era) as client,
+        ):
+            result = await client.call_tool("names", {}, progress_callback=progress)
+            assert text(result) == "file ?"
+        async with serve(agent=odd, transport=transport) as served, served.client(era) as client:
+            result = await client.call_tool("chat", {"message": "x"}, progress_callback=progress)
+            assert text(result).startswith("half ?")
+            assert result.structured_content["pending"][0]["input"] == {"a": "?"}
+        assert pieces == ["reading ?", "reading ?", "half ?"]
 
     asyncio.run(run())
 
