@@ -19,6 +19,8 @@ from typing import Any
 
 import httpx
 import pytest
+from a2a.server.agent_execution import RequestContext
+from a2a.server.agent_execution.active_task import ActiveTask
 from a2a.server.context import ServerCallContext
 from a2a.types import ListTasksRequest, Task, TaskState, TaskStatus
 from a2a_services import (
@@ -177,6 +179,55 @@ def test_process_learns_which_of_its_tasks_others_canceled(make: Make) -> None:
     asyncio.run(use())
 
 
+def test_task_that_has_ended_stays_as_it_ended(make: Make) -> None:
+    from a2a.server.cluster.task_store import ConcurrentTaskModificationError
+
+    async def use() -> None:
+        here, there = make(), make()
+        await here.open()
+        await there.open()
+        await here.save(task_of("t", TaskState.TASK_STATE_WORKING), Context())
+        await there.save(task_of("t", TaskState.TASK_STATE_WORKING), Context())
+        await here.save(task_of("t", TaskState.TASK_STATE_COMPLETED), Context())
+        for state in (
+            TaskState.TASK_STATE_WORKING,
+            TaskState.TASK_STATE_INPUT_REQUIRED,
+            TaskState.TASK_STATE_COMPLETED,
+            TaskState.TASK_STATE_CANCELED,
+        ):
+            with pytest.raises(ConcurrentTaskModificationError):
+                await there.save(task_of("t", state), Context())
+        kept = await there.get("t", Context())
+        assert kept is not None
+        assert kept.status.state == TaskState.TASK_STATE_COMPLETED
+        assert await there.beat() == []
+        await here.close()
+        await there.close()
+
+    asyncio.run(use())
+
+
+def test_task_that_ends_while_another_process_saves_it_stays_ended(make: Make) -> None:
+    async def use() -> None:
+        here, there = make(), make()
+        await here.open()
+        await there.open()
+        for id in map(str, range(20)):
+            await here.save(task_of(id, TaskState.TASK_STATE_WORKING), Context())
+            await asyncio.gather(
+                here.save(task_of(id, TaskState.TASK_STATE_COMPLETED), Context()),
+                there.save(task_of(id, TaskState.TASK_STATE_INPUT_REQUIRED), Context()),
+                return_exceptions=True,
+            )
+        ended = ListTasksRequest(status=TaskState.TASK_STATE_COMPLETED)
+        found = await here.list(ended, Context())
+        await here.close()
+        await there.close()
+        assert len(found.tasks) == 20
+
+    asyncio.run(use())
+
+
 def test_database_forgets_what_is_too_old_and_too_many(tmp_path: Path) -> None:
     pytest.importorskip("aiosqlite")
 
@@ -277,6 +328,33 @@ def test_waiting_task_is_decided_through_another_process(config: Config, cluster
         again = Rpc(here)("SendMessage", message=message("more", taskId=task["id"]))
         assert again["error"]["code"] == -32004
         assert cluster.deleted == ["web"]
+
+
+def test_message_that_waited_for_the_end_of_a_task_does_not_begin_it_again(
+    config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue = ActiveTask.enqueue_request
+    queued: list[str] = []
+
+    async def enqueued(self: ActiveTask, request: RequestContext) -> Any:
+        request_id = await enqueue(self, request)
+        queued.append(self.task_id)
+        return request_id
+
+    monkeypatch.setattr(ActiveTask, "enqueue_request", enqueued)
+    with running(cluster.agent, config) as service, ThreadPoolExecutor() as threads:
+        task_id = _begin(service, "hold")
+        assert cluster.began.wait(PATIENCE)
+        second = threads.submit(Rpc(service).task, "more", taskId=task_id)
+        wait_for(lambda: len(queued) == 2)
+        cluster.holding.set()
+        assert second.result(PATIENCE)["status"]["state"] == "TASK_STATE_COMPLETED"
+        registry = service.host.plugins.get("a2a")._adapter(service.host)._handler
+        wait_for(lambda: not registry._active_task_registry._active_tasks)
+        task = Rpc(service)("GetTask", id=task_id)["result"]
+    assert task["status"]["message"]["parts"] == [{"text": "The tool says: held"}]
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert "more" not in json.dumps(task)
 
 
 def test_notifications_asked_for_in_one_process_are_known_in_another(

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from a2a.server.cluster.task_store import ConcurrentTaskModificationError
 from a2a.server.context import ServerCallContext
 from a2a.server.models import PushNotificationConfigModel, TaskModel
 from a2a.server.tasks import DatabasePushNotificationConfigStore, DatabaseTaskStore
@@ -24,6 +23,7 @@ from assent_a2a.official.stores import (
     RUNNING_NAMES,
     SWEEP_EVERY,
     as_left_behind,
+    check_goes_on,
     in_hand,
     lease_of,
 )
@@ -101,21 +101,17 @@ class DatabaseTasks(DatabaseTaskStore):
             ]
 
     async def save(self, task: Task, context: ServerCallContext) -> None:
-        """Put the task in the place of the one of its id.
-
-        Raises ConcurrentTaskModificationError for one that was canceled meanwhile, through another
-        process: at that the SDK stops the task here.
-        """
+        """Put the task in the place of the one of its id, unless that has ended."""
         lease = lease_of(task)
         model = self._to_orm(task, self.owner_resolver(context))
         with in_hand(self._mine, task):
             async with self.async_session_maker.begin() as session:
+                # First what writes: SQLite locks nothing for reading, whatever is asked for.
+                await session.execute(delete(_LEASES).where(_LEASES.c.task_id == task.id))
                 wanted = select(TaskModel.status).where(TaskModel.id == task.id).with_for_update()
                 status = (await session.execute(wanted)).scalar_one_or_none()
-                if _state(status) == CANCELED and _state(model.status) != CANCELED:
-                    raise ConcurrentTaskModificationError(task.id)
+                check_goes_on(task, _state(status))
                 await session.merge(model)
-                await session.execute(delete(_LEASES).where(_LEASES.c.task_id == task.id))
                 if lease:
                     await session.execute(insert(_LEASES).values(task_id=task.id, until=lease))
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES
 from a2a.server.context import ServerCallContext
 from a2a.server.events import EventQueue
 from a2a.server.tasks import TaskStore, TaskUpdater
@@ -80,6 +81,10 @@ class Executor(AgentExecutor):
         """Run one message of a task."""
         message, task_id = context.message, context.task_id
         if message is None or task_id is None:
+            return
+        task = context.current_task
+        if task is not None and task.status.state in TERMINAL_TASK_STATES:
+            # It ended while this message waited for its turn; the sender has been told so.
             return
         request = await self._request(context, message)
         execution = _Execution(context, event_queue, message)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
+from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES
 from a2a.server.cluster.task_store import ConcurrentTaskModificationError
 from a2a.server.context import ServerCallContext
 from a2a.server.tasks import InMemoryPushNotificationConfigStore, TaskStore
@@ -39,6 +40,7 @@ SWEEP_EVERY = 60.0
 _LATEST = (1 << 63) - 1
 RUNNING = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
 RUNNING_NAMES = [TaskState.Name(state) for state in RUNNING]
+_ENDED_NAMES = frozenset(TaskState.Name(state) for state in TERMINAL_TASK_STATES)
 
 
 def lease_of(task: Task) -> float:
@@ -58,6 +60,17 @@ def in_hand(mine: set[str], task: Task) -> Iterator[None]:
         raise
     if task.status.state not in RUNNING:
         mine.discard(task.id)
+
+
+def check_goes_on(task: Task, found: str) -> None:
+    """Raise ConcurrentTaskModificationError for a task that has ended in the state `found`.
+
+    At that the SDK stops the task here. That one is canceled may be said again: who runs it learns
+    it from the store, and tells its followers so.
+    """
+    said_again = found == CANCELED == TaskState.Name(task.status.state)
+    if found in _ENDED_NAMES and not said_again:
+        raise ConcurrentTaskModificationError(task.id)
 
 
 def as_left_behind(task: Task, lease: float) -> Task:
@@ -114,25 +127,19 @@ class KeptTasks(TaskStore):
         return replace(row, state=failed, body=body, lease=0.0)
 
     async def save(self, task: Task, context: ServerCallContext) -> None:
-        """Put the task in the place of the one of its id.
-
-        Raises ConcurrentTaskModificationError for one that was canceled meanwhile, through another
-        process: at that the SDK stops the task here.
-        """
-        state = TaskState.Name(task.status.state)
+        """Put the task in the place of the one of its id, unless that has ended."""
         row = Row(
             task.id,
             context.user.user_name,
             task.context_id,
-            state,
+            TaskState.Name(task.status.state),
             _time(task),
             task.SerializeToString(),
             lease_of(task),
         )
 
         def change(found: Row | None) -> Row:
-            if found is not None and found.state == CANCELED and state != CANCELED:
-                raise ConcurrentTaskModificationError(task.id)
+            check_goes_on(task, found.state if found is not None else "")
             return row
 
         with in_hand(self._mine, task):
