@@ -30,6 +30,9 @@ from assent.session import Session
 if TYPE_CHECKING:
     from assent.turn import RunningTurn
 
+# They leave as recorded, whatever stands here.
+_PROPOSALS = {"data": {"tool_calls", "cmds", "approvals"}}
+
 
 async def suspend(
     turn: RunningTurn,
@@ -124,6 +127,10 @@ async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
             reply = given
         elif given is not None:
             raise AgentError("a response interceptor returned what is no message")
+    try:
+        AgentMessage.model_validate(reply.model_dump(exclude=_PROPOSALS, warnings=False))
+    except ValueError as error:
+        raise AgentError("a response interceptor left no valid message") from error
     return reply
 
 

@@ -453,6 +453,31 @@ def test_interceptor_returning_nonsense_is_an_agent_error(served: Serve) -> None
     assert served(agent).ask(user("x")).json()["code"] == "AGENT_ERROR"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "field, value",
+    [("content", None), ("meta_data", None), ("data", None), ("timestamp", 7), ("user", "joe")],
+)
+def test_response_interceptor_that_leaves_no_valid_reply_is_an_agent_error(
+    served: Serve, field: str, value: Any, stream: bool
+) -> None:
+    def spoil(response: AgentMessage, context: Any) -> None:
+        setattr(response, field, value)
+
+    agent, _ = scripted(["x"], response_interceptors=spoil)
+    answer = served(agent).ask(user("x"), stream=stream)
+    told = answer.events[-1] if stream else answer.json()
+    assert told["code"] == "AGENT_ERROR"
+
+
+def test_session_that_is_no_object_does_not_leave(served: Serve) -> None:
+    def spoil(response: AgentMessage, context: Any) -> None:
+        response.data.session = ["no object"]  # type: ignore[assignment]
+
+    agent, _ = scripted(["x"], response_interceptors=spoil)
+    assert served(agent).ask(user("x")).json()["code"] == "AGENT_ERROR"
+
+
 class Heard:
     def __init__(self) -> None:
         self.events: list[Any] = []
