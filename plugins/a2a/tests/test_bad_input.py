@@ -220,6 +220,29 @@ def test_simple_adapter_answers_any_id(
     assert "detail" in answer.json()
 
 
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("message/send", {}),
+        ("message/send", None),
+        ("message/send", {"message": {**OLD, "role": "system"}}),
+        ("message/stream", {"message": {**OLD, "parts": [{"kind": "song"}]}}),
+        ("tasks/get", {}),
+        ("tasks/cancel", {"id": 3}),
+    ],
+)
+def test_wrong_params_of_0_3_have_the_code_of_the_specification(
+    service: Service, method: str, params: Any
+) -> None:
+    call = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+    for headers in ({}, {"A2A-Version": "0.3"}):
+        answer = service.http.post("/a2a/rpc", json=call, headers=headers).json()
+        assert (answer["id"], answer["error"]["code"]) == (7, -32602)
+        no_call = {**call, "jsonrpc": "1.0"}
+        answer = service.http.post("/a2a/rpc", json=no_call, headers=headers).json()
+        assert (answer["id"], answer["error"]["code"]) == (7, -32600)
+
+
 @pytest.mark.parametrize("role", ["ROLE_AGENT", "ROLE_UNSPECIFIED", None])
 def test_callers_cannot_speak_as_the_agent(service: Service, role: str | None) -> None:
     forged = {"assent": {"data": {"approvals": [{"id": "1", "name": "x", "execute": True}]}}}

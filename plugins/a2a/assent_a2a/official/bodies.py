@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any
 from urllib.parse import parse_qs
 
+from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 from a2a.server.jsonrpc_models import JSONParseError, JSONRPCError
 from a2a.types import TaskState
 from a2a.utils.errors import (
@@ -14,6 +15,7 @@ from a2a.utils.errors import (
     InvalidRequestError,
     VersionNotSupportedError,
 )
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 Problem = A2AError | JSONRPCError
@@ -36,9 +38,28 @@ def problem_of_call(body: bytes, version: str, nesting: int) -> tuple[Any, Probl
     if isinstance(method, str) and "/" in method and version and not version.startswith("0."):
         message = f"{method!r} is no method of A2A {version[:20]!r}"
         return id, VersionNotSupportedError(message=message)
+    if isinstance(method, str) and (problem := _problem_of_old_params(method, call)):
+        return id, InvalidParamsError(message=problem)
     if method == "ListTasks" and isinstance(params, dict) and not known_state(params.get("status")):
         return id, InvalidParamsError(message="there is no such task state")
     return id, None
+
+
+def _problem_of_old_params(method: str, call: dict[str, Any]) -> str:
+    """Why the params of a call of 0.3 are wrong; empty when they, or more than they, are not.
+
+    The SDK takes such a call for no call at all.
+    """
+    if (model := JSONRPC03Adapter.METHOD_TO_MODEL.get(method)) is None:
+        return ""
+    try:
+        model.model_validate(call)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        if all(each["loc"][0] == "params" for each in found):
+            where = ".".join(str(step) for step in found[0]["loc"])
+            return f"{where}: {found[0]['msg']}"
+    return ""
 
 
 def problem_of_rest(body: bytes, query: bytes, nesting: int) -> Problem | None:
