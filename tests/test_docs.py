@@ -138,7 +138,9 @@ def test_index_names_each_page() -> None:
 
 def test_each_error_that_a_caller_sees_is_documented() -> None:
     page = (ROOT / "docs" / "http.md").read_text("utf-8")
-    codes = {kind.code for kind in (*RequestError.__subclasses__(), *TurnError.__subclasses__())}
+    kinds = (*RequestError.__subclasses__(), *TurnError.__subclasses__())
+    # Other tests import plugins, which have codes and pages of their own.
+    codes = {kind.code for kind in kinds if kind.__module__.partition(".")[0] == "assent"}
     codes -= {RequestError.code}  # Each refusal of a field has its type as its code.
     assert [code for code in codes if f"`{code}`" not in page] == []
 
