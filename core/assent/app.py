@@ -20,7 +20,16 @@ from assent._version import __version__
 from assent.config import Config
 from assent.errors import ConfigError, Unauthenticated
 from assent.host import Host
-from assent.http import PRINCIPAL, ChatEndpoint, Headers, Receive, Scope, Send, is_json
+from assent.http import (
+    PRINCIPAL,
+    ChatEndpoint,
+    Headers,
+    Receive,
+    Scope,
+    Send,
+    is_json,
+    standard_error,
+)
 from assent.options import configured
 from assent.routes import claims
 
@@ -337,9 +346,8 @@ class _Authentication:
             await _deny(_refusal(401, str(error), error.code, challenge), scope, receive, send)
             return
         except Exception as error:
-            failure = self.host.failure(error)
-            answer = _refusal(500, failure.message, failure.code)
-            await _deny(answer, scope, receive, send)
+            status, body = standard_error(error, self.host.failure(error))
+            await _deny(_Fixed(to_json(body), status), scope, receive, send)
             return
         await self.app(scope, receive, send)
 

@@ -113,7 +113,7 @@ def test_hook_of_a_plugin_authenticates(served: Serve) -> None:
     assert (answer.status, answer.json()["detail"]) == (401, "this key is revoked")
 
 
-def test_failing_hook_lets_nobody_in(served: Serve) -> None:
+def test_failing_hook_lets_nobody_in(served: Serve, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Plugin):
         name = "broken"
 
@@ -125,6 +125,7 @@ def test_failing_hook_lets_nobody_in(served: Serve) -> None:
     answer = service.ask(user("x"))
     assert answer.status == 500
     assert "SECRET" not in answer.raw.decode()
+    assert f"incident {answer.json()['incident']}: AGENT_ERROR" in caplog.text
     with pytest.raises(InvalidStatus), service.ws():
         pass
 
