@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ from assent import (
 
 MOST_BYTES = 10 * 2**20
 """Largest image, sound or document in a result; a larger one is named, not sent."""
+EVENT = 2**20 - 2**14
+"""Most bytes of a result in one server-sent event. Clients of the official SDK read no event above
+1 MiB, and lose the call at one; over `sse` the session."""
 
 
 def said(text: str, *, error: bool = False) -> types.CallToolResult:
@@ -46,6 +50,28 @@ def result_of(outcome: Outcome, *, limit: int, modern: bool) -> types.CallToolRe
         structured = None
     given: dict[str, Any] = {} if structured is None else {"structured_content": structured}
     return types.CallToolResult(content=blocks, is_error=outcome.failed, **given)
+
+
+def fitting(result: types.CallToolResult, *, ascii: bool) -> types.CallToolResult:
+    """The result with its texts cut to what fits into one event, written in ASCII or UTF-8."""
+
+    def size(value: Any) -> int:
+        return len(json.dumps(value, ensure_ascii=ascii, default=str).encode("utf-8", "replace"))
+
+    def cut(text: str, room: int) -> str:
+        kept = text
+        while kept and (used := size(kept)) > room:
+            kept = kept[: len(kept) * max(room, 0) // used]
+        if len(kept) == len(text):
+            return text
+        return f"{kept}\n[cut: no more than the first {len(kept)} characters can be sent]"
+
+    room = EVENT - size(result.structured_content)
+    for block in result.content:
+        if isinstance(block, types.TextContent):
+            block.text = cut(block.text, room)
+            room -= size(block.text)
+    return result
 
 
 def _blocks(content: Sequence[Any]) -> list[types.ContentBlock]:

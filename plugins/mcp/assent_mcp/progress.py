@@ -16,6 +16,8 @@ from assent_mcp.peers import Context
 logger = logging.getLogger("assent.mcp")
 KEPT = 256
 """Status lines that wait for a slow client; older ones are left out."""
+LONGEST = 2**16
+"""Characters of a status line that are sent: many clients read no event above 1 MiB."""
 LAST = 5.0
 """Seconds that a slow client has to take the last ones."""
 
@@ -62,7 +64,7 @@ class Progress:
         if at is None or (self._last is not None and at <= self._last):
             at = 1.0 if self._last is None else self._last + 1.0
         self._last = at
-        await self._context.session.report_progress(at, _number(total), clean(text))
+        await self._context.session.report_progress(at, _number(total), clean(text[:LONGEST]))
 
 
 def _number(value: object) -> float | None:

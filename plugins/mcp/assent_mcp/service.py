@@ -15,8 +15,9 @@ from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from assent import Host, PlatformContext, PluginError, Tool, __version__
 from assent_mcp.calls import Result, ToolCalls
 from assent_mcp.chat import Chat
-from assent_mcp.content import said
-from assent_mcp.peers import Context, Peer, Peers, principal_of
+from assent_mcp.content import fitting, said
+from assent_mcp.peers import Context, Peer, Peers, is_modern, principal_of
+from assent_mcp.progress import wanted
 
 logger = logging.getLogger("assent.mcp")
 
@@ -111,13 +112,25 @@ class Service:
         self.running += 1
         self._idle.clear()
         try:
+            result: Result
             if self.chat is not None and params.name == self.chat.tool.name:
-                return await self.chat.call(context, params)
-            return await self.calls.call(context, params)
+                result = await self.chat.call(context, params)
+            else:
+                result = await self.calls.call(context, params)
         finally:
             self.running -= 1
             if not self.running:
                 self._idle.set()
+        return self._sendable(context, result)
+
+    def _sendable(self, context: Context, result: Result) -> Result:
+        transport = self.settings.transport
+        # The SDK answers the newer era in ASCII, and as JSON unless something was sent before.
+        modern = transport == "streamable-http" and is_modern(context)
+        is_event = transport != "stdio" and (not modern or wanted(context))
+        if is_event and isinstance(result, types.CallToolResult):
+            return fitting(result, ascii=modern)
+        return result
 
 
 def _described(tool: Tool) -> types.Tool:

@@ -122,6 +122,37 @@ def test_session_lives_as_long_as_the_clients(serve: Any) -> None:
     asyncio.run(run())
 
 
+@TRANSPORTS
+@ERAS
+def test_large_texts_reach_the_client_and_leave_its_session_well(
+    serve: Any, transport: str, era: str
+) -> None:
+    @tool
+    def flood(context: RequestContext, line: str) -> str:
+        """Far too much, with a status line before it."""
+        context.update("begun")
+        return line * (2**21 // len(line))
+
+    async def seen(progress: float, total: float | None, message: str | None) -> None:
+        pass
+
+    async def run() -> None:
+        agent = Agent(name="large", model="offline", tools=[flood])
+        async with (
+            serve(agent=agent, transport=transport) as served,
+            served.client(era) as client,
+        ):
+            for line in ("x", "\n", "ü", "語", "🙂"):
+                for callback in (None, seen):
+                    result = await client.call_tool(
+                        "flood", {"line": line}, progress_callback=callback
+                    )
+                    assert text(result).startswith(line * 50_000)
+                    assert "[cut: " in text(result)[-100:]
+
+    asyncio.run(run())
+
+
 @ERAS
 def test_rich_and_large_results(serve: Any, era: str) -> None:
     @tool
