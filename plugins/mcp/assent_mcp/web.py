@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
-from assent import Host, Unauthenticated, authenticate
+from assent import Host, Unauthenticated, authenticate, standard_error
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -149,9 +149,8 @@ class Authentication:
             await JSONResponse(body, 401, challenge)(scope, receive, send)
             return
         except Exception as error:
-            failure = self.host.failure(error)
-            body = {"detail": failure.message, "code": failure.code}
-            await JSONResponse(body, 500)(scope, receive, send)
+            status, body = standard_error(error, self.host.failure(error))
+            await JSONResponse(body, status)(scope, receive, send)
             return
         if principal is not None:
             scope["assent.principal"] = principal

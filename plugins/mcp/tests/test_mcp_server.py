@@ -401,6 +401,27 @@ def test_bearer_tokens_are_asked_for(serve: Any, transport: str) -> None:
     asyncio.run(run())
 
 
+@TRANSPORTS
+def test_failing_authentication_lets_nobody_in_and_names_the_incident(
+    serve: Any, transport: str, monkeypatch: Any, caplog: Any
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise KeyError("SECRET")
+
+    async def run() -> None:
+        async with (
+            serve(transport=transport, auth=TOKENS) as served,
+            httpx2.AsyncClient(timeout=60) as http,
+        ):
+            monkeypatch.setattr("assent_mcp.web.authenticate", fail)
+            answer = await http.get(served.url)
+            assert answer.status_code == 500
+            assert "SECRET" not in answer.text
+            assert f"incident {answer.json()['incident']}: AGENT_ERROR" in caplog.text
+
+    asyncio.run(run())
+
+
 def test_session_belongs_to_its_principal(serve: Any) -> None:
     async def run() -> None:
         async with serve(auth=TOKENS) as served, httpx2.AsyncClient(timeout=60) as http:
