@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from assent import Agent, Call, LocalShell, RequestContext, create_app, load_config
 from assent.app import App
 from assent.cli.group import cli, run
+from assent.models.offline import Offline
 from assent.testing import scripted, served
 
 PAGE = {"Origin": "https://page.example"}
@@ -138,6 +139,7 @@ def test_additional_router_that_claims_a_taken_path_is_refused(tmp_path: Path) -
         ({"on_event": lambda: None}, r"on_event: .* cannot be called with \(event\): too many"),
         ({"on_event": 5}, r"on_event: 5 is no function of \(event\)"),
         ({"commands": True}, r"commands takes a LocalShell, not True"),
+        ({"commands": LocalShell}, r"commands takes a LocalShell, not <class .*LocalShell'>"),
     ],
 )
 def test_wrong_option_of_an_agent_is_told_where_it_is_made(
@@ -145,6 +147,14 @@ def test_wrong_option_of_an_agent_is_told_where_it_is_made(
 ) -> None:
     with pytest.raises(TypeError, match=expected):
         Agent(model="offline", **options)
+
+
+@pytest.mark.parametrize(
+    ("model", "named"), [(7, "int"), (Offline, r"the class Offline; give an instance: Offline\(\)")]
+)
+def test_what_is_no_model_stops_the_start(tmp_path: Path, model: Any, named: str) -> None:
+    with pytest.raises(ValueError, match=f"the agent's model is no Model: {named}"):
+        app_of(tmp_path, Agent(model=model))
 
 
 def test_configuration_wins_over_the_model_config_of_the_agent(tmp_path: Path) -> None:

@@ -186,7 +186,8 @@ class Agent:
         )
         self.on_event = _many("on_event", on_event, "event")
         self.commands = commands
-        if commands is not None and not callable(getattr(commands, "run", None)):
+        runs = callable(getattr(commands, "run", None)) and not isinstance(commands, type)
+        if commands is not None and not runs:
             raise TypeError(f"commands takes a LocalShell, not {commands!r}")
         if commands is not None and SUGGEST_COMMANDS.name in self.tools:
             raise ValueError(

@@ -360,8 +360,11 @@ def _tokens(config: Config) -> dict[str, bytes]:
 def _model(agent: Agent, config: Config) -> Model:
     given = config.model.name or agent.model
     if given is not None and not isinstance(given, str):
-        if not callable(getattr(given, "stream", None)):
-            raise ConfigError(f"the agent's model is no Model: {type(given).__name__}")
+        kind = type(given).__name__
+        if isinstance(given, type):
+            kind = f"the class {given.__name__}; give an instance: {given.__name__}()"
+        if isinstance(given, type) or not callable(getattr(given, "stream", None)):
+            raise ConfigError(f"the agent's model is no Model: {kind}")
         return given
     if given is None and agent.function is not None:
         # It is named where a model is shown, and hardly ever asked.
