@@ -102,6 +102,26 @@ def test_notification_carries_the_credentials_and_a_stream_event(
         assert len(event) == 1
 
 
+def test_callers_of_0_3_keep_and_delete_an_address(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent, adapter="a2a", push_notifications=True, push_hosts=["127.0.0.1"])
+    task_id = Rpc(service).task("delete web")["id"]
+
+    def old(method: str, **params: Any) -> dict[str, Any]:
+        call = {"jsonrpc": "2.0", "id": 3, "method": method, "params": params}
+        answer = service.http.post("/a2a/rpc", json=call, headers={"A2A-Version": "0.3"})
+        found: dict[str, Any] = answer.json()
+        return found
+
+    method = "tasks/pushNotificationConfig"
+    wanted = {"id": "mine", "url": "http://127.0.0.1:9/x"}
+    made = old(f"{method}/set", taskId=task_id, pushNotificationConfig=wanted)["result"]
+    assert made == {"taskId": task_id, "pushNotificationConfig": wanted}
+    assert old(f"{method}/list", id=task_id)["result"] == [made]
+    deleted = old(f"{method}/delete", id=task_id, pushNotificationConfigId="mine")
+    assert deleted == {"jsonrpc": "2.0", "id": 3, "result": None}
+    assert old(f"{method}/list", id=task_id)["result"] == []
+
+
 def test_redirects_are_not_followed(told: Service, listener: Listener) -> None:
     target = Listener()
     listener.moved = target.url

@@ -21,9 +21,9 @@ from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import BasePushNotificationSender
 from a2a.types import AgentCard
 from fastapi import APIRouter
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
 
 from assent import Host, PluginError
@@ -213,10 +213,20 @@ class _Contexts(CallContexts):
 
 def _endpoint(answer: Any) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        response = await answer(Request(scope, receive, send))
+        response = _with_result(await answer(Request(scope, receive, send)))
         await response(scope, receive, send)
 
     return app
+
+
+def _with_result(response: Response) -> Response:
+    """The response; the SDK leaves a null result out to 0.3, which JSON-RPC wants stated."""
+    if not isinstance(response, JSONResponse):
+        return response
+    body = bytes(response.body)
+    if b'"result":' in body or b'"error":' in body:
+        return response
+    return JSONResponse({**from_json(body), "result": None})
 
 
 class _Below:
