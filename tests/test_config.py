@@ -61,6 +61,10 @@ def refused(
     return str(caught.value)
 
 
+def test_configuration_file_may_begin_with_a_byte_order_mark(folder: Path) -> None:
+    assert loaded(folder, "\ufeff[server]\nport = 8123").server.port == 8123
+
+
 def test_defaults_are_the_contracts() -> None:
     server = ServerSettings()
     assert (server.port, server.host, server.reload, server.log_level) == (

@@ -185,7 +185,8 @@ def _parse(path: Path) -> dict[str, Any]:
     import tomllib  # needed for a file alone
 
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        # Some editors begin a file with a byte order mark.
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path.name} is not valid TOML: {error}") from error
     except OSError as error:
