@@ -110,8 +110,7 @@ async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
     """The reply after the response interceptors, one strictly after another."""
     # A copy: what interceptors do to it in place must not reach the proposals.
     reply = turn.out.whole(ending).model_copy(deep=True)
-    if reply.data.session is not None:
-        reply.data.session = Session(reply.data.session).shown()
+    shown = reply.data.session = Session(reply.data.session).shown()
     for impl in turn.hooks("intercept_response"):
         available = {
             "response": reply,
@@ -131,6 +130,9 @@ async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
         AgentMessage.model_validate(reply.model_dump(exclude=_PROPOSALS, warnings=False))
     except ValueError as error:
         raise AgentError("a response interceptor left no valid message") from error
+    if reply.data.session in (None, shown):
+        # They may have changed that of their context.
+        reply.data.session = approvals.mask(turn.session.shown(), turn.secrets)
     return reply
 
 

@@ -470,6 +470,38 @@ def test_response_interceptor_that_leaves_no_valid_reply_is_an_agent_error(
     assert told["code"] == "AGENT_ERROR"
 
 
+@EVERY
+def test_response_interceptor_changes_the_session_of_its_context(served: Serve, way: str) -> None:
+    def count(response: AgentMessage, context: RequestContext) -> None:
+        context.session["replies"] = context.session.get("replies", 0) + 1
+
+    agent, _ = scripted(["x"], response_interceptors=count)
+    reply = reply_by(served(agent), way, user("x", data={"session": {"replies": 4, "a": 1}}))
+    assert reply["data"]["session"] == {"replies": 5, "a": 1}
+
+
+@EVERY
+def test_reply_of_a_response_interceptor_that_states_no_session_keeps_it(
+    served: Serve, way: str
+) -> None:
+    def other(response: AgentMessage, context: RequestContext) -> AgentMessage:
+        return AgentMessage(content="other")
+
+    agent, _ = scripted(["x"], response_interceptors=other)
+    reply = reply_by(served(agent), way, user("x", data={"session": {"a": 1}}))
+    assert (reply["content"], reply["data"]["session"]) == ("other", {"a": 1})
+
+
+@EVERY
+def test_session_that_a_response_interceptor_states_goes_out(served: Serve, way: str) -> None:
+    def empty(response: AgentMessage, context: RequestContext) -> None:
+        response.data.session = {}
+
+    agent, _ = scripted(["x"], response_interceptors=empty)
+    reply = reply_by(served(agent), way, user("x", data={"session": {"a": 1}}))
+    assert reply["data"]["session"] == {}
+
+
 def test_session_that_is_no_object_does_not_leave(served: Serve) -> None:
     def spoil(response: AgentMessage, context: Any) -> None:
         response.data.session = ["no object"]  # type: ignore[assignment]
