@@ -25,7 +25,7 @@ PLUGIN_PACKAGES = {
 TIERS: tuple[frozenset[str], ...] = (
     frozenset({"cli"}),
     frozenset({"server"}),
-    frozenset({"app"}),
+    frozenset({"access", "app"}),
     frozenset({"host"}),
     frozenset({"turn"}),
     frozenset(

@@ -13,8 +13,9 @@ from assent.garbage import no_collecting
 
 if TYPE_CHECKING:
     from assent._version import __version__
+    from assent.access import authenticate
     from assent.agent import Agent, DecidedCall, RequestContext
-    from assent.app import authenticate, create_app
+    from assent.app import create_app
     from assent.commands import LocalShell
     from assent.config import Config, load_config, state_dir
     from assent.errors import (
@@ -127,7 +128,8 @@ if TYPE_CHECKING:
 _MODULES = {
     "_version": "__version__",
     "agent": "Agent DecidedCall RequestContext",
-    "app": "authenticate create_app",
+    "access": "authenticate",
+    "app": "create_app",
     "commands": "LocalShell",
     "config": "Config load_config state_dir",
     "errors": (
