@@ -26,8 +26,8 @@ from assent.http import read_body
 from assent.listener import Http
 from assent.messages import AgentMessage
 from assent.testing.server import running
+from raw import DEADLINE, rest
 
-DEADLINE = 60.0
 PATHS = ("/api/chat", "/api/chat-stream", "/api/sendMessage", "/api/sendMessageStream")
 
 
@@ -78,16 +78,6 @@ class Both:
             for piece in pieces:
                 connection.sendall(piece)
             return plain(rest(connection))
-
-
-def rest(connection: socket.socket) -> bytes:
-    said = []
-    try:
-        while got := connection.recv(1 << 20):
-            said.append(got)
-    except ConnectionError:
-        pass
-    return b"".join(said)
 
 
 def plain(said: bytes) -> bytes:

@@ -18,8 +18,8 @@ from websockets.frames import Frame, Opcode
 from assent import frames
 from assent.frames import WebSocket
 from assent.testing import Service, served
+from raw import DEADLINE, rest
 
-DEADLINE = 60.0
 ASK = json.dumps({"messages": [{"role": "user", "content": "hej"}]}).encode()
 HANDSHAKE = (
     b"GET /api/chat-ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
@@ -60,16 +60,6 @@ def accepted(service: Service) -> Iterator[tuple[socket.socket, WebSocket]]:
         client = connection.getsockname()
         found = [o for o in gc.get_objects() if isinstance(o, WebSocket) and o.client == client]
         yield connection, found[0]
-
-
-def rest(connection: socket.socket) -> bytes:
-    said = []
-    try:
-        while got := connection.recv(1 << 20):
-            said.append(got)
-    except ConnectionError:
-        pass
-    return b"".join(said)
 
 
 def until(holds: Callable[[], object]) -> None:

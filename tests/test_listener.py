@@ -12,10 +12,10 @@ import pytest
 from assent import listener
 from assent.testing import served
 from assent.testing.client import Service
+from raw import DEADLINE, rest
 
 GET = b"GET /health HTTP/1.1\r\nHost: a\r\n"
 BODY = json.dumps({"messages": [{"role": "user", "content": "x" * 300_000}]}).encode()
-DEADLINE = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -29,17 +29,6 @@ def connected(service: Service) -> Iterator[socket.socket]:
     address = ("127.0.0.1", service.port)
     with closing(socket.create_connection(address, DEADLINE)) as connection:
         yield connection
-
-
-def rest(connection: socket.socket) -> bytes:
-    """What comes until the service closes the connection."""
-    said = b""
-    try:
-        while got := connection.recv(65536):
-            said += got
-    except ConnectionError:
-        pass
-    return said
 
 
 def status(connection: socket.socket) -> bytes:
