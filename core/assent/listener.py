@@ -10,7 +10,7 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,10 +22,11 @@ from assent.corked import Corked
 from assent.exchange import Exchange
 from assent.http import ChatEndpoint, Headers
 from assent.kept import Flow, idle_connections
-from assent.life import GC_THRESHOLD, Life
+from assent.life import BACKLOG, GC_THRESHOLD, Life
 
 if TYPE_CHECKING:
     from assent.config import Config
+    from assent.place import Place
 
 logger = logging.getLogger("assent.server")
 
@@ -194,9 +195,13 @@ class Http(HttpToolsProtocol):
         if whole is not None and not self.transport.is_closing():
             whole.begin()
 
-    def shutdown(self) -> None:
-        """Close, or have the request that runs be the last."""
+    def retire(self) -> None:
+        """Close, or have the request that runs be the last, however long it takes."""
         super().shutdown()
+
+    def shutdown(self) -> None:
+        """Close, or have the request that runs be the last, which gets a moment to end."""
+        self.retire()
         if self._exchange is not None and self._exchange.more_body:
             self._exchange.stop()
         elif self._exchange is not None:
@@ -314,20 +319,28 @@ class Listener(uvicorn.Server):
     The first SIGTERM or SIGINT, and the end of the supervisor, drain `app.host` for up to
     `drain_timeout` seconds; only then uvicorn's own shutdown runs, which closes WebSockets first
     (design, section 9). A SIGINT after that ends the process at once.
+
+    It listens on the first of `sockets`, or as the supervisor of its `place` says. A worker that is
+    told to listen on none is replaced: it refuses nobody who has reached it, and drains.
     """
 
     def __init__(
         self,
         config: uvicorn.Config,
+        sockets: Sequence[socket.socket],
         *,
         drain_timeout: float,
         on_ready: Callable[[], object],
-        lifeline: socket.socket | None = None,
+        place: Place | None = None,
     ) -> None:
         super().__init__(config)
+        self._sockets = sockets
         self._drain_timeout = drain_timeout
         self._on_ready = on_ready
-        self._lifeline = lifeline
+        self._place = place
+        self._open: dict[int, asyncio.Server] = {}
+        self._in_turn = asyncio.Lock()
+        self._moves: set[asyncio.Task[None]] = set()
         self._draining: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -338,12 +351,12 @@ class Listener(uvicorn.Server):
             return
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self.stop)
-        if self._lifeline is None:
+        if self._place is None:
             loop.add_signal_handler(signal.SIGINT, self._interrupt)
         else:
             # A terminal sends SIGINT to the whole group; the supervisor says what it means.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            loop.add_reader(self._lifeline, self._orphaned)
+            loop.add_reader(self._place.link, self._hear, self._place)
         try:
             yield
         finally:
@@ -352,7 +365,8 @@ class Listener(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the app, then leave what start-up made out of every later garbage collection."""
-        await super().startup(sockets)
+        await super().startup([])
+        await self._listen({self._place.own if self._place else 0})
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
@@ -360,8 +374,7 @@ class Listener(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no new connection; one that was just taken still gets its answer."""
-        for server in self.servers:
-            server.close()
+        await self._listen(set())
         await asyncio.sleep(TAKEN)
         await super().shutdown(sockets)
 
@@ -375,10 +388,42 @@ class Listener(uvicorn.Server):
             os._exit(130)
         self.stop()
 
-    def _orphaned(self) -> None:
-        assert self._lifeline is not None
-        asyncio.get_running_loop().remove_reader(self._lifeline)
-        logger.warning("the supervisor is gone; stopping")
+    def _hear(self, place: Place) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            numbers = place.told()
+        except BlockingIOError:
+            return
+        if numbers is None:
+            loop.remove_reader(place.link)
+            logger.warning("the supervisor is gone; stopping")
+            self.stop()
+            return
+        move = loop.create_task(self._listen(numbers) if numbers else self._leave())
+        self._moves.add(move)
+        move.add_done_callback(self._moves.discard)
+
+    async def _listen(self, numbers: set[int]) -> None:
+        """Listen on these of the sockets, and on no other."""
+        async with self._in_turn:
+            numbers = set() if self.should_exit else numbers
+            for number in self._open.keys() - numbers:
+                self._open.pop(number).close()
+            for number in numbers - self._open.keys():
+                self._open[number] = await asyncio.get_running_loop().create_server(
+                    self._connection, sock=self._sockets[number].dup(), backlog=BACKLOG
+                )
+
+    def _connection(self) -> asyncio.Protocol:
+        return Http(self.config, self.server_state, self.lifespan.state)
+
+    async def _leave(self) -> None:
+        """End while others serve: what was taken is answered, and nothing is kept alive."""
+        await self._listen(set())
+        await asyncio.sleep(TAKEN)
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, Http):
+                connection.retire()
         self.stop()
 
     async def _drain(self) -> None:

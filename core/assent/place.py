@@ -1,7 +1,7 @@
 """The place of a child process: what it inherits from its supervisor and tells it.
 
 A child is the same command line run again with its place in the environment; its call of `serve`
-finds the place and serves on the socket that it inherited.
+finds the place and serves on the sockets that it inherited.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ Role = Literal["worker", "plugins"]
 class Place:
     """What a child process has from its supervisor.
 
-    `link` is readable at its end when the supervisor is gone. `first` is true for the child that
-    tells people about the service.
+    `listening` are the sockets of all workers, `own` is the number of the one that this worker
+    listens on until it is told otherwise. `first` is true for the child that tells people about
+    the service.
     """
 
     def __init__(self, values: dict[str, Any]) -> None:
@@ -30,8 +31,10 @@ class Place:
         self.first: bool = values["first"]
         self.reload: bool = values["reload"]
         self.link = socket.socket(fileno=values["link"])
-        self.listening = socket.socket(fileno=values["listening"])
-        for inherited in (self.link, self.listening):
+        self.listening = [socket.socket(fileno=number) for number in values["listening"]]
+        self.own: int = values["own"]
+        self._unread = b""
+        for inherited in (self.link, *self.listening):
             inherited.set_inheritable(False)
 
     def report(self, app: Any) -> None:
@@ -40,10 +43,26 @@ class Place:
         own = app is not None and bool(app.host.plugins.own_process)
         self.link.sendall(json.dumps({"own_process": own, "files": files}).encode() + b"\n")
 
+    def told(self) -> set[int] | None:
+        """What the supervisor said last, once `link` is readable: the sockets to listen on.
+
+        None when the supervisor is gone. Raises BlockingIOError when it has not said it all.
+        """
+        try:
+            data = self.link.recv(65536)
+        except ConnectionError:
+            data = b""
+        if not data:
+            return None
+        *said, self._unread = (self._unread + data).split(b"\n")
+        if not said:
+            raise BlockingIOError
+        return set(json.loads(said[-1])["listen"])
+
     def close(self) -> None:
         """Give back what was inherited; the supervisor sees the end of the link."""
-        self.link.close()
-        self.listening.close()
+        for inherited in (self.link, *self.listening):
+            inherited.close()
 
 
 def take_place() -> Place | None:

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -18,7 +19,7 @@ from assent.agent import as_agent
 from assent.config import Config
 from assent.errors import ConfigError, StartupError
 from assent.garbage import keep_all, no_collecting
-from assent.life import GC_THRESHOLD
+from assent.life import BACKLOG, GC_THRESHOLD
 from assent.options import Extras, Options, configured
 from assent.place import Place, take_place
 from assent.targets import load_agent
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from assent.listener import Listener
 
 logger = logging.getLogger("assent.server")
-
-BACKLOG = 2048
 
 
 def serve(
@@ -92,18 +91,39 @@ def _refuse_running_loop() -> None:
     )
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A listening socket on `host` and `port`; StartupError in one line when that cannot be."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def bind(host: str, port: int, workers: int = 1) -> list[socket.socket]:
+    """Listening sockets on `host` and `port`; StartupError in one line when that cannot be.
+
+    One for each worker on Linux, whose kernel then gives each about as many connections (from one
+    socket, whoever is awake takes all that wait), elsewhere one for all.
+    """
+    with ExitStack() as stack:
+        try:
+            sockets = [stack.enter_context(_listening(host, port))]
+            if workers > 1 and sys.platform == "linux":
+                # Only now: a second service would be let in by a first one that shares its port.
+                sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                address = sockets[0].getsockname()[:2]
+                for _ in range(workers - 1):
+                    sockets.append(stack.enter_context(_listening(*address, shared=True)))
+        except OSError as error:
+            raise StartupError(_unbound(error, host, port)) from error
+        stack.pop_all()
+        return sockets
+
+
+def _listening(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listening.bind((host, port))
         # Now, not in a child: a second service would be let in between bind and listen.
         listening.listen(BACKLOG)
-    except OSError as error:
+    except OSError:
         listening.close()
-        raise StartupError(_unbound(error, host, port)) from error
+        raise
     return listening
 
 
@@ -129,7 +149,7 @@ def _supervise(config: Config) -> None:
             "use sqlite:/// or postgresql://, or workers = 1"
         )
     status = Supervisor(
-        bind(server.host, server.port),
+        bind(server.host, server.port, server.workers),
         workers=server.workers,
         reload=server.reload,
         patience=0.0 if server.reload else server.drain_timeout,
@@ -148,16 +168,19 @@ def _run(
 ) -> None:
     server = config.server
     # Before the app is built: a busy port is said at once, and by the one who has it.
-    with place.listening if place else bind(server.host, server.port) as listening:
+    with ExitStack() as stack:
+        sockets = place.listening if place else bind(server.host, server.port)
+        for each in sockets:
+            stack.enter_context(each)
         with no_collecting():
             _import_framework()
             _import_uvicorn()
             from assent.app import create_app
 
             app = create_app(agent, config=config, **extras)
-            listener = _listener(app, config, place, listening, on_ready)
+            listener = _listener(app, config, place, sockets, on_ready)
             keep_all()
-        listener.run([listening])
+        listener.run()
 
 
 def _import_framework() -> None:
@@ -202,24 +225,26 @@ def _listener(
     app: Any,
     config: Config,
     place: Place | None,
-    listening: socket.socket,
+    sockets: list[socket.socket],
     on_ready: Callable[[str], None] | None,
 ) -> Listener:
     from assent.listener import Listener, uvicorn_config
 
     def ready() -> None:
         if place is None or place.first:
-            _announce(app, _url(listening))
+            url = _url(sockets[0])
+            _announce(app, url)
             if on_ready is not None:
-                on_ready(_url(listening))
+                on_ready(url)
         if place is not None:
             place.report(app)
 
     return Listener(
         uvicorn_config(app, config),
+        sockets,
         drain_timeout=1.0 if place and place.reload else config.server.drain_timeout,
         on_ready=ready,
-        lifeline=place.link if place else None,
+        place=place,
     )
 
 

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -33,12 +34,17 @@ TICK = 0.25
 
 @dataclass(eq=False)
 class Child:
-    """A child process as the supervisor sees it; once ready it takes the place of `replaces`."""
+    """A child process as the supervisor sees it; once ready it takes the place of `replaces`.
+
+    `own` is the number of its socket, `listens` are those of all it was told to listen on.
+    """
 
     role: Role
     process: subprocess.Popen[bytes]
     link: socket.socket
     born: float
+    own: int
+    listens: set[int]
     ready: bool = False
     ending: float | None = None
     unread: bytes = b""
@@ -48,6 +54,9 @@ class Child:
 class Supervisor:
     """Keeps `workers` children serving on `listening`, and one for own-process plugins.
 
+    Each worker has a socket of `listening` of its own; while it is not there, the others listen on
+    that too, and no connection waits for it.
+
     SIGTERM and SIGINT end them: each drains for up to `patience` seconds. A second SIGINT kills
     them. SIGHUP renews the workers one by one. With `reload` the one child starts again whenever
     a source file changes.
@@ -55,7 +64,7 @@ class Supervisor:
 
     def __init__(
         self,
-        listening: socket.socket,
+        listening: Sequence[socket.socket],
         *,
         workers: int,
         reload: bool,
@@ -82,7 +91,9 @@ class Supervisor:
 
     def run(self) -> int:
         """Live until told to stop; the exit status."""
-        with self._listening:
+        with ExitStack() as stack:
+            for each in self._listening:
+                stack.enter_context(each)
             restore = self._catch_signals()
             try:
                 self._start("worker", first=True)
@@ -106,9 +117,25 @@ class Supervisor:
         for child in list(self._children):
             self._look_after(child)
         if not self._stopping:
+            self._share()
             self._reload_changed()
             self._fill()
             self._renew()
+
+    def _share(self) -> None:
+        """Tell each worker what to listen on: its own socket, and those whose worker is missing."""
+        serving = [child for child in self._of("worker") if child.ready]
+        wanted: dict[Child, set[int]] = {
+            child: set() for child in self._children if child.role == "worker" and child.ready
+        }
+        for number in range(len(self._listening)):
+            for child in [each for each in serving if each.own == number] or serving:
+                wanted[child].add(number)
+        for child, numbers in wanted.items():
+            if child.listens != numbers:
+                child.listens = numbers
+                with suppress(OSError):
+                    child.link.sendall(json.dumps({"listen": sorted(numbers)}).encode() + b"\n")
 
     def _fill(self) -> None:
         """Start what is missing: further workers only once the first has shown that one can."""
@@ -138,23 +165,31 @@ class Supervisor:
 
     def _start(self, role: Role, *, first: bool = False, replaces: Child | None = None) -> Child:
         ours, theirs = socket.socketpair()
+        own = replaces.own if replaces else self._free()
+        inherited = [each.fileno() for each in (theirs, *self._listening)]
         place = {
             "role": role,
             "first": first,
             "reload": self._reload,
-            "link": theirs.fileno(),
-            "listening": self._listening.fileno(),
+            "link": inherited[0],
+            "listening": inherited[1:],
+            "own": own,
         }
         process = subprocess.Popen(
             self._command,
             env=os.environ | {VARIABLE: json.dumps(place)},
-            pass_fds=(theirs.fileno(), self._listening.fileno()),
+            pass_fds=inherited,
         )
         theirs.close()
-        child = Child(role, process, ours, monotonic(), replaces=replaces)
+        child = Child(role, process, ours, monotonic(), own, {own}, replaces=replaces)
         self._selector.register(ours, selectors.EVENT_READ, child)
         self._children.append(child)
         return child
+
+    def _free(self) -> int:
+        """The socket that the fewest workers have for their own."""
+        own = [child.own for child in self._of("worker")]
+        return min(range(len(self._listening)), key=own.count)
 
     def _hear(self, child: Child) -> None:
         try:
@@ -176,8 +211,8 @@ class Supervisor:
             self._watch.add(message["files"])
             self._failures = 0
         if child.replaces is not None:
-            self._end(child.replaces)
-            child.replaces = None
+            old, child.replaces = child.replaces, None
+            self._end(old)
 
     def _look_after(self, child: Child) -> None:
         status = child.process.poll()
@@ -232,8 +267,13 @@ class Supervisor:
         self._stop()
 
     def _end(self, child: Child) -> None:
-        if child.ending is None:
-            child.ending = monotonic() + self._patience + GRACE
+        if child.ending is not None:
+            return
+        child.ending = monotonic() + self._patience + GRACE
+        if child.role == "worker" and child.ready and not self._stopping:
+            # Others serve meanwhile: told to listen on nothing, it refuses nobody and ends.
+            self._share()
+        else:
             child.process.terminate()
 
     def _stop(self) -> None:
