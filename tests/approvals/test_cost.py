@@ -16,14 +16,14 @@ from assent.ledger.record import Ledger
 from assent.ledger.sqlite import SqliteStore
 
 
-def counted(service: Service) -> list[int]:
-    """The number of transactions, in a list that grows with each."""
+def counted(service: Service) -> list[bool]:
+    """Whether each transaction waits for the disk, in a list that grows with each."""
     store = service.app.host.ledger.store
-    runs: list[int] = []
+    runs: list[bool] = []
     real: Callable[..., Any] = store.run
 
     def run(work: Any) -> Any:
-        runs.append(len(runs) + 1)
+        runs.append(getattr(work, "flushed", True))
         return real(work)
 
     store.run = run
@@ -50,11 +50,13 @@ def test_a_round_of_approval_takes_few_transactions(served: Serve) -> None:
     service = served(agent)
     runs = counted(service)
     reply = service.chat(user("wipe"))
-    assert len(runs) == 1, "the proposal"
+    assert runs == [False], "the proposal, without which an approval is refused"
     calls = [approved(reply["data"]["tool_calls"][0])]
     messages = [user("wipe"), said(reply), user("", data={"tool_calls": calls})]
     service.chat(*messages)
-    assert len(runs) == 4, "the claim, the outcome with the continuation, its reply"
+    assert runs[1:] == [True, True, False], (
+        "the claim, the outcome with the continuation, its reply, which can be had again"
+    )
     service.chat(*messages)
     assert len(runs) == 6
 

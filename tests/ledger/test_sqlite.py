@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sqlite3
@@ -18,7 +19,7 @@ from typing import TypeVar
 import pytest
 
 from assent.errors import ConfigError, LedgerUnavailable
-from assent.ledger import Owner, Store, log
+from assent.ledger import Owner, Reading, Store, Transaction, log
 from assent.ledger.conformance import get, opened, proposal, put
 from assent.ledger.owners import boot_id
 from assent.ledger.sqlite import SqliteStore
@@ -27,10 +28,10 @@ from assent.ledger.tables import SCHEMA
 T = TypeVar("T")
 
 PRELUDE = """
-import asyncio, os, signal, sys
+import asyncio, os, signal, sys, time
 from pathlib import Path
 from assent.errors import ConfigError, LedgerUnavailable
-from assent.ledger import log
+from assent.ledger import Reading, log
 from assent.ledger.conformance import get, opened, proposal, put
 from assent.ledger.sqlite import SqliteStore
 path = Path(sys.argv[1])
@@ -143,16 +144,20 @@ def test_of_two_processes_one_wins_each_claim(path: Path) -> None:
     run(work)
 
 
-def test_what_run_returned_survives_a_kill(path: Path) -> None:
+@pytest.mark.parametrize("flushed", [True, False])
+def test_what_run_returned_survives_a_kill(path: Path, flushed: bool) -> None:
     child = process(
         """
 async def main():
     async with opened(lambda: SqliteStore(path)) as store:
-        await put(store, proposal("a"))
+        os.fdatasync = lambda log: time.sleep(600)
+        work = Reading(lambda tx: tx.put(proposal("a")), flushed=sys.argv[2] == "True")
+        await store.run(work)
         os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """,
         path,
+        flushed,
     )
     output(child)
     assert child.returncode == -signal.SIGKILL
@@ -162,6 +167,79 @@ asyncio.run(main())
             assert await get(store, "a") == proposal("a")
 
     run(work)
+
+
+def synchronous(tx: Transaction) -> int:
+    """SQLite's setting of that name: 1 writes, 2 also waits for the disk."""
+    return int(tx._db.read("PRAGMA synchronous")[0][0])  # type: ignore[attr-defined]
+
+
+def test_only_work_that_says_so_is_committed_without_waiting_for_the_disk(path: Path) -> None:
+    begun, free = threading.Event(), threading.Event()
+
+    def hold(tx: Transaction) -> None:
+        begun.set()
+        free.wait(120)
+
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            assert await store.run(synchronous) == 2
+            assert await store.run(Reading(synchronous)) == 2
+            assert await store.run(Reading(synchronous, flushed=False)) == 1
+            assert await store.run(synchronous) == 2
+            holding = asyncio.create_task(store.run(Reading(hold, flushed=False)))
+            await asyncio.to_thread(begun.wait)
+            works = [Reading(synchronous, flushed=False), synchronous]
+            group = asyncio.gather(*(store.run(each) for each in works))
+            await asyncio.sleep(0)
+            free.set()
+            await holding
+            assert await group == [2, 2], "one work that waits has its whole group wait"
+
+    run(work)
+
+
+def test_work_that_did_not_wait_for_the_disk_is_there_directly_after(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushing, free, flushed = threading.Event(), threading.Event(), []
+    real = os.fdatasync
+
+    def fdatasync(descriptor: int) -> None:
+        flushing.set()
+        free.wait(120)
+        flushed.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr("os.fdatasync", fdatasync)
+
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            await store.run(Reading(lambda tx: tx.put(proposal("a")), flushed=False))
+            await asyncio.to_thread(flushing.wait, 120)
+            assert flushed == [], "the result came before the disk had it"
+            free.set()
+            await put(store, proposal("b"))
+            assert flushed == [f"{path}-wal"]
+
+    run(work)
+
+
+def test_disk_that_does_not_take_what_was_answered_ends_the_store(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fdatasync(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.fdatasync", fdatasync)
+
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            await store.run(Reading(lambda tx: tx.put(proposal("a")), flushed=False))
+            await refused(store)
+
+    run(work)
+    assert "cannot be flushed to disk" in caplog.text
 
 
 HOLDS = """

@@ -245,11 +245,14 @@ class Reading(Generic[T]):
     """Work that names the rows it reads first: these proposals and their turns, or turns alone.
 
     A store to which each question is a journey may ask for them on the way; others just call it.
+    With `flushed` false its result need not wait for the disk: a loss of power within the next
+    moments may undo the work, the death of the process never does.
     """
 
     work: Callable[[Transaction], T]
     proposals: Sequence[str] = ()
     turns: Sequence[str] = ()
+    flushed: bool = True
 
     def __call__(self, tx: Transaction) -> T:
         return self.work(tx)

@@ -85,8 +85,10 @@ class Ledger:
     ) -> None:
         """Record proposals with their suspended turn, and the reply that ends a continuation.
 
-        One transaction: a crash leaves either all of it or nothing. Raises StillRunning when
-        another process took the continuation over meanwhile.
+        One transaction: a crash leaves either all of it or nothing. It does not wait for the disk:
+        what a loss of power takes of it runs nothing, for an approval of an unknown call is refused
+        and a continuation without a reply is claimed again. Raises StillRunning when another
+        process took the continuation over meanwhile.
         """
         continued = [id_ for id_, _ in continuing.turns] if continuing is not None else []
 
@@ -108,7 +110,7 @@ class Ledger:
                     row_.state, row_.owner, row_.ended = "ENDED", None, tx.now
                     tx.put_turn(row_)
 
-        await self.store.run(Reading(work, turns=continued))
+        await self.store.run(Reading(work, turns=continued, flushed=False))
         self._waiting.notify(continued)
 
     async def decide(

@@ -1,14 +1,15 @@
 """The ledger in an SQLite file, shared by all processes of a machine: `sqlite:///name.db`.
 
 A commit is on the disk before its result leaves (`synchronous=FULL`), so neither a killed process
-nor a power loss undoes a claim. The folder must be on a local disk: locks and the write-ahead log
-do not work over a network.
+nor a power loss undoes a claim; works that need not wait for the disk are there directly after. The
+folder must be on a local disk: locks and the write-ahead log do not work over a network.
 """
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import sqlite3
 import threading
@@ -25,6 +26,8 @@ from assent.ledger.rows import Row, Statement
 from assent.ledger.tables import HEAD, RENEW, SCHEMA, SET_META, TABLES
 from assent.ledger.texts import dump_log, key, load_log
 from assent.ledger.writer import Outcome, Work, Writer, run_group, unavailable
+
+logger = logging.getLogger("assent.ledger")
 
 T = TypeVar("T")
 _APPLICATION = 0x41535354
@@ -62,9 +65,17 @@ class Gate:
 
 
 class SqliteConnection:
-    """`Connection` over sqlite3; with a `gate` and the `path` of its file, or in memory."""
+    """`Connection` over sqlite3; with a `gate` and the `path` of its file, or in memory.
+
+    `flushed` is whether commits from now on return only when they are on the disk.
+    """
 
     lock = ""
+    flushed = True
+    _flushes = True
+    """As `flushed`, for SQLite."""
+    _behind = False
+    """Whether commits may not be on the disk yet."""
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
     distant = False
 
@@ -100,14 +111,34 @@ class SqliteConnection:
         if self._gate:
             self._gate.enter()
         self._check_file()
+        if self._flushes != self.flushed:
+            self._flushes = self.flushed
+            self.raw.execute(f"PRAGMA synchronous = {'FULL' if self.flushed else 'NORMAL'}")
         self.raw.execute("BEGIN IMMEDIATE")
 
     def commit(self, head: LogRow | None) -> None:
         if head:
             self.write(SET_META, ("head", dump_log(head)))
         self.raw.execute("COMMIT")
+        self._behind = not self.flushed
         if self._gate:
             self._gate.leave()
+
+    def flush(self) -> None:
+        """Have all commits on the disk."""
+        if not self._behind or self._path is None:
+            return
+        try:
+            log = os.open(f"{self._path}-wal", os.O_RDONLY)
+            try:
+                getattr(os, "fdatasync", os.fsync)(log)
+            finally:
+                os.close(log)
+            self._behind = False
+        except OSError:
+            # Nothing says what of it is on the disk; closed, it refuses all that would build on it.
+            logger.exception("the approvals store cannot be flushed to disk")
+            self.raw.close()
 
     def rollback(self) -> None:
         try:
@@ -196,6 +227,7 @@ class SqliteStore:
 
     def _group(self, works: Sequence[Work]) -> list[Outcome]:
         assert self._db is not None
+        self._db.flushed = any(getattr(work, "flushed", True) for work in works)
         return run_group(self._db, works)
 
     def _renew(self, owner: str, seconds: float) -> None:
@@ -204,7 +236,7 @@ class SqliteStore:
         if self._renewer is None:
             self._renewer = self._connect()
             # A lease need not outlive a power loss: no owner does.
-            self._renewer.raw.execute("PRAGMA synchronous = NORMAL")
+            self._renewer.flushed = False
         try:
             now, *_ = self._renewer.begin()
             for sql in RENEW:
@@ -229,7 +261,7 @@ class SqliteStore:
                 db.close()
                 raise
         self._db = db
-        self._writer = Writer("assent-ledger", self._group, patience=self._patience)
+        self._writer = Writer("assent-ledger", self._group, patience=self._patience, after=db.flush)
 
     def _create(self) -> None:
         try:

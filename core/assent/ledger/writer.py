@@ -193,8 +193,8 @@ class Writer:
     """The thread that runs works for one store of this process.
 
     `group` is given what waits and returns an outcome for each; what it raises is the outcome of
-    all. A work that has no outcome within `patience` seconds raises LedgerUnavailable for its
-    caller, and `stalled` is called, which may cut the connection.
+    all; `after` is called when they have left. A work that has no outcome within `patience` seconds
+    raises LedgerUnavailable for its caller, and `stalled` is called, which may cut the connection.
     """
 
     def __init__(
@@ -204,8 +204,10 @@ class Writer:
         *,
         patience: float,
         stalled: Callable[[], None] = lambda: None,
+        after: Callable[[], None] = lambda: None,
     ) -> None:
         self._group = group
+        self._after = after
         self._patience = patience
         self._stalled = stalled
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -254,6 +256,7 @@ class Writer:
             jobs = [job for job in jobs if not job.future.done()]
             if jobs:
                 _deliver(jobs, self._outcomes(jobs))
+                self._after()
 
     def _next(self) -> tuple[bool, list[_Job]]:
         job = self._jobs.get()
