@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -47,7 +46,7 @@ class WorkerLoop:
     `woken` is true from the moment it was told of waiting turns until it looks: while it stays
     true the loop is blocked, or about to look. `in_first_step` is true while a pulled turn runs
     that has not been suspended since: what blocks it then, blocks a loop that others know to
-    avoid, and they take the turns that wait.
+    avoid, and they take the turns that wait. `last` is true while the last of them runs.
     """
 
     def __init__(self, workers: Workers, name: str) -> None:
@@ -56,6 +55,7 @@ class WorkerLoop:
         self.stopping = False
         self._idle: asyncio.TimerHandle | None = None
         self.in_first_step = False
+        self.last = False
         self.turns: set[Running[Any]] = set()
         self.woken = True
         self.loop: asyncio.AbstractEventLoop
@@ -79,12 +79,12 @@ class WorkerLoop:
         if self.box is not None:
             self.box.post(call)
 
-    def wake(self) -> None:
-        """Tell the loop that turns wait; from any thread."""
+    def wake(self, *, last: bool = False) -> None:
+        """Tell the loop that turns wait; from any thread. `last` as for `Mailbox.post`."""
         if not self.woken:
             self.woken = True
-            with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self._pull, context=self.context)
+            if self.box is not None:
+                self.box.post(self._pull, last=last)
 
     def left(self, turn: Running[Any]) -> None:
         """One of its turns ended; called on the loop."""
@@ -117,7 +117,9 @@ class WorkerLoop:
             except IndexError:
                 break
             self._workers.pulls += 1
+            self.last = not waiting
             turn.begin(self, pulled=True)
+            self.last = False
         self.woken = False
         # Also those that came when nobody woke a loop that was awake.
         if waiting and not self.stopping and not self.woken:

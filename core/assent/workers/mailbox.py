@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, TypeVar, cast
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary, finalize, ref
 
 T = TypeVar("T")
 
@@ -19,6 +21,8 @@ logger = logging.getLogger("assent.workers")
 _boxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
 _last = threading.local()
 _lock = threading.Lock()
+_eventfd = getattr(os, "eventfd", None)
+"""Linux has it."""
 
 
 class Mailbox:
@@ -28,21 +32,53 @@ class Mailbox:
         self.loop = self._loop = ref(loop)
         self._calls: deque[Callable[[], object]] = deque()
         self._woken = False
+        self._bell: int | None = None
         # Posted calls must not run in, or keep alive, the context of whoever posted them.
         self._context = Context()
         self.objects: dict[object, Any] = {}
 
-    def post(self, call: Callable[[], object]) -> None:
-        """Have `call` run on the loop; from any thread. Does nothing when the loop is closed."""
+    def post(self, call: Callable[[], object], *, last: bool = False) -> None:
+        """Have `call` run on the loop; from any thread. Does nothing when the loop is closed.
+
+        `last` says that the caller has nothing more to do for now, so that the other thread had
+        better go on at once.
+        """
         self._calls.append(call)
-        if not self._woken:
-            self._woken = True
-            try:
-                if (loop := self._loop()) is not None:
-                    loop.call_soon_threadsafe(self._run, context=self._context)
-            except RuntimeError:
-                self._woken = False
-                self._calls.clear()
+        if self._woken:
+            return
+        self._woken = True
+        loop = self._loop()
+        if loop is None or loop.is_closed():
+            self._calls.clear()
+        elif not last:
+            self._wake(loop, self._run)
+        elif self._bell is None:
+            self._wake(loop, self._run if _eventfd is None else self._hang_bell)
+        else:
+            # This lets go of the interpreter's lock. A thread woken while its waker holds the lock
+            # stands up only to wait again, and that costs two changes of context.
+            os.eventfd_write(self._bell, 1)
+
+    def _wake(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+        try:
+            loop.call_soon_threadsafe(call, context=self._context)
+        except RuntimeError:
+            self._woken = False
+            self._calls.clear()
+
+    def _hang_bell(self) -> None:
+        assert _eventfd is not None
+        if self._bell is None and (loop := self._loop()) is not None:
+            self._bell = _eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            finalize(self, os.close, self._bell)
+            self._context.copy().run(loop.add_reader, self._bell, self._rung)
+        self._run()
+
+    def _rung(self) -> None:
+        assert self._bell is not None
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._bell)
+        self._run()
 
     def _run(self) -> None:
         self._woken = False

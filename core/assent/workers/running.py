@@ -141,7 +141,7 @@ class Running(Generic[T]):
         if place.box is self._caller:
             place.loop.call_soon(settle, context=place.context)
         else:
-            self._caller.post(settle)
+            self._caller.post(settle, last=place.last)
 
     def _cancel_here(self) -> None:
         self._reached = True

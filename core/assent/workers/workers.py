@@ -226,7 +226,7 @@ class Workers:
         self._together, self._came = self._came, 0
         self._waking = False
         if self.home is not None:
-            self.home.wake()
+            self.home.wake(last=self._together == 1)
 
     def _arm_from_here(self) -> None:
         # The timer lives on a loop that no user code blocks: the caller's own where it is one.
