@@ -14,11 +14,13 @@ import time
 from asyncio import AbstractEventLoop, Future
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from assent.errors import LedgerUnavailable
 from assent.ledger import LogRow, Reading, Transaction
 from assent.ledger.rows import Database, Row, SqlTransaction, Statement, questions
+from assent.workers.mailbox import mailbox
 
 T = TypeVar("T")
 Work = Callable[[Transaction], Any]
@@ -286,10 +288,7 @@ def _deliver(jobs: Sequence[_Job], outcomes: Sequence[Outcome]) -> None:
     for job, outcome in zip(jobs, outcomes, strict=True):
         loops.setdefault(job.loop, []).append((job.future, outcome))
     for loop, results in loops.items():
-        try:
-            loop.call_soon_threadsafe(_settle, results)
-        except RuntimeError:
-            _logger.debug("a loop was closed before the outcomes of its works arrived")
+        mailbox(loop).post(partial(_settle, results), last=True)
 
 
 def _settle(results: Sequence[tuple[Future[Any], Outcome]]) -> None:
