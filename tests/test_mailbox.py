@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import random
@@ -94,6 +95,26 @@ def test_failing_call_is_logged_and_the_next_one_runs(
     with asyncio.Runner(loop_factory=make) as runner:
         runner.run(main())
     assert caplog.text.count("ZeroDivisionError") == 3
+
+
+def test_loop_without_a_descriptor_to_be_had_is_woken_all_the_same(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def eventfd(value: int, flags: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("os.eventfd", eventfd)
+
+    async def main() -> None:
+        box = mailbox()
+        for _ in range(3):
+            came = asyncio.Event()
+            threading.Thread(target=box.post, args=(came.set,), kwargs={"last": True}).start()
+            async with asyncio.timeout(DEADLINE):
+                await came.wait()
+
+    with asyncio.Runner(loop_factory=make) as runner:
+        runner.run(main())
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -21,8 +21,7 @@ logger = logging.getLogger("assent.workers")
 _boxes: WeakKeyDictionary[asyncio.AbstractEventLoop, Mailbox] = WeakKeyDictionary()
 _last = threading.local()
 _lock = threading.Lock()
-_eventfd = getattr(os, "eventfd", None)
-"""Linux has it."""
+_BELLS = hasattr(os, "eventfd")
 
 
 class Mailbox:
@@ -49,11 +48,12 @@ class Mailbox:
         self._woken = True
         loop = self._loop()
         if loop is None or loop.is_closed():
+            self._woken = False
             self._calls.clear()
         elif not last:
             self._wake(loop, self._run)
         elif self._bell is None:
-            self._wake(loop, self._run if _eventfd is None else self._hang_bell)
+            self._wake(loop, self._hang_bell if _BELLS else self._run)
         else:
             # This lets go of the interpreter's lock. A thread woken while its waker holds the lock
             # stands up only to wait again, and that costs two changes of context.
@@ -67,17 +67,18 @@ class Mailbox:
             self._calls.clear()
 
     def _hang_bell(self) -> None:
-        assert _eventfd is not None
-        if self._bell is None and (loop := self._loop()) is not None:
-            self._bell = _eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            finalize(self, os.close, self._bell)
-            self._context.copy().run(loop.add_reader, self._bell, self._rung)
+        # Without a descriptor to be had the loop is woken as any other.
+        with suppress(OSError):
+            if self._bell is None and (loop := self._loop()) is not None:
+                bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+                finalize(self, os.close, bell)
+                self._context.copy().run(loop.add_reader, bell, self._rung, bell)
+                self._bell = bell
         self._run()
 
-    def _rung(self) -> None:
-        assert self._bell is not None
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._bell)
+    def _rung(self, bell: int) -> None:
+        with suppress(OSError):
+            os.eventfd_read(bell)
         self._run()
 
     def _run(self) -> None:
