@@ -222,6 +222,7 @@ def test_plugins_shows_those_of_this_repository(capsys: pytest.CaptureFixture[st
 
 
 SOUND = """
+from fastapi import APIRouter
 from assent import Plugin, hookimpl
 class Sound(Plugin):
     @hookimpl
@@ -231,6 +232,12 @@ class Misspelt(Plugin):
     def on_evnt(self, event): pass
 class Empty(Plugin):
     pass
+class Healthy(Plugin):
+    @hookimpl
+    def register_routes(self, host):
+        router = APIRouter()
+        router.get("/health")(lambda: "fine")
+        return router
 """
 
 
@@ -241,6 +248,7 @@ class Empty(Plugin):
         ("Misspelt", 1, "did you mean on_event(event, host)?"),
         ("Empty", 1, "it implements no hook"),
         ("Missing", 1, "has no 'Missing'"),
+        ("Healthy", 1, "GET /health is claimed by 'assent itself' and by plugin 'healthy'"),
     ],
 )
 def test_check_of_a_plugin_that_is_not_installed(
@@ -250,6 +258,15 @@ def test_check_of_a_plugin_that_is_not_installed(
     got, out, _ = outcome(capsys, "plugins", "check", f"plug_check.py:{name}")
     assert got == code
     assert expected in out
+
+
+def test_check_of_a_name_that_is_not_installed_says_what_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = outcome(capsys, "plugins", "check", "rout")
+    assert code == 1
+    assert out.startswith("rout: no plugin of this name is installed (there are: a2a, ")
+    assert "configuration" not in out
 
 
 def test_check_finds_the_plugins_of_this_repository_sound(

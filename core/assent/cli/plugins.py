@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,10 @@ import click
 
 from assent.cli.options import config_option, configuration
 from assent.config import ApprovalSettings, Config, ModelSettings, load_agent
-from assent.discovery import Installed, discover
+from assent.discovery import BUILT_IN, Installed, discover, way_out
 from assent.errors import AssentError
-from assent.plugins import PluginInfo, Plugins
+from assent.layers import canonical
+from assent.plugins import PluginInfo
 from assent.versions import names
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
         click.echo("no plugin is active; try: pip install 'assent[v1,v2]'")
 
 
-def _host(config: Config) -> Host:
+def _host(config: Config, given: Sequence[object] = ()) -> Host:
     """A host with a silent agent: enough for plugins to say what their routes are."""
     from assent.host import Host
 
@@ -58,7 +59,7 @@ def _host(config: Config) -> Host:
         "model": ModelSettings(name="offline"),
         "approvals": ApprovalSettings(ledger="memory://"),
     }
-    return Host.create(lambda messages, context: "", config.model_copy(update=quiet))
+    return Host.create(lambda messages, context: "", config.model_copy(update=quiet), given)
 
 
 def _lines(info: PluginInfo) -> Iterator[str]:
@@ -81,8 +82,9 @@ def check(plugin: tuple[str, ...], config_file: Path | None) -> None:
 
     PLUGIN is the name of an installed one, or "module:object" or "path/to/file.py:object" of one
     that is not; without it all installed ones are checked, also those that are not active.
-    Misspelt hooks, hooks without a mark, wrong arguments, wrong settings, a requirement that does
-    not admit this version of assent, and whatever importing it raises are found.
+    Misspelt hooks, hooks without a mark, wrong arguments, wrong settings, a route that is taken, a
+    requirement that does not admit this version of assent, and whatever importing it raises are
+    found.
     """
     config = configuration(config_file)
     installed = discover()
@@ -98,13 +100,16 @@ def check(plugin: tuple[str, ...], config_file: Path | None) -> None:
 
 
 def _problems(name: str, config: Config, installed: dict[str, Installed]) -> Iterator[str]:
+    if not _is_target(name) and canonical(name) not in map(canonical, installed):
+        yield _unknown(name, installed)
+        return
     try:
-        loaded = _load_alone(name, config)
+        host = _alone(name, config)
+        infos = host.plugins.info(host)
     except AssentError as error:
         yield str(error)
         return
-    hooks = [hook for info in loaded.info() if info.active for hook in info.hooks]
-    if not hooks:
+    if not any(info.active and info.hooks for info in infos):
         yield "it implements no hook; mark its functions with @hookimpl"
     if (plugin := installed.get(name)) is not None and plugin.entry_point.dist is not None:
         requirements = plugin.entry_point.dist.requires or []
@@ -112,11 +117,24 @@ def _problems(name: str, config: Config, installed: dict[str, Installed]) -> Ite
             yield f"{plugin.distribution} declares no requirement on assent; add 'assent>=0.1,<0.2'"
 
 
-def _load_alone(name: str, config: Config) -> Plugins:
+def _unknown(name: str, installed: dict[str, Installed]) -> str:
+    if name in BUILT_IN:
+        return f"it is not installed; {way_out(name)}"
+    return (
+        f"no plugin of this name is installed (there are: {', '.join(installed) or 'none'}); "
+        "name one that is not installed as 'path/to/file.py:object'"
+    )
+
+
+def _is_target(name: str) -> bool:
+    return ":" in name or name.endswith(".py")
+
+
+def _alone(name: str, config: Config) -> Host:
     server = config.server.model_copy(update={"a2a": None, "mcp": None})
-    if ":" in name or name.endswith(".py"):
+    if _is_target(name):
         given = load_agent(name, Path.cwd(), "plugin")
-        return Plugins.load(Config(plugins=[], plugin=config.plugin, server=server), [given])
+        return _host(Config(plugins=[], plugin=config.plugin, server=server), [given])
     _, settings = config.plugin_settings(name)
     tables = {name: settings} if settings else {}
-    return Plugins.load(Config(plugins=[name], plugin=tables, server=server))
+    return _host(Config(plugins=[name], plugin=tables, server=server))
