@@ -43,6 +43,16 @@ def test_new_agent_installs_runs_and_passes_its_tests(
         assert [call["name"] for call in pending] == ["cancel_order"]
 
 
+@pytest.mark.parametrize(
+    ("name", "program"), [("order-desk", "order_desk_agent"), ("my-agent", "my_agent")]
+)
+def test_files_of_a_new_agent_say_agent_once(here: Path, name: str, program: str) -> None:
+    assert assent(["new", "agent", name]) == 0
+    assert (here / name / f"{program}.py").is_file()
+    assert (here / name / "tests" / f"test_{program}.py").is_file()
+    assert f'agent = "{program}:agent"' in (here / name / "assent.toml").read_text()
+
+
 @pytest.mark.parametrize("name", ["Shout", "2day", "a b", "../up", "json", "class", "v1", "a--b"])
 def test_name_that_cannot_be_is_refused(
     here: Path, capsys: pytest.CaptureFixture[str], name: str

@@ -27,8 +27,8 @@ FILES: Mapping[str, Mapping[str, str]] = {
         "pyproject.toml": "pyproject.txt",
         "README.md": "readme.txt",
         "assent.toml": "assent.txt",
-        "${module}_agent.py": "module.txt",
-        "tests/test_${module}_agent.py": "test.txt",
+        "$program.py": "module.txt",
+        "tests/test_$program.py": "test.txt",
     },
 }
 """The files of each kind, with the template of each; "" is an empty file."""
@@ -77,7 +77,7 @@ def written(kind: str, name: str, directory: Path) -> Path:
     folder = directory / name
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{str(folder)!r} is there already; choose another name, or remove it")
-    words = {"name": name, "module": module, "title": _title(module)}
+    words = {"name": name, "module": module, "title": _title(module), "program": _program(module)}
     for path, template in FILES[kind].items():
         file = folder / Template(path).substitute(words)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -87,6 +87,10 @@ def written(kind: str, name: str, directory: Path) -> Path:
 
 def _title(module: str) -> str:
     return "".join(part.capitalize() for part in module.split("_"))
+
+
+def _program(module: str) -> str:
+    return module if module.endswith("agent") else f"{module}_agent"
 
 
 def _filled(kind: str, template: str, words: Mapping[str, str]) -> str:
