@@ -242,6 +242,52 @@ def test_disk_that_does_not_take_what_was_answered_ends_the_store(
     assert "cannot be flushed to disk" in caplog.text
 
 
+def test_store_behind_a_link_takes_work_that_does_not_wait_for_the_disk(path: Path) -> None:
+    path.parent.joinpath("volume").mkdir(parents=True)
+    path.symlink_to(path.parent / "volume" / "real.db")
+
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            await store.run(Reading(lambda tx: tx.put(proposal("a")), flushed=False))
+            await put(store, proposal("b"))
+
+    run(work)
+
+
+def test_process_out_of_descriptors_still_flushes_its_store(path: Path) -> None:
+    child = process(
+        """
+import resource
+async def main():
+    async with opened(lambda: SqliteStore(path)) as store:
+        flushed, real = [], os.fdatasync
+        os.fdatasync = lambda log: flushed.append(real(log))
+        await put(store, proposal("a"))
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, most))
+        await store.run(Reading(lambda tx: tx.put(proposal("b")), flushed=False))
+        await put(store, proposal("c"))
+        print(len(flushed))
+asyncio.run(main())
+""",
+        path,
+    )
+    assert output(child) == "1\n"
+
+
+def test_work_never_passes_for_flushed_where_sqlite_did_not_take_the_setting(path: Path) -> None:
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            assert await store.run(Reading(synchronous, flushed=False)) == 1
+            assert store._db is not None
+            store._db.raw.set_authorizer(lambda *_: sqlite3.SQLITE_DENY)
+            await refused(store)
+            store._db.raw.set_authorizer(None)
+            assert await store.run(synchronous) == 2
+
+    run(work)
+
+
 HOLDS = """
 async def main():
     async with opened(lambda: SqliteStore(path)) as store:

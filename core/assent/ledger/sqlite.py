@@ -76,6 +76,7 @@ class SqliteConnection:
     """As `flushed`, for SQLite."""
     _behind = False
     """Whether commits may not be on the disk yet."""
+    _log: int | None = None
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
     distant = False
 
@@ -112,8 +113,8 @@ class SqliteConnection:
             self._gate.enter()
         self._check_file()
         if self._flushes != self.flushed:
-            self._flushes = self.flushed
             self.raw.execute(f"PRAGMA synchronous = {'FULL' if self.flushed else 'NORMAL'}")
+            self._flushes = self.flushed
         self.raw.execute("BEGIN IMMEDIATE")
 
     def commit(self, head: LogRow | None) -> None:
@@ -124,17 +125,19 @@ class SqliteConnection:
         if self._gate:
             self._gate.leave()
 
+    def open_log(self) -> None:
+        """Open the write-ahead log for `flush`, which must not come to want a descriptor."""
+        # SQLite makes the log when it first reads, beside the file that a link stands for.
+        self.read(HEAD)
+        self._log = os.open(f"{os.path.realpath(self._path or '')}-wal", os.O_RDONLY)
+
     def flush(self) -> None:
-        """Have all commits on the disk."""
-        if not self._behind or self._path is None:
+        """Have all commits on the disk; after `open_log`."""
+        if not self._behind or self._log is None:
             return
+        self._behind = False
         try:
-            log = os.open(f"{self._path}-wal", os.O_RDONLY)
-            try:
-                getattr(os, "fdatasync", os.fsync)(log)
-            finally:
-                os.close(log)
-            self._behind = False
+            getattr(os, "fdatasync", os.fsync)(self._log)
         except OSError:
             # Nothing says what of it is on the disk; closed, it refuses all that would build on it.
             logger.exception("the approvals store cannot be flushed to disk")
@@ -158,6 +161,8 @@ class SqliteConnection:
         self.raw.close()
         if self._gate:
             self._gate.close()
+        if self._log is not None:
+            os.close(self._log)
 
     def _check_file(self) -> None:
         """A removed file would take commits that nobody ever sees again."""
@@ -257,6 +262,7 @@ class SqliteStore:
             db = self._connect()
             try:
                 self._prepare(db)
+                db.open_log()
             except BaseException:
                 db.close()
                 raise
