@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ import pytest
 from assent import cli
 from assent.cli import group
 from assent.config import Config, load_config
+from assent.discovery import discover
 from assent.errors import ConfigError
 from assent.ledger import open_store
 from assent.plugins import Plugin, Plugins, hookimpl
 from assent.settings import ServerSettings
+from terminal import terminal
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +44,7 @@ class Served:
     def __init__(self) -> None:
         self.config: Any = None
 
-    def __call__(self, agent: object = None, *, config: object = None) -> None:
+    def __call__(self, *, config: object = None, on_ready: object = None) -> None:
         self.config = config
 
 
@@ -130,6 +133,19 @@ def test_dev_is_local_and_reloads_unless_told_otherwise(served: Served, folder: 
     assert (server.host, server.workers, server.reload, server.docs) == ("127.0.0.1", 1, True, True)
     assert cli.run(["dev", "ops.py", "--host", "::1", "--no-reload"]) == 0
     assert (served.config.server.host, served.config.server.reload) == ("::1", False)
+
+
+@pytest.mark.skipif("console" not in discover(), reason="the console is not installed")
+def test_dev_prints_the_address_of_the_console_page(folder: Path) -> None:
+    (folder / "ops.py").write_text("agent = lambda messages, context: 'hello'\n", "utf-8")
+    arguments = ["-m", "assent", "dev", "ops.py", "--port", "0"]
+    with terminal(arguments, folder, {"XDG_STATE_HOME": str(folder)}) as person:
+        person.shows("assent: console ")
+        address = person.shows("/console")
+        with urllib.request.urlopen(address, timeout=60) as page:
+            assert page.headers["Content-Type"].startswith("text/html")
+        person.keys("\x03")
+        assert person.ended() == 0
 
 
 def test_config_shows_values_origins_and_no_secret(

@@ -26,7 +26,7 @@ def command(target: str | None, config_file: Path | None, **options: Any) -> Non
     """Serve an agent while you write it: on 127.0.0.1, started again after each change.
 
     Like `assent serve`, with --host 127.0.0.1 --reload --docs --ready, and with the console page,
-    /console, where the plugin is installed.
+    whose address it prints, where the plugin is installed.
 
     \b
     Example:
@@ -37,4 +37,9 @@ def command(target: str | None, config_file: Path | None, **options: Any) -> Non
 
     given = DEFAULTS | overrides(options) | ({"agent": target} if target else {})
     console = ("console",) if "console" in discover() else ()
-    serve(config=configuration(config_file, overrides=given, activate=console))
+    config = configuration(config_file, overrides=given, activate=console)
+    serve(config=config, on_ready=_tell_page if console else None)
+
+
+def _tell_page(url: str) -> None:
+    click.echo(f"assent: console {url}/console", err=True)
