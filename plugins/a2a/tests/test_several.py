@@ -38,6 +38,7 @@ from a2a_services import (
 
 from assent import Config
 from assent_a2a.official.database import DatabaseTasks
+from assent_a2a.official.execution import Executor
 from assent_a2a.official.stores import KeptTasks
 from assent_a2a.rows import Rows
 
@@ -328,6 +329,55 @@ def test_waiting_task_is_decided_through_another_process(config: Config, cluster
         again = Rpc(here)("SendMessage", message=message("more", taskId=task["id"]))
         assert again["error"]["code"] == -32004
         assert cluster.deleted == ["web"]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["send", "stream"])
+def test_one_of_two_messages_to_two_processes_goes_on_with_a_task(
+    config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    execute = Executor.execute
+    both = threading.Barrier(2)
+
+    async def execute_together(self: Executor, context: Any, queue: Any) -> None:
+        # Both have found the task waiting.
+        if context.current_task is not None and not both.broken:
+            await asyncio.to_thread(both.wait, PATIENCE)
+        await execute(self, context, queue)
+
+    with (
+        running(cluster.agent, config) as here,
+        running(cluster.agent, config) as there,
+        ThreadPoolExecutor() as threads,
+    ):
+        task = Rpc(here).task("delete web")
+        (call,) = proposals(task)
+        approval = {"id": call["id"], "execute": True}
+        monkeypatch.setattr(Executor, "execute", execute_together)
+
+        def tell(service: Service, said: Any) -> dict[str, Any]:
+            sent = message(said, taskId=task["id"])
+            method = "SendStreamingMessage" if stream else "SendMessage"
+            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": sent}}
+            answer = service.http.post("/a2a/rpc", json=body, headers=V1).text
+            last = answer.split("data:")[-1]
+            shown: dict[str, Any] = json.loads(last)
+            return shown
+
+        said = threads.submit(tell, here, "what now?")
+        decided = threads.submit(tell, there, approval)
+        answers = [said.result(PATIENCE), decided.result(PATIENCE)]
+        both.abort()
+        errors = [answer["error"]["code"] for answer in answers if "error" in answer]
+        assert errors == [-32004], answers
+        if "error" in answers[1]:
+            # The text came first, and approves nothing.
+            assert cluster.deleted == []
+            assert _state(there, task["id"]) == "TASK_STATE_INPUT_REQUIRED"
+            Rpc(there).task(approval, taskId=task["id"])
+        assert [_state(service, task["id"]) for service in (here, there)] == (
+            ["TASK_STATE_COMPLETED"] * 2
+        )
+    assert cluster.deleted == ["web"]
 
 
 def test_message_that_waited_for_the_end_of_a_task_does_not_begin_it_again(

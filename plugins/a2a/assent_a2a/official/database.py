@@ -8,10 +8,12 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from a2a.server.cluster.task_store import ConcurrentTaskModificationError
 from a2a.server.context import ServerCallContext
 from a2a.server.models import PushNotificationConfigModel, TaskModel
 from a2a.server.tasks import DatabasePushNotificationConfigStore, DatabaseTaskStore
-from a2a.types import ListTasksRequest, ListTasksResponse, Task
+from a2a.types import ListTasksRequest, ListTasksResponse, Task, TaskStatus
+from google.protobuf.json_format import MessageToDict
 from sqlalchemy import Column, Float, MetaData, String, Table, delete, insert, or_, select, update
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
@@ -100,8 +102,13 @@ class DatabaseTasks(DatabaseTaskStore):
                 id for id, status in await session.execute(wanted) if _state(status) == CANCELED
             ]
 
-    async def save(self, task: Task, context: ServerCallContext) -> None:
-        """Put the task in the place of the one of its id, unless that has ended."""
+    async def save(
+        self, task: Task, context: ServerCallContext, *, waited: TaskStatus | None = None
+    ) -> None:
+        """Put the task in the place of the one of its id, unless that has ended.
+
+        With `waited` only in the place of one that still waits in just this status.
+        """
         lease = lease_of(task)
         model = self._to_orm(task, self.owner_resolver(context))
         with in_hand(self._mine, task):
@@ -111,6 +118,8 @@ class DatabaseTasks(DatabaseTaskStore):
                 wanted = select(TaskModel.status).where(TaskModel.id == task.id).with_for_update()
                 status = (await session.execute(wanted)).scalar_one_or_none()
                 check_goes_on(task, _state(status))
+                if waited is not None and status != MessageToDict(waited):
+                    raise ConcurrentTaskModificationError(task.id)
                 await session.merge(model)
                 if lease:
                     await session.execute(insert(_LEASES).values(task_id=task.id, until=lease))

@@ -6,13 +6,14 @@ import asyncio
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from a2a.server.agent_execution import AgentExecutor, RequestContext
 from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES
+from a2a.server.cluster.task_store import ConcurrentTaskModificationError
 from a2a.server.context import ServerCallContext
 from a2a.server.events import EventQueue
-from a2a.server.tasks import TaskStore, TaskUpdater
+from a2a.server.tasks import TaskUpdater
 from a2a.types import ListTasksRequest, Part, Task, TaskState, TaskStatus
 from a2a.types import Message as WireMessage
 from google.protobuf.json_format import MessageToDict, ParseDict
@@ -32,13 +33,19 @@ from assent import (
 from assent_a2a.artifacts import Json
 from assent_a2a.incoming import PROTOCOL, Incoming
 from assent_a2a.official.conversation import agent_message, conversation, parts_of, user_message
+from assent_a2a.official.stores import RUNNING, KeptTasks
 from assent_a2a.refusals import plain_refusal
 from assent_a2a.task import proposals_of
 from assent_a2a.turned import Turned, own
 
+if TYPE_CHECKING:
+    from assent_a2a.official.database import DatabaseTasks
+
 CALLER = "assent.caller"
 STREAMING = "assent.streaming"
-"""Under which a call's state carries who calls, and whether the answer is streamed."""
+TOO_LATE = "assent.too_late"
+"""Under which a call's state carries who calls, whether the answer is streamed, and whether
+another process went on with the task before this message could."""
 
 PATIENCE = 2.0
 """Seconds in which a plain callable can say that it answers without a task."""
@@ -63,7 +70,7 @@ def caller_in(context: ServerCallContext) -> Caller:
 class Executor(AgentExecutor):
     """Runs each message of a task as a turn of the host."""
 
-    def __init__(self, host: Host, store: TaskStore) -> None:
+    def __init__(self, host: Host, store: KeptTasks | DatabaseTasks) -> None:
         self._host = host
         self._store = store
         self._streams: dict[str, EventStream] = {}
@@ -88,6 +95,9 @@ class Executor(AgentExecutor):
             return
         request = await self._request(context, message)
         execution = _Execution(context, event_queue, message)
+        if task is not None and not await self._goes_on(task, message, context.call_context):
+            context.call_context.state[TOO_LATE] = True
+            return
         held = bool(self._host.plugins.implementations("intercept_response"))
         stream = self._host.stream(request, _caller(context, message, held=held))
         self._streams[task_id] = stream
@@ -106,6 +116,29 @@ class Executor(AgentExecutor):
             self._canceled.discard(task_id)
             self._stopped.discard(task_id)
             await stream.aclose()
+
+    async def _goes_on(self, task: Task, message: WireMessage, context: ServerCallContext) -> bool:
+        """Take a waiting task for this message, as one step in the store.
+
+        Another process may have a message for the same task: one of the two goes on with it.
+        """
+        if task.status.state in RUNNING and not self._store.runs(task.id):
+            return False
+        begun = Task()
+        begun.CopyFrom(task)
+        if task.status.HasField("message"):
+            begun.history.append(task.status.message)
+        if all(message.message_id != said.message_id for said in task.history):
+            begun.history.append(message)
+        begun.status.CopyFrom(TaskStatus(state=TaskState.TASK_STATE_WORKING))
+        begun.status.timestamp.GetCurrentTime()
+        try:
+            await self._store.save(begun, context, waited=task.status)
+        except ConcurrentTaskModificationError:
+            return False
+        # The SDK goes on from this very object.
+        task.CopyFrom(begun)
+        return True
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         """Stop the turn of the task, if one runs; a claimed tool still finishes."""

@@ -35,7 +35,7 @@ from starlette.requests import Request
 from assent import Host, caller_of
 from assent_a2a.incoming import PROTOCOL
 from assent_a2a.official.conversation import conversation, user_message
-from assent_a2a.official.execution import CALLER, STREAMING, caller_in
+from assent_a2a.official.execution import CALLER, STREAMING, TOO_LATE, caller_in
 from assent_a2a.official.following import changes, until_ended
 from assent_a2a.official.stores import RUNNING, KeptTasks
 from assent_a2a.tasks import withdraw
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("assent.a2a")
 _MOST_ADDRESSES = 20
+_RUNS = "the task still runs; wait until it has ended"
 
 
 class Principal(User):
@@ -93,6 +94,7 @@ class Handler(DefaultRequestHandler):
         """Run a message and answer with its task or message."""
         await self._prepare(params.message, context)
         answer: Message | Task = await super().on_message_send(params, context)
+        _check_in_time(context)
         return answer
 
     async def on_message_send_stream(
@@ -104,6 +106,7 @@ class Handler(DefaultRequestHandler):
         async with aclosing(super().on_message_send_stream(params, context)) as events:
             async for event in events:
                 yield event
+        _check_in_time(context)
 
     async def _prepare(self, message: Message, context: ServerCallContext) -> None:
         if message.role != Role.ROLE_USER:
@@ -130,7 +133,7 @@ class Handler(DefaultRequestHandler):
             state = TaskState.Name(task.status.state)
             raise UnsupportedOperationError(message=f"the task has ended: {state}")
         if task.status.state in RUNNING and not self._store.runs(task.id):
-            raise UnsupportedOperationError(message="the task still runs; wait until it has ended")
+            raise UnsupportedOperationError(message=_RUNS)
         message.context_id = message.context_id or task.context_id
 
     async def on_subscribe_to_task(
@@ -176,6 +179,11 @@ class Handler(DefaultRequestHandler):
         said: Sequence[Any] = conversation([task]) if task is not None else ()
         await withdraw(self._host, caller_in(context), said)
         return task
+
+
+def _check_in_time(context: ServerCallContext) -> None:
+    if TOO_LATE in context.state:
+        raise UnsupportedOperationError(message=_RUNS)
 
 
 def _guarded(name: str) -> Any:

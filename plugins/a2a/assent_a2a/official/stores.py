@@ -25,6 +25,7 @@ from a2a.types import (
     Task,
     TaskPushNotificationConfig,
     TaskState,
+    TaskStatus,
 )
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 from a2a.utils.errors import InvalidParamsError
@@ -126,8 +127,13 @@ class KeptTasks(TaskStore):
         body = self._read(row).SerializeToString()
         return replace(row, state=failed, body=body, lease=0.0)
 
-    async def save(self, task: Task, context: ServerCallContext) -> None:
-        """Put the task in the place of the one of its id, unless that has ended."""
+    async def save(
+        self, task: Task, context: ServerCallContext, *, waited: TaskStatus | None = None
+    ) -> None:
+        """Put the task in the place of the one of its id, unless that has ended.
+
+        With `waited` only in the place of one that still waits in just this status.
+        """
         row = Row(
             task.id,
             context.user.user_name,
@@ -140,6 +146,8 @@ class KeptTasks(TaskStore):
 
         def change(found: Row | None) -> Row:
             check_goes_on(task, found.state if found is not None else "")
+            if waited not in (None, Task.FromString(found.body).status if found else None):
+                raise ConcurrentTaskModificationError(task.id)
             return row
 
         with in_hand(self._mine, task):
