@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from fastapi import APIRouter, FastAPI
 from starlette.testclient import TestClient
 
-from assent import Agent, Call, LocalShell, RequestContext, create_app, load_config
+from assent import Agent, Call, LocalShell, RequestContext, create_app, load_config, tool
 from assent.app import App
 from assent.cli.group import cli, run
 from assent.models.offline import Offline
@@ -140,6 +140,14 @@ def test_additional_router_that_claims_a_taken_path_is_refused(tmp_path: Path) -
         ({"on_event": 5}, r"on_event: 5 is no function of \(event\)"),
         ({"commands": True}, r"commands takes a LocalShell, not True"),
         ({"commands": LocalShell}, r"commands takes a LocalShell, not <class .*LocalShell'>"),
+        ({"name": None}, "name takes a text, not None"),
+        ({"description": 5}, "description takes a text, not 5"),
+        ({"system_prompt": ["a"]}, r"system_prompt takes a text, not \['a'\]"),
+        ({"system_context": 5}, r"system_context: 5 is no function of \(context\)"),
+        ({"system_context": lambda: "x"}, r"system_context: .* cannot be called with \(context\)"),
+        ({"tools": answer}, "tools takes a list of tools, not <function answer"),
+        ({"tools": None}, "tools takes a list of tools, not None"),
+        ({"model_config": 5}, "model_config takes a dict, not 5"),
     ],
 )
 def test_wrong_option_of_an_agent_is_told_where_it_is_made(
@@ -147,6 +155,54 @@ def test_wrong_option_of_an_agent_is_told_where_it_is_made(
 ) -> None:
     with pytest.raises(TypeError, match=expected):
         Agent(model="offline", **options)
+
+
+def test_tools_may_come_from_a_generator() -> None:
+    agent = Agent(model="offline", tools=(made for made in [tool(answer)]))  # type: ignore[arg-type]
+    assert list(agent.tools) == ["answer"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"requires_approval": "no"}, "requires_approval must be true or false, not 'no'"),
+        ({"requires_approval": None}, "requires_approval must be true or false, not None"),
+        ({"idempotent": 1}, "idempotent must be true or false, not 1"),
+        ({"description": 5}, "description must be a text or None, not 5"),
+        ({"title": 5}, "title must be a text or None, not 5"),
+        ({"read_only": "x"}, "read_only must be true, false or None, not 'x'"),
+        ({"destructive": 1}, "destructive must be true, false or None, not 1"),
+        ({"editable": 5}, "editable takes a list of names, not 5"),
+    ],
+)
+def test_wrong_option_of_a_tool_is_told_where_it_is_made(
+    options: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(TypeError, match=f"tool 'answer': {expected}"):
+        tool(**options)(answer)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"workdir": 5}, "workdir must be a path, not 5"),
+        ({"timeout": "60"}, "timeout must be seconds, not '60'"),
+        ({"timeout": True}, "timeout must be seconds, not True"),
+        ({"max_output": 1.5}, "max_output must be a number of bytes, not 1.5"),
+        ({"env": "A=b"}, "env must be a dict or a function of the context, not 'A=b'"),
+    ],
+)
+def test_wrong_option_of_a_shell_is_told_where_it_is_made(
+    options: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(TypeError, match=f"LocalShell: {expected}"):
+        LocalShell(**options)
+
+
+def test_configuration_that_is_none_is_told(tmp_path: Path) -> None:
+    wrong: Any = {"server": {"port": 8000}}
+    with pytest.raises(TypeError, match=r"config takes a Config.*, not dict"):
+        create_app(answer, config=wrong)
 
 
 @pytest.mark.parametrize(

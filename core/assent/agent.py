@@ -123,21 +123,29 @@ def _many(option: str, given: OneOrMany | None, *arguments: str) -> tuple[Callab
     if given is None:
         return ()
     many = (given,) if callable(given) or not isinstance(given, Iterable) else tuple(given)
-    taken = f"({', '.join(arguments)})"
     for function in many:
-        if not callable(function):
-            raise TypeError(f"{option}: {function!r} is no function of {taken}")
-        try:
-            signature = inspect.signature(function)
-        except (TypeError, ValueError):
-            continue  # Those of some built-in functions are not known.
-        try:
-            signature.bind(*arguments)
-        except TypeError as error:
-            raise TypeError(
-                f"{option}: {function!r} cannot be called with {taken}: {error}"
-            ) from None
+        _check_function(option, function, *arguments)
     return many
+
+
+def _check_function(option: str, function: object, *arguments: str) -> None:
+    taken = f"({', '.join(arguments)})"
+    if not callable(function):
+        raise TypeError(f"{option}: {function!r} is no function of {taken}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # Those of some built-in functions are not known.
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise TypeError(f"{option}: {function!r} cannot be called with {taken}: {error}") from None
+
+
+def _text(option: str, given: object) -> str:
+    if not isinstance(given, str):
+        raise TypeError(f"{option} takes a text, not {given!r}")
+    return given
 
 
 class Agent:
@@ -169,15 +177,20 @@ class Agent:
         on_event: OneOrMany | None = None,
         commands: LocalShell | None = None,
     ) -> None:
-        self.name = name
-        self.description = description
+        self.name = _text("name", name)
+        self.description = _text("description", description)
         self.model = model
-        self.sources = tuple(item for item in tools if isinstance(item, ToolSource))
-        self._own = as_tools(item for item in tools if not isinstance(item, ToolSource))
+        if not isinstance(tools, Iterable):
+            raise TypeError(f"tools takes a list of tools, not {tools!r}")
+        given = tuple(tools)
+        self.sources = tuple(item for item in given if isinstance(item, ToolSource))
+        self._own = as_tools(item for item in given if not isinstance(item, ToolSource))
         self.tools = self._own
-        self.system_prompt = system_prompt
+        self.system_prompt = _text("system_prompt", system_prompt)
+        if system_context is not None and not isinstance(system_context, str):
+            _check_function("system_context", system_context, "context")
         self.system_context = system_context
-        self.model_config = _model_config(model_config or {})
+        self.model_config = _model_config({} if model_config is None else model_config)
         self.request_interceptors = _many(
             "request_interceptors", request_interceptors, "request", "context"
         )
@@ -220,6 +233,8 @@ class Agent:
 
 def _model_config(given: Mapping[str, Any]) -> dict[str, Any]:
     """The keys that were set, checked; raises ValueError naming a wrong one."""
+    if not isinstance(given, Mapping):
+        raise TypeError(f"model_config takes a dict, not {given!r}")
     try:
         return ModelConfig.model_validate(dict(given)).given()
     except ValidationError as error:

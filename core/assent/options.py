@@ -73,6 +73,10 @@ def configured(options: Mapping[str, Any], config: Config | None = None) -> tupl
     TypeError for an unknown keyword and ConfigError, a ValueError, for a wrong value; that
     `reload` with `workers` above 1 is one is interface.md's, "Errors".
     """
+    if config is not None and not isinstance(config, Config):
+        raise TypeError(
+            f"config takes a Config, as load_config() gives it, not {type(config).__name__}"
+        )
     overrides: dict[str, Any] = {}
     extras: dict[str, Any] = {}
     for name, value in options.items():

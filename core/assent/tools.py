@@ -77,6 +77,7 @@ class Tool(Generic[P, R]):
         }
         self.fn: Callable[P, R] = _function(fn)
         self.name = _name(self.fn, name)
+        _check_options(self.name, self._options)
         self.requires_approval = requires_approval
         self.timeout = _seconds(self.name, timeout)
         self.idempotent = idempotent
@@ -248,6 +249,25 @@ def _seconds(name: str, timeout: float | None) -> float | None:
     return float(timeout)
 
 
+_FLAG, _HINT, _TEXT = "true or false", "true, false or None", "a text or None"
+_CHECKED = {
+    "requires_approval": _FLAG,
+    "idempotent": _FLAG,
+    "read_only": _HINT,
+    "destructive": _HINT,
+    "description": _TEXT,
+    "title": _TEXT,
+}
+
+
+def _check_options(name: str, options: Mapping[str, Any]) -> None:
+    for option, expected in _CHECKED.items():
+        value = options[option]
+        right = isinstance(value, str if expected is _TEXT else bool)
+        if not right and (value is not None or expected is _FLAG):
+            raise TypeError(f"tool {name!r}: {option} must be {expected}, not {value!r}")
+
+
 def _editable(
     name: str, stated: bool | Sequence[str], schema: Mapping[str, Any]
 ) -> bool | tuple[str, ...]:
@@ -255,6 +275,8 @@ def _editable(
         return stated
     if isinstance(stated, str):
         raise TypeError(f"tool {name!r}: editable takes a list of names; write [{stated!r}]")
+    if not isinstance(stated, Iterable):
+        raise TypeError(f"tool {name!r}: editable takes a list of names, not {stated!r}")
     unknown = sorted(set(stated) - set(schema["properties"]))
     if unknown:
         raise ValueError(f"tool {name!r}: editable names {unknown}, which are no parameters")
