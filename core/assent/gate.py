@@ -151,7 +151,8 @@ class Gate:
             call.cancel()
 
         def tell(ended: asyncio.Future[Any]) -> None:
-            if ended.cancelled():
+            # That we cancelled it says nothing of what it has done.
+            if ended.cancelled() or _was_cancelled(ended.exception()):
                 return
             outcome = self._ended(ended, tool, start, secrets)
             if late is not None:
@@ -163,6 +164,11 @@ class Gate:
 
 
 _late: set[asyncio.Future[None]] = set()
+
+
+def _was_cancelled(error: BaseException | None) -> bool:
+    # UserCode raises an exception in place of a cancellation, with it as the cause.
+    return error is not None and isinstance(error.__cause__, asyncio.CancelledError)
 
 
 class _Unfit(Exception):

@@ -225,6 +225,41 @@ def test_the_real_end_after_a_timeout_is_recorded(served: Serve, asynchronous: b
     assert slow.runs == ["a"]
 
 
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_an_async_tool_that_its_timeout_cancelled_has_no_known_end(
+    served: Serve, idempotent: bool
+) -> None:
+    runs: list[str] = []
+    cancelled = threading.Event()
+
+    @tool(requires_approval=True, timeout=0.2, idempotent=idempotent)
+    async def slow(name: str) -> str:
+        """Take long, and let itself be cancelled."""
+        runs.append(name)
+        try:
+            await asyncio.sleep(600)
+            return name
+        finally:
+            cancelled.set()
+
+    calls = [[Call(name, "slow", {"name": name})] for name in ("a", "b")]
+    agent, _ = scripted([calls[0], "hm", calls[1], "hm", "hm"], [slow])
+    service = served(agent)
+    messages = deciding(service.chat(user("wipe")))
+    (told,) = service.chat(*messages)["data"]["executed_tool_calls"]
+    assert cancelled.wait(120)
+    # Another whole run in between: what the first had to say of its end has been said.
+    service.chat(*deciding(service.chat(user("wipe"))))
+    (again,) = service.chat(*messages)["data"]["executed_tool_calls"]
+    assert told["output"].startswith("Outcome unknown:")
+    if idempotent:
+        assert again["output"].startswith("(Run again:")
+        assert runs == ["a", "b", "a"]
+    else:
+        assert again == told
+        assert runs == ["a", "b"]
+
+
 def leave(service: Service, path: str, messages: list[Json], when: Any) -> None:
     """Send a request and go away once `when` holds."""
     body = json.dumps({"messages": messages}).encode()
