@@ -1,11 +1,16 @@
 """`[plugin.a2a]`: what the agent-to-agent endpoints can be told."""
 
+import re
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from assent import Duration, Host, Plugin, state_dir
+
+_URL = re.compile(r"https?://[^?#\s]+")
+_NAME = re.compile(r"[\w.-]+", re.ASCII)
 
 
 class Settings(Plugin.Settings):
@@ -37,6 +42,23 @@ class Settings(Plugin.Settings):
     """Fields that the card for authenticated callers has beside the public ones."""
     options: dict[str, Any] = {}
     """Free settings for an adapter of another distribution."""
+
+    @field_validator("url")
+    @classmethod
+    def _as_cards_state_it(cls, url: str | None) -> str | None:
+        if url is not None and not _URL.fullmatch(url):
+            raise ValueError("expected an address such as 'https://agents.example/kube'")
+        return url
+
+    @field_validator("push_hosts")
+    @classmethod
+    def _as_addresses_name_them(cls, hosts: list[str]) -> list[str]:
+        for host in hosts:
+            try:
+                _NAME.fullmatch(host) or ip_address(host)
+            except ValueError:
+                raise ValueError("expected names such as 'hooks.example', without a port") from None
+        return [host.lower() for host in hosts]
 
 
 def task_file(host: Host) -> Path | None:

@@ -129,6 +129,23 @@ def test_wrong_address_of_the_database_names_the_setting_and_a_right_one(
         routes(cluster.agent, tmp_path, adapter="a2a", database=address)
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"url": "agents.example"}, r"plugin\.a2a\.url.*https"),
+        ({"url": "https://agents.example/?x"}, r"plugin\.a2a\.url.*https"),
+        ({"push_hosts": ["http://hooks.example"]}, r"plugin\.a2a\.push_hosts.*'hooks\.example'"),
+        ({"push_hosts": ["127.0.0.1:9"]}, r"plugin\.a2a\.push_hosts.*without a port"),
+        ({"extended_card": {"name": 3}}, "the agent card is wrong: .*name"),
+    ],
+)
+def test_wrong_setting_stops_the_start(
+    tmp_path: Path, cluster: Cluster, settings: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(StartupError, match=expected):
+        routes(cluster.agent, tmp_path, adapter="a2a", **settings)
+
+
 PIGEON = """
 from contextlib import nullcontext
 from fastapi import APIRouter

@@ -11,12 +11,13 @@ The SDK is imported when the server starts, or when a client connects, never bef
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from assent import Duration, Host, Plugin, hookimpl
 from assent_mcp.source import MCPServer, mcp_server
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     import click
 
 __all__ = ["MCP", "MCPServer", "mcp_server"]
+
+_HOST = re.compile(r"([\w.-]+|\[[0-9A-Fa-f:.]+\])(:(\d{1,5}|\*))?", re.ASCII)
+_ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^/?#*\s]+")
+_PAGE = re.compile(r"https?://[^/?#\s]+[^#\s]*")
 
 
 class MCP(Plugin):
@@ -57,6 +62,29 @@ class MCP(Plugin):
         """Origins of web pages that may call, such as "https://example.com"."""
         key_file: Path | None = None
         """Secret that seals the state of open questions; absent: `mcp.key` in the state folder."""
+
+        @field_validator("page")
+        @classmethod
+        def _as_browsers_open_it(cls, page: str | None) -> str | None:
+            if page is not None and not _PAGE.fullmatch(page):
+                raise ValueError("expected an address such as 'https://example.com/console'")
+            return page
+
+        @field_validator("hosts")
+        @classmethod
+        def _as_requests_name_them(cls, hosts: list[str]) -> list[str]:
+            if not all(_HOST.fullmatch(host) for host in hosts):
+                raise ValueError("expected names such as 'example.com' or 'example.com:8001'")
+            return [host.lower() for host in hosts]
+
+        @field_validator("origins")
+        @classmethod
+        def _as_browsers_write_them(cls, origins: list[str]) -> list[str]:
+            if not all(_ORIGIN.fullmatch(origin) for origin in origins):
+                raise ValueError(
+                    "expected origins such as 'https://example.com', each in full, without a path"
+                )
+            return origins
 
     @hookimpl
     @asynccontextmanager

@@ -10,6 +10,7 @@ Gated unless it is said otherwise: what somebody else's server calls harmless pr
 from __future__ import annotations
 
 import logging
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -55,6 +56,8 @@ def mcp_server(
     ):
         if isinstance(given, str):
             raise TypeError(f"mcp_server: {name} takes a list of patterns; write [{given!r}]")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise ValueError(f"mcp_server: timeout must be above 0 seconds, not {timeout!r}")
     parts = [server] if isinstance(server, str) and "://" in server else _command(server)
     return MCPServer(
         parts,

@@ -248,6 +248,7 @@ def test_progress_of_the_server_is_told(tmp_path: Path, serve: Any) -> None:
         ("program", {"transport": "sse"}, "sse"),
         ("program", {"include": "x"}, "list of patterns"),
         ("program", {"requires_approval": "x"}, "list of patterns"),
+        ("program", {"timeout": -1}, "timeout must be above 0 seconds, not -1"),
     ],
 )
 def test_wrong_declarations_are_refused(server: str, options: Any, message: str) -> None:

@@ -13,7 +13,15 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from assent import Agent, ImageContent, PluginError, RequestContext, ToolResult, tool
+from assent import (
+    Agent,
+    ImageContent,
+    PluginError,
+    RequestContext,
+    StartupError,
+    ToolResult,
+    tool,
+)
 from assent_mcp import MCP
 
 MODERN = "2026-07-28"
@@ -434,6 +442,28 @@ def test_session_belongs_to_its_principal(serve: Any) -> None:
             assert (await http.post(served.url, json=ping, headers=bob)).status_code == 404
             again = await http.post(served.url, json=ping, headers=ann | session)
             assert again.status_code == 200
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "expected"),
+    [
+        ("origins", ["example.com"], "expected origins such as 'https://example.com'"),
+        ("origins", ["https://example.com/"], "expected origins such as 'https://example.com'"),
+        ("origins", ["*"], "each in full"),
+        ("hosts", ["http://example.com"], "expected names such as 'example.com'"),
+        ("hosts", ["::1"], "expected names such as 'example.com'"),
+        ("page", "console", "expected an address"),
+    ],
+)
+def test_setting_that_nothing_could_match_stops_the_start(
+    serve: Any, setting: str, value: Any, expected: str
+) -> None:
+    async def run() -> None:
+        with pytest.raises(StartupError, match=rf"plugin\.mcp\.{setting}.*{expected}"):
+            async with serve(**{setting: value}):
+                pass
 
     asyncio.run(run())
 

@@ -70,7 +70,7 @@ class Official:
             agent_card=card,
             validate_input_modes=True,
             interrupted_task_timeout=_PARKED_SECONDS,
-            **self._extended(card),
+            **self._extended(settings.url or "http://localhost"),
             **self._push(),
         )
 
@@ -94,17 +94,19 @@ class Official:
                 "and name the driver, as in 'postgresql+asyncpg://db/assent'"
             ) from error
 
-    def _extended(self, card: AgentCard) -> dict[str, Any]:
+    def _extended(self, url: str) -> dict[str, Any]:
         """What authenticated callers' card needs; its addresses are those of the request."""
         more = self._settings.extended_card
         if more is None:
             return {}
 
-        async def of_request(_: AgentCard, context: ServerCallContext) -> AgentCard:
-            url = context.state.get("assent.url") or "http://localhost"
+        def made(url: str) -> AgentCard:
             return official_card(self._generated, {**self._custom, **more}, url)
 
-        return {"extended_agent_card": card, "extended_card_modifier": of_request}
+        async def of_request(_: AgentCard, context: ServerCallContext) -> AgentCard:
+            return made(context.state.get("assent.url") or url)
+
+        return {"extended_agent_card": made(url), "extended_card_modifier": of_request}
 
     def _push(self) -> dict[str, Any]:
         if not self._settings.push_notifications:
