@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import ValidationError
 
@@ -15,7 +15,7 @@ from assent.agent import DecidedCall
 from assent.carrying import record
 from assent.deciding import collect_outcomes
 from assent.ending import finish, suspend
-from assent.errors import AgentError
+from assent.errors import AgentError, Blocked, Silence
 from assent.events import (
     Approvals,
     Commands,
@@ -25,6 +25,7 @@ from assent.events import (
     ExecutedCommands,
     ExecutedToolCalls,
     IntermittentUpdate,
+    StopReason,
     TextDelta,
     ToolCalls,
     fold,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("assent.agent")
 _OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
+_ANSWERS = (AgentError, Blocked, Silence)
+"""What a callable raises that says by itself how the turn ends."""
 _INVALID = "the agent returned neither text nor a message"
 
 
@@ -52,7 +55,7 @@ async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
     else:
         try:
             reply = await _reply(turn, function, quiet=False)
-        except AgentError:
+        except _ANSWERS:
             raise
         except Exception as error:
             raise AgentError from error
@@ -67,7 +70,7 @@ async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
     if proposals:
         await suspend(turn, proposals, [], "", reply=reply)
     else:
-        await finish(turn, "end_turn", reply=reply)
+        await finish(turn, turn.stop, reply=reply)
 
 
 def _to_carry_out(turn: RunningTurn) -> tuple[DecidedCall, ...]:
@@ -104,7 +107,7 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
         for grant in grants:
             text = approvals.mask(error_text(error), turn.secrets)
             await _ended(turn, grant, Outcome("FAILED", text, took))
-        if isinstance(error, AgentError):
+        if isinstance(error, _ANSWERS):
             raise
         raise AgentError from error
     if isinstance(reply, str):
@@ -288,6 +291,9 @@ class _Collected:
                 setattr(data, name, [])
 
     def _rest(self, done: Done) -> None:
+        if done.stop_reason not in get_args(StopReason):
+            raise AgentError(_INVALID)
+        self.turn.stop = done.stop_reason
         reply, data = self.reply, dict(done.data or {})
         if links := reply.data.url_configs:
             data["url_configs"] = [*links, *data.get("url_configs", [])]

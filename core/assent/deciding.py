@@ -231,7 +231,7 @@ async def _resume(turn: RunningTurn) -> bool:
     if not touched and turn.blank:
         shown = set(turn.shown)
         pending = [r for r in rows if r.state == "PENDING" and r.id in shown]
-        if not pending and not turn.context.has_decision:
+        if not pending and not turn.context.has_decision and turn.empty:
             raise nothing_to_answer(turn.request.messages)
     if any(r.kind == "tool_call" for r in pending) or (pending and turn.blank):
         pending.sort(key=lambda r: (r.created, r.index))
@@ -292,7 +292,7 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
             for event in executed_events(Data(**{name: told})):
                 await turn.out.send(event)
     await turn.say(reply)
-    turn.session = Session(reply.data.session)
+    turn.session = turn.context.session = Session(reply.data.session)
     rows = [Proposal(**row) for row in recorded["proposals"]]
     await finish(turn, recorded["stop_reason"], pending=rows, reply=reply, record=False)
 

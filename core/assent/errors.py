@@ -20,7 +20,7 @@
     │   ├── LedgerUnavailable        503  the store did not answer; nothing ran unrecorded
     │   └── ModelError               502, 503  the model provider failed
     ├── ToolInputError               an input does not fit a tool's schema; shown to the model
-    └── Blocked, Silence             raised by interceptors; answers, not failures
+    └── Blocked, Silence             raised by interceptors and callables; answers, not failures
 
 Status codes and codes: interface.md, "Errors"; design, section 7.
 """
@@ -259,6 +259,8 @@ class ToolInputError(AssentError, ValueError):
 class Blocked(AssentError):
     """Raise it in a request interceptor to answer with `message` instead of running the agent.
 
+    A response interceptor that raises it takes back the whole reply, a callable the rest of it.
+
     The caller gets `message` as the reply and `meta_data.blocked = {"code": code}`
     (interface.md, "Agent configuration"; design, section 7).
     """
@@ -270,7 +272,7 @@ class Blocked(AssentError):
 
 
 class Silence(AssentError):
-    """Raise it in a request interceptor to say nothing at all (interface.md, rule 6)."""
+    """Raise it, where Blocked can be raised, to say nothing at all (interface.md, rule 6)."""
 
     def __init__(self, reasoning: str = "") -> None:
         super().__init__(reasoning)

@@ -131,6 +131,12 @@ class Output:
         """The reply that the held events and `ending` amount to."""
         return fold([*(self._held or []), *ending])
 
+    def drop(self) -> None:
+        """Forget what is held: another answer takes its place."""
+        if self._held:
+            self._held.clear()
+            self.text.clear()
+
     async def finish(self, ending: Sequence[Event], altered: AgentMessage | None = None) -> None:
         """Send what was held, as altered, and the last events; nothing follows."""
         events = [*self._held, *ending] if self._held else ending

@@ -36,6 +36,7 @@ from assent.events import (
     ConversationStarted,
     Event,
     MessageAdded,
+    StopReason,
     TextDelta,
     ToolExecuted,
     ToolExecutionFailed,
@@ -168,6 +169,8 @@ class RunningTurn:
     continuing: Continuation | None = None
     gone = False
     calls_made = 0
+    stop: StopReason = "end_turn"
+    """How a callable says that its reply ends."""
 
     def __init__(
         self, engine: Engine, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot
@@ -221,6 +224,11 @@ class RunningTurn:
         """What of the reply is no text; most turns have nothing of it."""
         return Data()
 
+    @property
+    def empty(self) -> bool:
+        """Whether the last message says nothing, also after the request interceptors."""
+        return self.blank and not self.seen.messages[-1].content.strip()
+
     def left(self) -> float:
         """Seconds until the turn's limit."""
         return max(0.0, self.until - time.monotonic())
@@ -235,18 +243,22 @@ class RunningTurn:
         messages = self.request.messages
         if len(messages) == 1 and self.events_on:
             await self.fire(ConversationStarted())
-        answer = None
         try:
-            # A callable alone gets the messages in a list of its own; texts show no state.
-            if self.hooks("intercept_request") or (self.more and self.engine.agent.function):
-                answer = await self._intercept()
+            await self._answered()
         except Blocked as error:
             await self._blocked(error)
-            return
         except Silence as error:
             logger.debug("silent: %s", error.reasoning)
+            self.out.drop()
             await self.out.finish([done(self, "silent")])
-            return
+
+    async def _answered(self) -> None:
+        """Run the turn; Blocked and Silence of user code are another answer in its place."""
+        messages = self.request.messages
+        answer = None
+        # A callable alone gets the messages in a list of its own; texts show no state.
+        if self.hooks("intercept_request") or (self.more and self.engine.agent.function):
+            answer = await self._intercept()
         if self.events_on:
             await self.fire(MessageAdded(messages[-1]))
         if answer is not None:
@@ -261,7 +273,7 @@ class RunningTurn:
     async def _converse(self) -> None:
         function = self.engine.agent.function
         try:
-            if not self.involved and self.blank:
+            if not self.involved and self.empty:
                 raise nothing_to_answer(self.request.messages)
             if self.involved and await carry_decisions(self):
                 return
@@ -338,7 +350,9 @@ class RunningTurn:
     async def _blocked(self, error: Blocked) -> None:
         last = done(self, "blocked")
         last.meta_data["blocked"] = {"code": error.code}
-        said: list[Event] = [TextDelta(error.message)] if error.message else []
+        self.out.drop()
+        words = f"\n\n{error.message}" if self.out.text else error.message
+        said: list[Event] = [TextDelta(words)] if error.message else []
         await self.out.finish([*said, last])
 
     async def _answer(self, answer: AgentMessage) -> None:

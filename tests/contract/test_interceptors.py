@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from assent import (
     LocalShell,
     Plugin,
     RequestContext,
+    Session,
     Silence,
     Thought,
     hookimpl,
@@ -106,6 +107,91 @@ def test_silent_stream_is_one_done(served: Serve) -> None:
     ]
 
 
+@EVERY
+def test_block_of_a_response_interceptor_takes_the_place_of_the_reply(
+    served: Serve, way: str
+) -> None:
+    def block(response: AgentMessage, context: Any) -> None:
+        raise Blocked("that stays here", "LEAK")
+
+    tools = Counted()
+    agent, _ = scripted([["secret", delete("a")]], tools.tools, response_interceptors=block)
+    reply = reply_by(served(agent), way, user("x"))
+    assert (reply["content"], reply["data"]["tool_calls"]) == ("that stays here", [])
+    assert reply["meta_data"] == {"blocked": {"code": "LEAK"}}
+
+
+def test_silence_of_a_response_interceptor_takes_the_place_of_the_reply(served: Serve) -> None:
+    def hush(response: AgentMessage, context: Any) -> None:
+        raise Silence("nothing new")
+
+    agent, _ = scripted(["secret"], response_interceptors=hush)
+    assert served(agent).stream(user("x")) == [
+        {"type": "done", "stop_reason": "silent", "meta_data": {}}
+    ]
+
+
+@pytest.mark.parametrize("path", ["v1", "v2"])
+def test_block_of_a_callable_is_an_answer(served: Serve, path: str) -> None:
+    def agent(messages: Any, context: Any) -> str:
+        raise Blocked("ask somebody else", "ELSEWHERE")
+
+    service = served(agent)
+    reply = service.chat(user("x"), path=path)
+    assert reply["content"] == "ask somebody else"
+    assert reply["meta_data"] == {"blocked": {"code": "ELSEWHERE"}}
+    assert service.stream(user("x"), path=path)[-1]["stop_reason"] == "blocked"
+
+
+def test_block_and_silence_amid_a_stream_end_it(served: Serve) -> None:
+    async def agent(messages: Any, context: Any) -> AsyncIterator[str]:
+        yield "part"
+        raise Blocked("no more") if messages[-1].content == "block" else Silence
+
+    service = served(agent)
+    assert [e.get("text") for e in service.stream(user("block"))] == ["part", "\n\nno more", None]
+    assert [e["type"] for e in service.stream(user("hush"))] == ["text_delta", "done"]
+
+
+def test_block_while_carrying_out_is_a_failed_call(served: Serve) -> None:
+    def agent(messages: Any, context: Any) -> Any:
+        if context.decisions:
+            raise Blocked("not today")
+        call = {"id": "c1", "name": "reboot", "input": {}}
+        return {"content": "may I?", "data": {"tool_calls": [call]}}
+
+    service = served(agent)
+    reply = service.chat(user("x"))
+    (call,) = reply["data"]["tool_calls"]
+    messages = [user("x"), said(reply), user("", data={"tool_calls": [approved(call)]})]
+    assert service.chat(*messages)["content"] == "not today"
+    again = service.chat(*messages)
+    (told,) = again["data"]["executed_tool_calls"]
+    assert told["output"].startswith("Error:")
+
+
+def test_blocked_reply_of_an_approved_call_is_not_repeated_by_a_second_run(served: Serve) -> None:
+    blocks: list[bool] = []
+
+    def block(response: AgentMessage, context: Any) -> None:
+        if blocks:
+            raise Blocked("no")
+
+    tools = Counted()
+    agent, _ = scripted([[delete("a")], "gone", "gone"], tools.tools, response_interceptors=block)
+    service = served(agent)
+    reply = service.chat(user("x"))
+    (call,) = reply["data"]["tool_calls"]
+    deciding = [user("x"), said(reply), user("", data={"tool_calls": [approved(call)]})]
+    blocks.append(True)
+    assert service.chat(*deciding)["content"] == "no"
+    blocks.clear()
+    again = service.chat(*deciding)
+    assert again["content"] == "gone"
+    assert [e["output"] for e in again["data"]["executed_tool_calls"]] == ["deleted a"]
+    assert tools.names == ["a"]
+
+
 def test_interceptors_run_in_order_each_seeing_what_the_one_before_made(served: Serve) -> None:
     def adding(word: str) -> Callable[..., Any]:
         def sync(request: ChatRequest, context: Any) -> ChatRequest:
@@ -150,6 +236,34 @@ def test_system_context_is_never_shared_between_requests(served: Serve) -> None:
     for word in ("one", "two"):
         service.chat(user(word))
     assert [ask.context for ask in model.asks] == ["one", "two"]
+
+
+@EVERY
+def test_empty_message_that_an_interceptor_fills_is_answered(served: Serve, way: str) -> None:
+    def fill(request: ChatRequest, context: RequestContext) -> None:
+        request.messages[-1].content = "what is new?"
+
+    agent, model = scripted(["news"], request_interceptors=fill)
+    assert reply_by(served(agent), way, user(""))["content"] == "news"
+    assert "what is new?" in repr(model.asks)
+
+
+def test_empty_message_that_an_interceptor_fills_is_answered_after_an_approval(
+    served: Serve,
+) -> None:
+    def fill(request: ChatRequest, context: RequestContext) -> None:
+        if len(request.messages) > 3:
+            request.messages[-1].content = "what is new?"
+
+    tools = Counted()
+    agent, _ = scripted([[delete("a")], "gone", "news"], tools.tools, request_interceptors=fill)
+    service = served(agent)
+    reply = service.chat(user("x"))
+    (call,) = reply["data"]["tool_calls"]
+    talk = [user("x"), said(reply), user("", data={"tool_calls": [approved(call)]})]
+    after = service.chat(*talk)
+    assert after["content"] == "gone"
+    assert service.chat(*talk, said(after), user(""))["content"] == "news"
 
 
 @EVERY
@@ -478,6 +592,29 @@ def test_response_interceptor_changes_the_session_of_its_context(served: Serve, 
     agent, _ = scripted(["x"], response_interceptors=count)
     reply = reply_by(served(agent), way, user("x", data={"session": {"replies": 4, "a": 1}}))
     assert reply["data"]["session"] == {"replies": 5, "a": 1}
+
+
+def test_reply_sent_again_has_the_same_session_with_a_response_interceptor(served: Serve) -> None:
+    seen: list[Any] = []
+
+    def count(response: AgentMessage, context: RequestContext) -> None:
+        seen.append(context.session.get("note"))
+        context.session["replies"] = context.session.get("replies", 0) + 1
+
+    @tool
+    def note(text: str, session: Session) -> str:
+        session["note"] = text
+        return "noted"
+
+    calls = [[delete("a")], [Call("n1", "note", {"text": "gone"})], "done"]
+    agent, _ = scripted(calls, [*Counted().tools, note], response_interceptors=count)
+    service = served(agent)
+    reply = service.chat(user("x"))
+    (call,) = reply["data"]["tool_calls"]
+    talk = [user("x"), said(reply), user("", data={"tool_calls": [approved(call)]})]
+    for _ in range(2):
+        assert service.chat(*talk)["data"]["session"] == {"note": "gone", "replies": 2}
+    assert seen == [None, "gone", "gone"]
 
 
 @EVERY

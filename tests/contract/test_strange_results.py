@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from agents import Counted, delete, look, scripted
 from serving import Json, Serve, Service, approved, assistant, rejected, said, user
 
-from assent import AgentMessage, Call, Data, RequestContext, Session, tool
+from assent import AgentMessage, Call, Data, Done, RequestContext, Session, TextDelta, tool
 
 
 def answered(service: Service, *messages: Json) -> None:
@@ -358,3 +359,18 @@ def test_failed_call_is_the_models_error_when_arguments_are_no_json(served: Serv
     reply = served(agent).chat(user("go"))
     assert reply["data"]["tool_calls"] == []
     assert model.asks[-1].turns[-1].blocks[0].is_error
+
+
+def test_stop_reason_of_a_callables_done_leaves(served: Serve) -> None:
+    def agent(messages: Any, context: Any) -> Iterator[Any]:
+        yield "cut of"
+        yield Done("max_tokens")
+
+    assert served(agent).stream(user("x"))[-1]["stop_reason"] == "max_tokens"
+
+
+@pytest.mark.parametrize("wrong", ["whatever", ["end_turn"], None])
+def test_unknown_stop_reason_of_a_callable_is_an_invalid_message(served: Serve, wrong: Any) -> None:
+    service = served(lambda messages, context: [TextDelta("x"), Done(wrong)])
+    assert service.ask(user("x")).status == 500
+    assert service.stream(user("x"))[-1]["type"] == "error"
