@@ -21,7 +21,7 @@ from assent import (
     ToolInputError,
 )
 from assent_mcp import questions, waiting
-from assent_mcp.content import result_of, said
+from assent_mcp.content import check_json, result_of, said
 from assent_mcp.peers import Context, Peer, caller_of, is_modern, peer_of
 from assent_mcp.progress import progress
 from assent_mcp.questions import Answer
@@ -31,6 +31,8 @@ Result = types.CallToolResult | types.InputRequiredResult
 INTENT = "assent/intent"
 """The key of `_meta` under which a client may say why it calls."""
 _LOOK = 0.3
+_AROUND = 2
+"""Levels of JSON around the arguments of a call."""
 
 
 class ToolCalls:
@@ -90,6 +92,7 @@ class _Call:
 
     async def result(self) -> Result:
         try:
+            check_json(self.input, self.host.config.limits.nesting - _AROUND)
             verdict = self.host.calls.check(self.name, self.input)
             if verdict == "allow":
                 return await self._run()

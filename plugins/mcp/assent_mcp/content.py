@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import mcp_types as types
@@ -17,6 +18,7 @@ from assent import (
     Outcome,
     ResourceContent,
     TextContent,
+    ToolInputError,
     ToolResult,
 )
 
@@ -72,6 +74,22 @@ def fitting(result: types.CallToolResult, *, ascii: bool) -> types.CallToolResul
             block.text = cut(block.text, room)
             room -= size(block.text)
     return result
+
+
+def check_json(input: dict[str, Any], nesting: int) -> None:
+    """Raise ToolInputError for arguments that are too deep, or hold NaN or an infinity.
+
+    The SDK reads these although they are no JSON.
+    """
+    level: list[Any] = [input]
+    for _ in range(nesting):
+        inner = [v for each in level for v in (each.values() if isinstance(each, dict) else each)]
+        if any(isinstance(value, float) and not isfinite(value) for value in inner):
+            raise ToolInputError("the input is no valid JSON: a number is not finite")
+        level = [value for value in inner if isinstance(value, dict | list)]
+        if not level:
+            return
+    raise ToolInputError("the input is nested too deep")
 
 
 def _blocks(content: Sequence[Any]) -> list[types.ContentBlock]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -88,6 +89,49 @@ def test_wrong_arguments_unknown_tools_and_methods(serve: Any, era: str) -> None
             with pytest.raises(MCPError) as raised:
                 await client.read_resource("test://none")
             assert raised.value.error.code == -32601
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("[" * 61 + "]" * 61, "taken"),
+        ("[" * 62 + "]" * 62, "nested too deep"),
+        ("NaN", "not finite"),
+        ("[{}, -Infinity]", "not finite"),
+        ('{"deep": 1e999}', "not finite"),
+    ],
+    ids=["deep", "deeper", "nan", "infinity", "large"],
+)
+def test_arguments_are_json_and_no_deeper_than_the_limit(
+    serve: Any, value: str, expected: str
+) -> None:
+    taken: list[Any] = []
+
+    @tool(input_schema={"type": "object", "properties": {"value": {}}})
+    def take(value: Any = None) -> str:
+        """Take anything."""
+        taken.append(value)
+        return "taken"
+
+    async def run() -> None:
+        agent = Agent(name="taker", model="offline", tools=[take])
+        async with serve(agent=agent) as served, httpx2.AsyncClient(timeout=60) as http:
+            begun = await http.post(served.url, json=INITIALIZE, headers=HEADERS)
+            headers = {**HEADERS, "mcp-session-id": begun.headers["mcp-session-id"]}
+            call = {
+                "jsonrpc": "2.0",
+                "id": 2,
+                "method": "tools/call",
+                "params": {"name": "take", "arguments": {"value": "VALUE"}},
+            }
+            body = json.dumps(call).replace('"VALUE"', value)
+            answer = await http.post(served.url, content=body, headers=headers)
+            result = json.loads(answer.text.partition("data: ")[2])["result"]
+            assert expected in result["content"][0]["text"]
+            assert result["isError"] is (expected != "taken")
+            assert len(taken) == (expected == "taken")
 
     asyncio.run(run())
 
