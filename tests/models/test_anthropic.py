@@ -274,6 +274,12 @@ def test_message_that_ends_within_a_block_is_broken(anthropic_server: AnthropicS
     assert caught.value.kind == "protocol"
 
 
+def test_call_without_an_id_is_broken(anthropic_server: AnthropicServer) -> None:
+    anthropic_server.then(stream(anthropic_server.message("", [("", "get_weather", "{}")])))
+    with pytest.raises(ModelError, match="could not be read"):
+        asked(model(anthropic_server))
+
+
 def test_result_of_a_failed_call_is_marked(anthropic_server: AnthropicServer) -> None:
     turns: list[Turn] = [
         user("go"),

@@ -265,6 +265,11 @@ def test_rate_limit_tells_how_long_to_wait(wire: Wire) -> None:
     assert len(wire.server.requests) == 1, "a wait of 37 s is not for the turn"
 
 
+def test_wait_without_end_is_not_told(wire: Wire) -> None:
+    wire.server.then(status(429, retry_after="9" * 400))
+    assert failure(wire.model()).retry_after is None
+
+
 def test_passing_fault_before_the_first_delta_is_tried_again(wire: Wire) -> None:
     server = wire.server
     server.then(status(529, retry_after="0.01"), drop(), stream(server.message("Here.")))
@@ -368,6 +373,11 @@ def test_error_event_within_a_stream_is_an_error(wire: Wire) -> None:
 def test_json_body_in_place_of_a_stream_is_an_error(wire: Wire) -> None:
     wire.server.then(json_body())
     assert failure(wire.model()).kind == "protocol"
+
+
+def test_page_in_place_of_a_stream_is_named_as_such(wire: Wire) -> None:
+    wire.server.then(lambda exchange: exchange.whole(200, "text/html", b"<html></html>", {}))
+    assert str(failure(wire.model())).endswith("could not be read: it is no stream of events")
 
 
 def test_unreachable_provider_is_an_error(wire: Wire) -> None:

@@ -171,6 +171,20 @@ def test_arguments_as_an_object(openai_server: OpenAIServer) -> None:
     assert [dict(c.input) for c in calls_of(reply_of(found).turn)] == [{"city": "Rome"}, {}]
 
 
+def test_id_of_a_call_may_be_a_number(openai_server: OpenAIServer) -> None:
+    piece = chunk({"tool_calls": [{"index": 0, "id": 7, "function": {"name": "get_weather"}}]})
+    reply = reply_of(answered(openai_server, piece, chunk({}, finish_reason="tool_calls"), DONE))
+    assert [call.id for call in calls_of(reply.turn)] == ["7"]
+
+
+def test_redirect_says_what_to_set(openai_server: OpenAIServer) -> None:
+    openai_server.then(
+        lambda exchange: exchange.whole(307, "text/plain", b"", {"location": "/v1/x"})
+    )
+    with pytest.raises(ModelError, match=r"status 307; set model\.base_url to the address it"):
+        asked(model(openai_server))
+
+
 def test_done_and_usage_may_be_missing(openai_server: OpenAIServer) -> None:
     reply = reply_of(
         answered(openai_server, chunk({"content": "Fine."}), chunk({}, finish_reason="stop"))
@@ -216,6 +230,7 @@ def test_refusal_is_told(openai_server: OpenAIServer) -> None:
     ("error", "kind"),
     [
         ({"code": 429, "message": "x"}, "rate_limit"),
+        ({"code": "429"}, "rate_limit"),
         ({"code": "rate_limit_exceeded"}, "rate_limit"),
         ({"type": "invalid_request_error", "code": None}, "bad_request"),
         ({"code": "invalid_api_key"}, "auth"),

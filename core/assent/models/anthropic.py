@@ -19,7 +19,7 @@ from assent.errors import ConfigError, ModelError
 from assent.models import Ask, ModelEvent, Text, TextDelta
 from assent.models.anthropic_reply import Accumulator
 from assent.models.anthropic_request import explain_config, request
-from assent.models.faults import drain, fault, retried, status_fault, where
+from assent.models.faults import cut_off, drain, fault, retried, status_fault, where
 from assent.models.replies import held_document
 from assent.models.transcript import sent_names
 from assent.workers import per_loop
@@ -113,8 +113,7 @@ class Anthropic:
                 if whole.reply is not None:
                     await drain(events)
         if whole.reply is None:
-            cut = "it ended before it was complete"
-            raise fault("anthropic", "connection" if whole.begun else "protocol", cut)
+            raise cut_off("anthropic", begun=whole.begun)
         reply = whole.reply if ask.schema is None else held_document(whole.reply, "anthropic")
         if ask.schema is not None:
             for block in reply.turn.blocks:

@@ -83,6 +83,8 @@ class Accumulator:
         self._blocks[index] = block
         self._fragments[index] = {}
         if block["type"] == "tool_use":
+            if not (block["id"] and block["name"]):
+                raise ValueError("a tool call without its id or name")
             yield ToolStart(self._name(block["name"]))
         elif block["type"] == "text" and block["text"]:
             yield from self._delta(index, {"type": "text_delta", "text": block["text"]})

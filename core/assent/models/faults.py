@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import logging
+import math
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
@@ -71,16 +72,21 @@ def status_fault(provider: str, status: int, headers: Mapping[str, str]) -> Mode
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that the provider asks to wait, from `retry-after-ms` or `retry-after`."""
     try:
-        if (millis := headers.get("retry-after-ms")) is not None:
-            return max(0.0, float(millis) / 1000)
-        value = headers.get("retry-after")
-        if value is None:
-            return None
-        if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
-            return float(value)
-        return _seconds_until(email.utils.parsedate_to_datetime(value))
+        seconds = _seconds(headers)
     except ValueError:
         return None
+    return seconds if seconds is not None and math.isfinite(seconds) else None
+
+
+def _seconds(headers: Mapping[str, str]) -> float | None:
+    if (millis := headers.get("retry-after-ms")) is not None:
+        return max(0.0, float(millis) / 1000)
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
+        return float(value)
+    return _seconds_until(email.utils.parsedate_to_datetime(value))
 
 
 def _seconds_until(date: datetime) -> float:
@@ -114,6 +120,13 @@ def _pause(error: ModelError, number: int) -> float | None:
         return None
     wait = error.retry_after if error.retry_after is not None else 0.5 * 2.0**number
     return wait if wait <= LONGEST_WAIT else None
+
+
+def cut_off(provider: str, *, begun: bool) -> ModelError:
+    """The error for a stream that ended too early; `begun`: after a first event of the format."""
+    if begun:
+        return fault(provider, "connection", "it ended before it was complete")
+    return fault(provider, "protocol", "it is no stream of events")
 
 
 async def drain(rest: AsyncIterator[object]) -> None:

@@ -13,7 +13,7 @@ import httpx2
 
 from assent.errors import ConfigError, ModelError
 from assent.models import Ask, ModelEvent, Text, TextDelta
-from assent.models.faults import drain, fault, retried, status_fault, where
+from assent.models.faults import cut_off, drain, fault, retried, status_fault, where
 from assent.models.openai_reply import Accumulator, events
 from assent.models.openai_request import explain_config, request
 from assent.models.replies import held_document
@@ -136,8 +136,7 @@ class OpenAI:
                     yield delta
         reply = whole.whole(closed=closed)
         if reply is None:
-            cut = "it ended before it was complete"
-            raise fault("openai", "connection" if whole.begun else "protocol", cut)
+            raise cut_off("openai", begun=whole.begun)
         if ask.schema is not None:
             reply = held_document(reply, "openai")
             for block in reply.turn.blocks:
@@ -149,9 +148,12 @@ class OpenAI:
 def _check(response: httpx2.Response) -> None:
     if response.status_code >= 400:
         raise status_fault("openai", response.status_code, response.headers)
+    if response.is_redirect:
+        way_out = f"status {response.status_code}; set model.base_url to the address it leads to"
+        raise fault("openai", "protocol", way_out)
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if response.status_code != 200 or kind == "application/json":
-        raise fault("openai", "protocol", "it is no stream of events")
+        raise cut_off("openai", begun=False)
 
 
 def _chunk(data: str) -> dict[str, Any]:
@@ -167,9 +169,9 @@ def _status(error: Any) -> int:
     # An error within a stream of status 200 says its kind by a number or a word.
     if not isinstance(error, dict):
         return 500
-    code = error.get("code")
-    if isinstance(code, int) and 400 <= code < 600:
-        return code
+    code = str(error.get("code"))
+    if code.isdecimal() and 400 <= int(code) < 600:
+        return int(code)
     words = f"{code} {error.get('type')}".lower()
     table = {
         "rate_limit": 429,

@@ -129,8 +129,9 @@ class Accumulator:
 
     def _piece(self, piece: Mapping[str, Any]) -> Iterator[ModelEvent]:
         function = piece.get("function") or {}
-        slot = self._slot(piece.get("index"), piece.get("id") or "", function.get("name") or "")
-        slot.id = slot.id or piece.get("id") or ""
+        call_id = str(piece.get("id") or "")
+        slot = self._slot(piece.get("index"), call_id, function.get("name") or "")
+        slot.id = slot.id or call_id
         if not slot.name and function.get("name"):
             slot.name = function["name"]
             yield ToolStart(self._names.get(slot.name, slot.name))
