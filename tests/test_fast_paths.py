@@ -24,7 +24,16 @@ from assent import Agent, Call, Reply, Text, TextDelta, Turn, create_app, tool
 from assent.app import App, Direct, plain_routes
 from assent.code import may_block_here
 from assent.errors import InvalidRequest
-from assent.events import Done, Event, dump_json, encode, encode_lines, fold, reply_json
+from assent.events import (
+    Done,
+    Event,
+    IntermittentUpdate,
+    dump_json,
+    encode,
+    encode_lines,
+    fold,
+    reply_json,
+)
 from assent.frames import text_frame
 from assent.gate import cut
 from assent.history import _Builder, model_turns
@@ -396,6 +405,28 @@ def test_status_lines_are_made_for_those_only_who_show_them() -> None:
         assert Output(Events(), held=True).shows_status
 
     asyncio.run(main())
+
+
+def test_no_status_line_follows_the_end_and_none_of_a_held_turn_leaves_as_it_was() -> None:
+    class Full(Gathered):
+        def put_nowait(self, item: Event, /) -> bool:
+            self.events.append(item)
+            return True
+
+        async def space(self) -> None:
+            # What a tool says that outlives its timeout, while a slow reader is waited for.
+            out.working(IntermittentUpdate("secret"))
+
+    async def main() -> None:
+        await out.send(TextDelta("text"))
+        await out.finish([Done()])
+
+    for held in (False, True):
+        sink = Full()
+        out = Output(sink, held=held)
+        asyncio.run(main())
+        assert sink.events[-1] == Done()
+        assert not held or IntermittentUpdate("secret") not in sink.events
 
 
 def test_slow_reader_gets_every_item_of_a_fast_thread() -> None:

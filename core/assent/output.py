@@ -142,11 +142,14 @@ class Output:
         events = [*self._held, *ending] if self._held else ending
         if altered is not None:
             events = unfold(altered, events)
-        self._held = None
-        for event in events:
+        *before, last = events
+        for event in before:
             if not self._closed and self._sink.put_nowait(event):
                 await self._sink.space()
-        self._closed = True
+        if not self._closed:
+            # First: a tool that outlives its turn may send status lines all the time.
+            self._closed = True
+            self._sink.put_nowait(last)
 
     def close(self) -> None:
         """Drop whatever still comes."""
