@@ -118,6 +118,15 @@ def test_openapi_lists_the_chat_endpoints(tmp_path: Path) -> None:
     assert "ChatRequest" in document["components"]["schemas"]
 
 
+def test_openapi_lists_every_plain_route(tmp_path: Path) -> None:
+    paths = app_of(tmp_path, answer, docs=True, ready=True, a2a=True).openapi()["paths"]
+    assert paths.keys() >= {"/ready", "/.well-known/agent.json", "/a2a/tasks/send"}
+    (parameter,) = paths["/a2a/tasks/{id}"]["get"]["parameters"]
+    assert (parameter["name"], parameter["in"], parameter["required"]) == ("id", "path", True)
+    assert {"/docs", "/openapi.json"}.isdisjoint(paths)
+    assert list(paths["/api/chat"]) == ["post"]
+
+
 def test_additional_router_that_claims_a_taken_path_is_refused(tmp_path: Path) -> None:
     router = APIRouter()
     router.add_api_route("/api/chat", lambda: "mine", methods=["POST"])

@@ -51,13 +51,13 @@ class App(FastAPI):
         return self._direct.chat(method, target, headers) if self._direct is not None else None
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document, the chat endpoints among its paths."""
+        """The OpenAPI document, the plain routes among its paths."""
         if not self.openapi_schema:
-            from assent.openapi import with_chat
+            from assent.openapi import with_raw_routes
 
             contexts = iter_route_contexts(self.router.routes)
-            routes = [c.original_route for c in contexts if c.original_route is not None]
-            self.openapi_schema = with_chat(super().openapi(), routes)
+            routes = [(c.path, c.original_route) for c in contexts if c.path and c.original_route]
+            self.openapi_schema = with_raw_routes(super().openapi(), routes)
         return self.openapi_schema
 
     def _made_direct(self) -> "Direct":
