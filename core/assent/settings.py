@@ -246,7 +246,8 @@ class LimitSettings(Section):
     tool_output: _Bytes = 2**20
     """Largest output of a tool; the rest is cut, and the cut is told to the model."""
     command_output: _Bytes = 256 * 2**10
-    """Largest output of a command; the rest is cut, and the cut is told to the model."""
+    """Largest output of a command, of which `LocalShell` keeps at most its `max_output`; the rest
+    is cut, and the cut is told to the model."""
     turn_time: _Positive = 600.0
     """How long a turn may take."""
     turns: _Count = 256
