@@ -75,13 +75,15 @@ async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
 
 def _to_carry_out(turn: RunningTurn) -> tuple[DecidedCall, ...]:
     granted = {g.proposal.id for g in turn.found.grants}
-    continued = dict(turn.continuing.turns) if turn.continuing else {}
+    going_on = turn.continuing
+    continued = dict(going_on.turns) if going_on else {}
+    rejected_before = going_on.again if going_on else ()
     given = [
         row
         for row in turn.found.rows.values()
         if row.turn in continued
         and row.decision is not None
-        and (row.id in granted or row.state == "REJECTED")
+        and (row.id in granted or (row.state == "REJECTED" and row.turn not in rejected_before))
     ]
     states = {row.id: row.state for row in turn.found.rows.values()}
     turn.seen = approvals.as_seen(turn.seen, granted, states)

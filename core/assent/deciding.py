@@ -19,7 +19,7 @@ from assent.errors import ApprovalsPending, InvalidRequest, ToolInputError
 from assent.events import ToolCallApproved, ToolCallRejected
 from assent.ledger import Proposal
 from assent.ledger.choices import Choice, Decided, Grant, settled
-from assent.messages import AgentMessage, Data, Message
+from assent.messages import AgentMessage, Message
 from assent.output import executed_events
 from assent.session import Session
 
@@ -86,8 +86,6 @@ async def carry_decisions(turn: RunningTurn) -> bool:
         turn.found.grants = [*before.grants, *turn.found.grants]
         turn.found.fresh = [*before.fresh, *turn.found.fresh]
     collect_outcomes(turn, {g.proposal.id for g in turn.found.grants})
-    for event in executed_events(turn.data):
-        await turn.out.send(event)
     return await _resume(turn)
 
 
@@ -235,10 +233,23 @@ async def _resume(turn: RunningTurn) -> bool:
             raise nothing_to_answer(turn.request.messages)
     if any(r.kind == "tool_call" for r in pending) or (pending and turn.blank):
         pending.sort(key=lambda r: (r.created, r.index))
+        await _send_executed(turn)
         await finish(turn, "approval_required", pending=pending)
         return True
     own = [id_ for id_ in touched if id_ in turn.found.turns]
-    return bool(own) and await _continue(turn, own)
+    recorded = await _continue(turn, own) if own else None
+    if recorded is not None:
+        await _replay(turn, recorded)
+        return True
+    # What a callable carries out itself is told when it has, and all outcomes leave in order.
+    if not (turn.engine.agent.function and turn.found.grants):
+        await _send_executed(turn)
+    return False
+
+
+async def _send_executed(turn: RunningTurn) -> None:
+    for event in executed_events(turn.data):
+        await turn.out.send(event)
 
 
 def _ready(turn: RunningTurn) -> set[str]:
@@ -251,10 +262,11 @@ def _ready(turn: RunningTurn) -> set[str]:
     }
 
 
-async def _continue(turn: RunningTurn, turns: Sequence[str]) -> bool:
+async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] | None:
+    """Claim the continuation of these turns; the recorded reply where there is nothing to ask."""
     if turn.continuing is not None:
         # Claimed already, with the outcome of its only call.
-        return False
+        return None
     turn.slot.pause()
     try:
         claimed = await turn.engine.ledger.continue_turns(
@@ -267,8 +279,7 @@ async def _continue(turn: RunningTurn, turns: Sequence[str]) -> bool:
     finally:
         turn.slot.resume()
     if isinstance(claimed, dict):
-        await _replay(turn, claimed)
-        return True
+        return claimed
     turn.continuing = claimed
     try:
         for id_ in turns:
@@ -278,7 +289,7 @@ async def _continue(turn: RunningTurn, turns: Sequence[str]) -> bool:
         given_back = turn.engine.ledger.give_back(turn.found.grants)
         await asyncio.shield(turn.engine.keep(given_back))
         raise
-    return False
+    return None
 
 
 async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
@@ -287,10 +298,8 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
     for name in ("executed_tool_calls", "executed_cmds", "executed_approvals"):
         told = getattr(turn.data, name)
         ids = {outcome.id for outcome in told}
-        if more := [outcome for outcome in getattr(reply.data, name) if outcome.id not in ids]:
-            told += more
-            for event in executed_events(Data(**{name: told})):
-                await turn.out.send(event)
+        told += [outcome for outcome in getattr(reply.data, name) if outcome.id not in ids]
+    await _send_executed(turn)
     await turn.say(reply)
     turn.session = turn.context.session = Session(reply.data.session)
     rows = [Proposal(**row) for row in recorded["proposals"]]

@@ -286,3 +286,17 @@ def test_a_reply_lost_by_the_client_is_not_lost(served: Serve) -> None:
     go.set()
     assert service.chat(*messages)["content"] == "gone"
     assert tools.names == ["a"]
+
+
+def test_a_reply_sent_again_tells_its_outcomes_in_order(served: Serve) -> None:
+    agent, _ = scripted([[delete("a"), delete("b")], "ended"], Counted().tools)
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    one, two = reply["data"]["tool_calls"]
+    decided = assistant(data={**reply["data"], "tool_calls": [approved(one)]})
+    rest = user(data={"approvals": [{"id": two["id"], "rejection_reason": "no"}]})
+    messages = [user("wipe"), decided, rest]
+    first = service.stream(*messages)
+    types = ["executed_tool_calls", "executed_approvals", "text_delta", "done"]
+    assert [e["type"] for e in first if e["type"] != "intermittent_update"] == types
+    assert service.stream(*messages) == first

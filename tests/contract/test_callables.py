@@ -311,6 +311,30 @@ def test_rejection_reaches_the_callable(served: Serve) -> None:
     assert got["data"]["executed_tool_calls"] == []
 
 
+def test_decisions_sent_again_with_a_new_message_are_not_given_again(served: Serve) -> None:
+    agent = Proposing(CALL, OTHER)
+    service = served(agent)
+    reply = propose(service)
+    one, two = reply["data"]["tool_calls"]
+    messages = deciding(reply, approved(one), rejected(two, "no"))
+    service.chat(*messages)
+    assert [d.call_id for d in agent.given] == ["mine-1", "mine-2"]
+    got = service.chat(*messages[:-1], {**messages[-1], "content": "and now?"})
+    assert [e["output"] for e in got["data"]["executed_tool_calls"]] == ["carried out"]
+    assert len(agent.given) == 2
+
+
+def test_outcomes_of_a_callable_leave_in_order(served: Serve) -> None:
+    service = served(Proposing(CALL, OTHER))
+    reply = propose(service)
+    one, two = reply["data"]["tool_calls"]
+    refused = {"id": two["id"], "rejection_reason": "no"}
+    last = user(data={"tool_calls": [approved(one)], "approvals": [refused]})
+    events = service.stream(user("go"), said(reply), last)
+    types = ["executed_tool_calls", "executed_approvals", "text_delta", "done"]
+    assert [e["type"] for e in events] == types
+
+
 def test_outcome_is_the_entry_that_the_callable_returns(served: Serve) -> None:
     def carry(decisions: Any) -> Json:
         return {

@@ -119,10 +119,14 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The right to continue suspended turns for one deciding message."""
+    """The right to continue suspended turns for one deciding message.
+
+    `again` are the ids of those of which another message has got a reply before.
+    """
 
     turns: Sequence[tuple[str, int]]
     request: str
+    again: Sequence[str] = ()
 
 
 Edit = Callable[[Proposal, dict[str, Any]], dict[str, Any] | None]

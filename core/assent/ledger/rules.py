@@ -335,7 +335,8 @@ class Rules:
             turn.state, turn.request = "RESUMING", request
             turn.owner = self.owner_of(turn.fence, tx.now, token)
             tx.put_turn(turn)
-        return Continuation([(t.id, t.fence) for t in turns], request)
+        again = [turn.id for turn in turns if turn.reply]
+        return Continuation([(t.id, t.fence) for t in turns], request, again)
 
     def settle_turn(self, tx: Transaction, turn: SuspendedTurn) -> SuspendedTurn:
         """The turn as a dead owner has left it."""
