@@ -79,8 +79,13 @@ def test_error_is_one_line_with_an_exit_code(
     assert line in err
 
 
-def test_debug_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    _, _, err = outcome(capsys, "--debug", "config", "--config", "nope.toml")
+@pytest.mark.parametrize(
+    "arguments", [["config", "--config", "nope.toml"], ["serve", "nope.py", "--port", "0"]]
+)
+def test_debug_shows_the_traceback(
+    capsys: pytest.CaptureFixture[str], arguments: Sequence[str]
+) -> None:
+    _, _, err = outcome(capsys, "--debug", *arguments)
     assert "Traceback" in err
 
 

@@ -505,6 +505,9 @@ class TestLoadAgent:
             ("nope.py", "there is no file"),
             ("broken.py", "importing it raised ZeroDivisionError"),
             ("broken", "importing it raised ZeroDivisionError"),
+            ("broken.py", "broken.py, line 1)"),
+            ("broken", "broken.py, line 1)"),
+            ("builds.py", "builds.py, line 2)"),
             ("leaves.py", "importing it raised SystemExit: 3"),
             ("leaves", "importing it raised SystemExit: 3"),
             ("syntax.py", "syntax.py, line 1"),
@@ -513,11 +516,13 @@ class TestLoadAgent:
             ("good.py:agnt", "has no 'agnt'; did you mean 'agent'?"),
             (":agent", "names no agent"),
             ("good.py:", "names no agent"),
+            ("./good", "names no agent"),
         ],
     )
     def test_failure_says_what_is_wrong(self, folder: Path, target: str, expected: str) -> None:
         for name, text in {
             "broken": "1 / 0",
+            "builds": "from assent import Agent\nagent = Agent(tools=[1])",
             "leaves": "import sys; sys.exit(3)",
             "syntax": "def",
             "needs": "import not_there_at_all",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -35,7 +36,8 @@ def _split(target: str, what: str) -> tuple[str, str]:
     place, colon, attribute = target.rpartition(":")
     if not colon or "/" in attribute or "\\" in attribute:
         place, attribute = target, DEFAULT_ATTRIBUTE
-    if not place or not attribute:
+    relative = place.startswith(".") and not place.endswith(".py")
+    if not place or not attribute or relative:
         raise ConfigError(
             f"{target!r} names no {what}; write 'module:object' or 'path/to/file.py:object'"
         )
@@ -48,16 +50,16 @@ def _import_module(subject: str, name: str, directory: Path) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise _failed(subject, error) from error
+            raise _failed(subject, error, directory) from error
         if (directory / name).with_suffix(".py").is_file():
-            raise _failed(subject, error) from error
+            raise _failed(subject, error, directory) from error
         raise ConfigError(
             f"{subject}: there is no module {error.name!r} "
             f"in {str(directory)!r} nor among the installed packages; "
             "write 'module:object' or 'path/to/file.py:object'"
         ) from error
     except (Exception, SystemExit) as error:
-        raise _failed(subject, error) from error
+        raise _failed(subject, error, directory) from error
 
 
 def _import_file(subject: str, path: Path) -> ModuleType:
@@ -78,7 +80,7 @@ def _import_file(subject: str, path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         sys.modules.pop(name, None)
-        raise _failed(subject, error) from error
+        raise _failed(subject, error, root) from error
     return module
 
 
@@ -133,8 +135,16 @@ def _nearest(name: str, names: list[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else "; write the object after a colon"
 
 
-def _failed(subject: str, error: BaseException) -> ConfigError:
-    where = ""
+def _failed(subject: str, error: BaseException, directory: Path) -> ConfigError:
+    what = f"{type(error).__name__}: {error}"
+    return ConfigError(f"{subject}: importing it raised {what}{_where(error, directory)}")
+
+
+def _where(error: BaseException, directory: Path) -> str:
+    """The last line of the user's own code, below `directory`, that led to `error`."""
     if isinstance(error, SyntaxError) and error.filename:
-        where = f" ({error.filename}, line {error.lineno})"
-    return ConfigError(f"{subject}: importing it raised {type(error).__name__}: {error}{where}")
+        return f" ({error.filename}, line {error.lineno})"
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if Path(frame.filename).is_relative_to(directory) and "site-packages" not in frame.filename:
+            return f" ({frame.filename}, line {frame.lineno})"
+    return ""

@@ -114,6 +114,9 @@ def run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except SystemExit as error:
+        # `serve` has told the cause already.
+        if "--debug" in arguments and error.__context__ is not None:
+            traceback.print_exception(error.__context__)
         return error.code if isinstance(error.code, int) else 1
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
