@@ -4,17 +4,19 @@ import gc
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 import pytest
 
-from assent import listener
+from assent import Message, listener
 from assent.testing import served
 from assent.testing.client import Service
 from raw import DEADLINE, rest
 
 GET = b"GET /health HTTP/1.1\r\nHost: a\r\n"
+POST = b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+SMALL = json.dumps({"messages": [{"role": "user", "content": "broken off"}]}).encode()
 BODY = json.dumps({"messages": [{"role": "user", "content": "x" * 300_000}]}).encode()
 
 
@@ -113,6 +115,30 @@ def test_chunked_body_of_any_pieces_is_served(service: Service) -> None:
         assert status(connection) == b"200"
         connection.sendall(GET + b"\r\n")
         assert status(connection) == b"200"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % len(SMALL),
+        b"Content-Length: %d\r\n\r\n" % (len(SMALL) + 9),
+        b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (len(SMALL) + 9),
+    ],
+)
+def test_body_that_breaks_off_is_no_request(head: bytes) -> None:
+    heard: list[str] = []
+
+    def agent(messages: Sequence[Message], context: object) -> str:
+        heard.append(messages[-1].content)
+        return "ok"
+
+    with served(agent) as service:
+        with connected(service) as connection:
+            connection.sendall(POST + head + SMALL)
+            connection.shutdown(socket.SHUT_WR)
+            rest(connection)
+        service.chat("whole")
+    assert heard == ["whole"]
 
 
 @pytest.mark.parametrize("kind", [b"", b"Content-Type: text/plain\r\n"])

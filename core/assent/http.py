@@ -51,7 +51,8 @@ def is_json(kind: bytes) -> bool:
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body; raises UnsupportedMediaType or TooLarge (above `limit` bytes)."""
+    """The whole body; raises UnsupportedMediaType, TooLarge (above `limit` bytes), or
+    InvalidRequest for one that breaks off."""
     length = b""
     kind = b""
     for name, value in scope["headers"]:
@@ -74,6 +75,9 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         whole += message.get("body", b"")
     if len(whole) > limit:
         raise TooLarge("request body", limit)
+    if message["type"] == "http.disconnect":
+        # What came may be a whole request all the same, with a decision in it.
+        raise InvalidRequest.at(["body"], "json_invalid", "the body broke off before its end")
     return bytes(whole)
 
 
