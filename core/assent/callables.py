@@ -87,7 +87,8 @@ def _to_carry_out(turn: RunningTurn) -> tuple[DecidedCall, ...]:
     ]
     states = {row.id: row.state for row in turn.found.rows.values()}
     turn.seen = approvals.as_seen(turn.seen, granted, states)
-    return tuple(_decided(row) for row in sorted(given, key=lambda r: r.index))
+    given.sort(key=lambda row: (row.created, row.index))
+    return tuple(_decided(row) for row in given)
 
 
 def _decided(row: Proposal) -> DecidedCall:

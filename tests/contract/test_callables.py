@@ -324,6 +324,30 @@ def test_decisions_sent_again_with_a_new_message_are_not_given_again(served: Ser
     assert len(agent.given) == 2
 
 
+def test_decisions_of_several_turns_are_given_in_the_order_of_their_proposals(
+    served: Serve,
+) -> None:
+    given: list[str] = []
+
+    def agent(messages: Any, context: Any) -> Any:
+        given.extend(d.call_id for d in context.decisions)
+        if context.decisions:
+            return "carried out"
+        asked = messages[-1].content
+        return {"content": "", "data": {"cmds": [{"command": "ls", "id": asked}]}}
+
+    service = served(agent)
+    messages: list[Json] = []
+    commands: list[Json] = []
+    for n in range(6):
+        reply = service.chat(*messages, user(f"go {n}"))
+        messages += [user(f"go {n}"), said(reply)]
+        commands += reply["data"]["cmds"]
+    decided = [approved(command) for command in reversed(commands)]
+    service.chat(*messages, user(data={"cmds": decided}))
+    assert given == [f"go {n}" for n in range(6)]
+
+
 def test_outcomes_of_a_callable_leave_in_order(served: Serve) -> None:
     service = served(Proposing(CALL, OTHER))
     reply = propose(service)
