@@ -75,7 +75,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         whole += message.get("body", b"")
     if len(whole) > limit:
         raise TooLarge("request body", limit)
-    if message["type"] == "http.disconnect":
+    if message.get("type") == "http.disconnect":
         # What came may be a whole request all the same, with a decision in it.
         raise InvalidRequest.at(["body"], "json_invalid", "the body broke off before its end")
     return bytes(whole)
