@@ -89,6 +89,42 @@ def test_debug_shows_the_traceback(
     assert "Traceback" in err
 
 
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no such folder here")
+def test_folder_that_cannot_be_written_is_one_plain_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/proc")
+    code, _, err = outcome(capsys, "new", "agent", "mine")
+    assert (code, err) == (1, "assent: No such file or directory: '/proc/mine'\n")
+
+
+def test_text_that_the_terminal_cannot_encode_is_written_as_escapes(folder: Path) -> None:
+    (folder / "ops.py").write_text("agent = lambda messages, context: 'Gr\u00fc\u00dfe'\n", "utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "assent", "chat", "ops.py", "-m", "hello"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "XDG_STATE_HOME": str(folder)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "Gr\\xfc\\xdfe\n"
+
+
+def test_chat_without_a_standard_input_is_no_conversation(folder: Path) -> None:
+    (folder / "ops.py").write_text("agent = lambda messages, context: 'hello'\n", "utf-8")
+    chat = f"{sys.executable} -m assent chat ops.py"
+    done = subprocess.run(
+        f"{chat} -m hello <&- && {chat} <&-",
+        shell=True,
+        env={**os.environ, "XDG_STATE_HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "hello\n", "")
+
+
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = outcome(capsys, "--help")
     assert code == 0

@@ -540,6 +540,7 @@ def test_wrong_usage_is_exit_code_two(capsys: pytest.CaptureFixture[str]) -> Non
     [
         ("http://a/b/", "http://a/b"),
         ("HTTPS://a", "HTTPS://a"),
+        ("ws://a:8000", "ws://a:8000"),
         ("localhost:8000", "http://localhost:8000"),
         ("[::1]:8000", "http://[::1]:8000"),
         ("ops:agent", None),

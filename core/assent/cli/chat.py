@@ -77,7 +77,7 @@ def command(
         client.reach()
         talk = partial(Talk, client, user=user, source=source)
         decided = approve or reject is not None
-        if as_json or decided or not sys.stdin.isatty():
+        if as_json or decided or sys.stdin is None or not sys.stdin.isatty():
             return _script(talk(), message, as_json, approve, reject)
         return _person(talk, message, target or url)
 

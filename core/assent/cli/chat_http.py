@@ -30,7 +30,7 @@ class ChatError(AssentError):
 
 def as_url(given: str) -> str | None:
     """`given` as an address with its scheme, or None when it is no address."""
-    if re.match(r"https?://", given, re.IGNORECASE):
+    if "://" in given:
         return given.rstrip("/")
     return f"http://{given.rstrip('/')}" if _ADDRESS.fullmatch(given) else None
 

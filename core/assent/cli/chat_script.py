@@ -87,7 +87,7 @@ def printer() -> Callable[[Json], None]:
 
 def lines_of_stdin(*, objects: bool) -> Iterator[Json]:
     """A message for each line that is not empty; with `objects` a JSON object is one as it is."""
-    for line in sys.stdin:
+    for line in sys.stdin or ():
         if text := line.strip():
             yield _message(text) if objects else {"content": text}
 

@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 
 import click
@@ -103,6 +104,10 @@ def cli(config_file: Path | None, debug: bool) -> None:
 
 def main() -> None:
     """Run the command line of this process and exit."""
+    for stream in (sys.stdout, sys.stderr):
+        # What the terminal's encoding has no character for is written as an escape.
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 
@@ -135,6 +140,9 @@ def run(arguments: Sequence[str]) -> int:
         return 1
     except AssentError as error:
         return _failed(str(error), 1, arguments)
+    except OSError as error:
+        file = f": {error.filename!r}" if error.filename else ""
+        return _failed(f"{error.strerror or error}{file}", 1, arguments)
     except Exception as error:
         return _failed(f"internal error: {type(error).__name__}: {error}", 1, arguments)
 
