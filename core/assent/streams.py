@@ -162,5 +162,8 @@ class EventStream:
 
 
 def _size(event: Event | str) -> int:
-    text = event.text if isinstance(event, TextDelta) else event
-    return len(text) + _OVERHEAD if isinstance(text, str) else 1024
+    if not isinstance(event, TextDelta):
+        return len(event) + _OVERHEAD if isinstance(event, str) else 1024
+    if not isinstance(event.text, str):
+        raise TypeError(f"a text delta of {type(event.text).__name__}")
+    return len(event.text) + _OVERHEAD

@@ -11,7 +11,21 @@ import pytest
 from agents import Counted, delete, look, scripted
 from serving import Json, Serve, Service, approved, assistant, rejected, said, user
 
-from assent import AgentMessage, Call, Data, Done, RequestContext, Session, TextDelta, tool
+from assent import (
+    Agent,
+    AgentMessage,
+    Ask,
+    Call,
+    Data,
+    Done,
+    Reply,
+    RequestContext,
+    Session,
+    Text,
+    TextDelta,
+    Turn,
+    tool,
+)
 
 
 def answered(service: Service, *messages: Json) -> None:
@@ -374,3 +388,22 @@ def test_unknown_stop_reason_of_a_callable_is_an_invalid_message(served: Serve, 
     service = served(lambda messages, context: [TextDelta("x"), Done(wrong)])
     assert service.ask(user("x")).status == 500
     assert service.stream(user("x"))[-1]["type"] == "error"
+
+
+class Numbers:
+    """A model whose text is none."""
+
+    name, provider = "numbers", "test"
+
+    async def stream(self, ask: Ask) -> Any:
+        yield TextDelta(5)  # type: ignore[arg-type]
+        yield Reply(Turn("assistant", (Text("5"),)), "end_turn")
+
+
+@pytest.mark.parametrize(
+    "agent", [lambda messages, context: [TextDelta(b"x"), "y"], Agent(model=Numbers())]
+)
+def test_text_that_is_none_fails_the_turn_on_every_path(served: Serve, agent: Any) -> None:
+    service = served(agent)
+    assert service.ask(user("x")).status >= 500
+    assert [e["type"] for e in service.stream(user("x"))] == ["error"]
