@@ -13,6 +13,8 @@ from processes import Nursery, database, lines
 from serving import Json, Serve, Service, approved, rejected, said, user
 
 from assent import Call, LocalShell, Session, cli, tool
+from assent.ledger import log
+from assent.ledger.sqlite import SqliteStore
 from assent.models import Result
 
 SQLITE = {"approvals__ledger": "sqlite:///approvals.db"}
@@ -361,6 +363,20 @@ class TestCommandLine:
         with database(tmp_path) as db:
             db.execute(statement)
         assert said in assent("verify", code=1)
+
+    def test_a_log_that_grows_meanwhile_is_whole(
+        self, assent: Cli, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real = SqliteStore.run
+
+        async def run(store: SqliteStore, work: Any) -> Any:
+            value = await real(store, work)
+            await real(store, lambda tx: log.append(tx, {"event": "meanwhile"}))
+            return value
+
+        monkeypatch.setattr(SqliteStore, "run", run)
+        assert "the log is whole: 0 rows" in assent("verify")
+        assert "the log is whole: 1 rows" in assent("verify")
 
     def test_export_is_the_log_line_by_line(
         self, nursery: Nursery, tmp_path: Path, assent: Cli

@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import json
 import tomllib
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from assent.cli.options import config_option, configuration
 from assent.errors import AssentError, ConfigError, InvalidRequest
 from assent.ledger import LogRow, Proposal, State, Transaction
 from assent.ledger.choices import Choice, Conversation, Requester
-from assent.ledger.log import Chain
+from assent.ledger.log import Chain, pages
 from assent.ledger.record import Ledger
 from assent.settings import Section
 
@@ -165,12 +165,12 @@ def verify(config_file: Path | None) -> None:
     """Check that no row of the log was changed, removed or inserted; exit code 1 if one was."""
 
     async def work(ledger: Ledger) -> tuple[str | None, int]:
-        chain, count = Chain(), 0
-        async for row in _log(ledger):
-            count += 1
-            if problem := chain.feed([row]):
+        chain, count, newest = Chain(), 0, None
+        async for rows, head in pages(ledger.store):
+            count, newest = count + len(rows), head
+            if problem := chain.feed(rows):
                 return str(problem), count
-        problem = chain.end(await ledger.read(lambda tx: tx.last_log()))
+        problem = chain.end(newest)
         return (str(problem) if problem else None), count
 
     problem, count = _with_ledger(config_file, work)
@@ -179,19 +179,10 @@ def verify(config_file: Path | None) -> None:
     click.echo(f"the log is whole: {count} rows")
 
 
-async def _log(ledger: Ledger) -> Any:
-    after = 0
-    while True:
-
-        def page(tx: Transaction, after: int = after) -> list[LogRow]:
-            return tx.log(after=after, limit=_PAGE)
-
-        rows: list[LogRow] = await ledger.read(page)
+async def _log(ledger: Ledger) -> AsyncIterator[LogRow]:
+    async for rows, _ in pages(ledger.store):
         for row in rows:
             yield row
-        if len(rows) < _PAGE:
-            return
-        after = rows[-1].seq
 
 
 @command.command(short_help="Write the log as JSON lines.")

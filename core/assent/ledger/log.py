@@ -8,7 +8,7 @@ head elsewhere if that matters to you.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -130,18 +130,28 @@ def verify(
     return chain.feed(rows) or chain.end(head)
 
 
-async def verify_store(store: Store, page: int = 1_000) -> Problem | None:
-    """The first problem of the log in `store`, read `page` rows a transaction, or None."""
-    chain, after = Chain(), 0
+async def pages(
+    store: Store, page: int = 1_000
+) -> AsyncIterator[tuple[list[LogRow], LogRow | None]]:
+    """The rows of the log, `page` rows a transaction, each page with the newest row at its time."""
+    after = 0
     while True:
-        rows, head = await store.run(
-            lambda tx, after=after: (
-                tx.log(after=after, limit=page),  # type: ignore[misc]
-                tx.last_log(),
-            )
-        )
+
+        def read(tx: Transaction, after: int = after) -> tuple[list[LogRow], LogRow | None]:
+            return tx.log(after=after, limit=page), tx.last_log()
+
+        rows, head = await store.run(read)
+        yield rows, head
+        if len(rows) < page:
+            return
+        after = rows[-1].seq
+
+
+async def verify_store(store: Store, page: int = 1_000) -> Problem | None:
+    """The first problem of the log in `store`, or None."""
+    chain, newest = Chain(), None
+    async for rows, head in pages(store, page):
+        newest = head
         if problem := chain.feed(rows):
             return problem
-        if len(rows) < page:
-            return chain.end(head)
-        after = rows[-1].seq
+    return chain.end(newest)
