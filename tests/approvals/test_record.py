@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from agents import Counted, delete, scripted, suggest
-from processes import Nursery, database, lines
+from processes import Nursery, Process, database, lines, lost
 from serving import Json, Serve, Service, approved, rejected, said, user
 
 from assent import Call, LocalShell, Session, cli, tool
@@ -295,8 +295,8 @@ def test_secrets_beside_the_input_are_masked_too(served: Serve, tmp_path: Path) 
 
 
 class TestCommandLine:
-    def pending(self, nursery: Nursery, folder: Path) -> tuple[Any, Json, str]:
-        process = nursery.start(folder)
+    def pending(self, nursery: Nursery, folder: Path, **environ: str) -> tuple[Process, Json, str]:
+        process = nursery.start(folder, **environ)
         reply = process.client.chat(user("wipe"))
         return process, reply, reply["data"]["tool_calls"][0]["id"]
 
@@ -328,6 +328,20 @@ class TestCommandLine:
         reply = process.client.chat(user("wipe"), said(reply), user(""))
         assert reply["content"] == "ended: Rejected by the user: audit"
         assert lines(tmp_path, "runs") == []
+
+    def test_calls_are_listed_in_the_state_in_which_time_and_deaths_have_left_them(
+        self, nursery: Nursery, tmp_path: Path, assent: Cli
+    ) -> None:
+        (tmp_path / "assent.toml").unlink()
+        process, reply, id_ = self.pending(nursery, tmp_path, DIE="tool:before")
+        late = process.client.chat(user("wipe"))["data"]["tool_calls"][0]["id"]
+        assert lost(process.client, *deciding(reply)) is None
+        process.wait()
+        with database(tmp_path) as db:
+            sql = "UPDATE assent_proposals SET doc = json_set(doc, '$.expires', 0) WHERE id = ?"
+            db.execute(sql, (late,))
+        assert id_ in assent("list", "--state", "INDETERMINATE")
+        assert late in assent("list", "--state", "EXPIRED")
 
     def test_an_unknown_id_is_an_error(self, assent: Cli) -> None:
         assert "there is no proposal 'nope'" in assent("show", "nope", code=1)

@@ -25,6 +25,8 @@ from assent.settings import Section
 
 T = TypeVar("T")
 _PAGE = 1_000
+_UNSETTLED: tuple[State, ...] = ("PENDING", "APPROVED", "EXECUTING")
+"""What time or the death of an owner ends, which stands in the row when somebody looks."""
 
 
 @click.group(short_help="List, decide, verify and purge what was proposed.")
@@ -71,10 +73,10 @@ def list_(config_file: Path | None, state: State | None, limit: int, as_json: bo
     """List proposals with their state, kind, name, who decided, and id."""
 
     async def work(ledger: Ledger) -> list[Proposal]:
-        rows = await _all(ledger, state)
-        settled = await ledger.settle([row.id for row in rows])
-        rows = [settled.get(row.id, row) for row in rows]
-        return [row for row in rows if state in (None, row.state)][-limit:]
+        for unsettled in _UNSETTLED:
+            async for page in _pages(ledger, unsettled):
+                await ledger.settle([row.id for row in page])
+        return [row async for page in _pages(ledger, state) for row in page][-limit:]
 
     rows = _with_ledger(config_file, work)
     if as_json:
@@ -88,7 +90,7 @@ def list_(config_file: Path | None, state: State | None, limit: int, as_json: bo
         click.echo("nothing was proposed" if state is None else f"nothing is {state}")
 
 
-async def _all(ledger: Ledger, state: State | None) -> list[Proposal]:
+async def _pages(ledger: Ledger, state: State | None) -> AsyncIterator[list[Proposal]]:
     rows: list[Proposal] = []
     while True:
         after = rows[-1].id if rows else None
@@ -96,10 +98,10 @@ async def _all(ledger: Ledger, state: State | None) -> list[Proposal]:
         def page(tx: Transaction, after: str | None = after) -> list[Proposal]:
             return tx.find(state=state, after=after, limit=_PAGE)
 
-        found: list[Proposal] = await ledger.read(page)
-        rows += found
-        if len(found) < _PAGE:
-            return rows
+        rows = await ledger.read(page)
+        yield rows
+        if len(rows) < _PAGE:
+            return
 
 
 @command.command(short_help="Show one proposal with its history.")
