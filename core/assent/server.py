@@ -22,6 +22,7 @@ from assent.garbage import keep_all, no_collecting
 from assent.life import BACKLOG, GC_THRESHOLD
 from assent.options import Extras, Options, configured
 from assent.place import Place, take_place
+from assent.signals import answered, nothing
 from assent.targets import load_agent
 from assent.workers import new_event_loop
 
@@ -254,13 +255,13 @@ async def _run_plugins(agent: object, config: Config, extras: Extras, place: Pla
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
     loop.add_reader(place.link, stop.set)
-    async with run_own_process(agent, config=config, **extras):
-        place.report(None)
-        await stop.wait()
-        loop.remove_reader(place.link)
+    calls = {signal.SIGTERM: stop.set, signal.SIGINT: nothing, signal.SIGHUP: nothing}
+    with answered(calls):
+        async with run_own_process(agent, config=config, **extras):
+            place.report(None)
+            await stop.wait()
+            loop.remove_reader(place.link)
 
 
 def _agent(agent: object | str | None, config: Config) -> object:

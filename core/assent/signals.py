@@ -1,0 +1,42 @@
+"""The signals that a process of a service answers on its event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+_answered: set[signal.Signals] = set()
+
+
+@contextmanager
+def answered(calls: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[None]:
+    """Have each signal's call run on the running loop; processes that user code forks have none."""
+    loop = asyncio.get_running_loop()
+    for number, call in calls.items():
+        loop.add_signal_handler(number, call)
+    _answered.update(calls)
+    try:
+        yield
+    finally:
+        _answered.clear()
+        for number in calls:
+            loop.remove_signal_handler(number)
+
+
+def nothing() -> None:
+    """Pass over a signal. To ignore it would be inherited by every program that a turn starts."""
+
+
+def _have_none() -> None:
+    # A fork shares the pipe that wakes its parent's loop: what ends it would end the service.
+    if _answered:
+        signal.set_wakeup_fd(-1)
+        for number in _answered:
+            signal.signal(number, signal.SIG_DFL)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_have_none)
