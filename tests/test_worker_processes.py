@@ -7,23 +7,34 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import connect
+
+from assent.supervisor import pause_after
 
 DEADLINE = 120.0
 AGENT = """
+import multiprocessing
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
+
+CODE = Path("code").read_text() if Path("code").exists() else ""
 
 
 def until_there(name):
@@ -31,13 +42,36 @@ def until_there(name):
         time.sleep(0.02)
 
 
+def forked(ready):
+    ready.set()
+    time.sleep(600)
+
+
 if Path("hold-starts").exists():
+    Path("held").touch()
     until_there("start")
+if CODE == "broken":
+    raise RuntimeError(CODE)
 
 
 def agent(messages, context):
-    if messages[-1].content == "wait":
-        until_there("end")
+    match messages[-1].content:
+        case "wait":
+            until_there("end")
+        case "code":
+            return CODE
+        case "fork":
+            forks = multiprocessing.get_context("fork")
+            ready = forks.Event()
+            child = forks.Process(target=forked, args=(ready,))
+            child.start()
+            ready.wait()
+            child.terminate()
+            child.join()
+            return str(child.exitcode)
+        case "interrupt":
+            code = "import signal as s; print(int(s.getsignal(s.SIGINT) == s.SIG_IGN))"
+            return subprocess.check_output([sys.executable, "-c", code], text=True)
     return str(os.getpid())
 """
 
@@ -53,10 +87,16 @@ def until(holds: Callable[[], Any]) -> Any:
 class Service:
     """`assent serve` with two worker processes; a turn's reply is the process that took it."""
 
-    def __init__(self, folder: Path, port: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int = 0,
+        options: Sequence[str] = ("--workers", "2"),
+        program: Sequence[str] = ("-m", "assent"),
+    ) -> None:
         self.folder = folder
         (folder / "agent.py").write_text(AGENT)
-        command = [sys.executable, "-m", "assent", "serve", "agent.py", "--workers", "2"]
+        command = [sys.executable, *program, "serve", "agent.py", *options]
         self.process = subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", str(port)],
             cwd=folder,
@@ -181,3 +221,116 @@ def test_second_service_on_the_port_of_several_workers_is_refused(
     with closing(Service(tmp_path / "second", service.port)) as second:
         assert second.process.wait(DEADLINE) == 1
     assert f"port {service.port} of 127.0.0.1 is in use" in second.said
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["one", "two"])
+def test_signal_to_a_process_that_a_turn_forked_ends_that_alone(
+    tmp_path: Path, options: Sequence[str]
+) -> None:
+    with closing(Service(tmp_path, options=options)) as running:
+        before = running.turn()
+        assert running.turn("fork") == -signal.SIGTERM
+        until(lambda: running.turn() == before)
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["one", "two"])
+def test_program_that_a_turn_starts_can_be_interrupted(
+    tmp_path: Path, options: Sequence[str]
+) -> None:
+    with closing(Service(tmp_path, options=options)) as running:
+        assert running.turn("interrupt") == 0
+
+
+def test_hangup_of_a_worker_is_left_to_the_supervisor(service: Service) -> None:
+    workers = service.both()
+    for worker in workers:
+        os.kill(worker, signal.SIGHUP)
+    assert {service.turn() for _ in range(50)} <= workers
+    assert service.both() == workers
+
+
+def test_hangup_ends_a_service_that_reloads(tmp_path: Path) -> None:
+    with closing(Service(tmp_path, options=["--reload"])) as running:
+        running.turn()
+        running.process.send_signal(signal.SIGHUP)
+        assert running.process.wait(DEADLINE) == 0
+
+
+@pytest.mark.parametrize("first", ["1", "broken"])
+def test_second_renewal_during_a_first_one_renews_all_the_same(
+    service: Service, tmp_path: Path, first: str
+) -> None:
+    service.both()
+    (tmp_path / "code").write_text(first)
+    service.allow("hold-starts")
+    service.process.send_signal(signal.SIGHUP)
+    until((tmp_path / "held").exists)
+    (tmp_path / "code").write_text("2")
+    service.process.send_signal(signal.SIGHUP)
+    service.allow("start")
+    seen: list[int] = []
+
+    def only_second() -> bool:
+        with suppress(ValueError):
+            seen.append(service.turn("code"))
+        return len(seen) > 40 and set(seen[-40:]) == {2}
+
+    until(only_second)
+
+
+def test_renewed_worker_answers_what_has_begun_to_come_and_closes_idle_websockets(
+    service: Service,
+) -> None:
+    before = service.both()
+    body = b'{"messages":[{"role":"user","content":"who?"}]}'
+    request = (
+        b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+    with ExitStack() as stack:
+        idle = [
+            stack.enter_context(connect(f"ws://127.0.0.1:{service.port}/api/chat-ws"))
+            for _ in range(8)
+        ]
+        slow = []
+        for cut in (20, len(request) - 5) * 8:
+            sock = socket.create_connection(("127.0.0.1", service.port), DEADLINE)
+            slow.append((stack.enter_context(closing(sock)), request[cut:]))
+            sock.sendall(request[:cut])
+        service.process.send_signal(signal.SIGHUP)
+        for client in idle:
+            with pytest.raises(ConnectionClosed) as closed:
+                client.recv(DEADLINE)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1012
+        for sock, rest in slow:
+            sock.sendall(rest)
+            with sock.makefile("rb") as answer:
+                assert answer.readline() == b"HTTP/1.1 200 OK\r\n"
+    assert not before & service.both()
+
+
+def test_worker_that_cannot_be_started_again_leaves_the_other_serving(tmp_path: Path) -> None:
+    interpreter = tmp_path / "interpreter"
+    gone = tmp_path / "gone"
+    interpreter.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    interpreter.chmod(0o755)
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import sys\nfrom assent.cli import main\nsys.executable = {str(interpreter)!r}\nmain()\n"
+    )
+    with closing(Service(tmp_path, program=[str(program)])) as running:
+        victim, survivor = running.both()
+        interpreter.rename(gone)
+        os.kill(victim, signal.SIGKILL)
+        until(lambda: "no worker process: " in running.said)
+        assert {running.turn() for _ in range(30)} == {survivor}
+        running.process.send_signal(signal.SIGHUP)
+        until(lambda: "a new worker did not start" in running.said)
+        assert running.turn() == survivor
+        gone.rename(interpreter)
+        assert survivor in running.both()
+
+
+def test_pause_before_another_start_has_a_limit_however_many_have_died() -> None:
+    assert [pause_after(failures) for failures in (1, 2, 3, 20, 5_000)] == [0.2, 0.4, 0.8, 10, 10]

@@ -125,6 +125,11 @@ class WebSocket(WebSocketsSansIOProtocol):
         """Close the connection at once."""
         self.transport.close()
 
+    def retire(self) -> None:
+        """Close with 1012 once nothing is to be answered any more, as far as that is known."""
+        if isinstance(self.queue, _Told) and not (self.queue.busy or self.transport.is_closing()):
+            self.shutdown()
+
     async def send(self, message: Any) -> None:
         """Send one ASGI message."""
         text = message.get("text")
@@ -174,6 +179,10 @@ class _Told:
     def __init__(self, socket: Socket) -> None:
         self._socket: Socket | None = socket
         self.wants_more = True
+
+    @property
+    def busy(self) -> bool:
+        return self._socket is not None and self._socket.busy
 
     def put_nowait(self, message: Any) -> None:
         socket = self._socket

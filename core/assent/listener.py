@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
@@ -23,6 +24,7 @@ from assent.exchange import Exchange
 from assent.http import ChatEndpoint, Headers
 from assent.kept import Flow, idle_connections
 from assent.life import BACKLOG, GC_THRESHOLD, Life
+from assent.signals import answered, nothing
 
 if TYPE_CHECKING:
     from assent.config import Config
@@ -196,12 +198,13 @@ class Http(HttpToolsProtocol):
             whole.begin()
 
     def retire(self) -> None:
-        """Close, or have the request that runs be the last, however long it takes."""
-        super().shutdown()
+        """Close, or have the request that comes or runs be the last, however long it takes."""
+        if not (self._in_head and self._head):
+            super().shutdown()
 
     def shutdown(self) -> None:
         """Close, or have the request that runs be the last, which gets a moment to end."""
-        self.retire()
+        super().shutdown()
         if self._exchange is not None and self._exchange.more_body:
             self._exchange.stop()
         elif self._exchange is not None:
@@ -349,19 +352,15 @@ class Listener(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, self.stop)
-        if self._place is None:
-            loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        else:
-            # A terminal sends SIGINT to the whole group; the supervisor says what it means.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            loop.add_reader(self._place.link, self._hear, self._place)
-        try:
+        calls = {signal.SIGTERM: self.stop, signal.SIGINT: self._interrupt}
+        if self._place is not None:
+            # A terminal sends these to the whole group; the supervisor says what they mean.
+            calls |= {signal.SIGINT: nothing, signal.SIGHUP: nothing}
+            asyncio.get_running_loop().add_reader(self._place.link, self._hear, self._place)
+        with answered(calls):
             yield
-        finally:
-            loop.remove_signal_handler(signal.SIGTERM)
-            loop.remove_signal_handler(signal.SIGINT)
+        if self._place is not None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the app, then leave what start-up made out of every later garbage collection."""
@@ -419,11 +418,15 @@ class Listener(uvicorn.Server):
 
     async def _leave(self) -> None:
         """End while others serve: what was taken is answered, and nothing is kept alive."""
+        end = monotonic() + self._drain_timeout
         await self._listen(set())
         await asyncio.sleep(TAKEN)
-        for connection in list(self.server_state.connections):
-            if isinstance(connection, Http):
-                connection.retire()
+        # Not in a drain yet, which would refuse what has come and not begun.
+        while self._draining is None and self.server_state.connections and monotonic() < end:
+            for connection in list(self.server_state.connections):
+                connection.retire()  # type: ignore[union-attr]
+            await asyncio.sleep(TAKEN)
+        self._drain_timeout = max(0.0, end - monotonic())
         self.stop()
 
     async def _drain(self) -> None:

@@ -38,6 +38,11 @@ class Socket:
 
     carrier: Carrier
 
+    @property
+    def busy(self) -> bool:
+        """Whether something that came is not answered yet; else a renewal may close it at once."""
+        return True
+
     def received(self, frame: str | bytes) -> bool:
         """Take one message, in order; False asks to read no more until `carrier.read_on()`."""
         raise NotImplementedError

@@ -59,7 +59,7 @@ class Supervisor:
 
     SIGTERM and SIGINT end them: each drains for up to `patience` seconds. A second SIGINT kills
     them. SIGHUP renews the workers one by one. With `reload` the one child starts again whenever
-    a source file changes.
+    a source file changes, and SIGHUP, which a terminal sends as it closes, ends it.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class Supervisor:
         self._command = command()
         self._children: list[Child] = []
         self._renewing: list[Child] = []
+        self._renew_all = False
         self._selector = selectors.DefaultSelector()
         self._signals, self._alarm = socket.socketpair()
         self._got: list[int] = []
@@ -133,9 +134,10 @@ class Supervisor:
                 wanted[child].add(number)
         for child, numbers in wanted.items():
             if child.listens != numbers:
-                child.listens = numbers
+                # A child that hears nothing, since it is stopped, must not hold up the others.
                 with suppress(OSError):
                     child.link.sendall(json.dumps({"listen": sorted(numbers)}).encode() + b"\n")
+                    child.listens = numbers
 
     def _fill(self) -> None:
         """Start what is missing: further workers only once the first has shown that one can."""
@@ -145,8 +147,8 @@ class Supervisor:
             return
         missing = self._workers - len(self._of("worker"))
         for _ in range(missing):
-            self._start("worker", first=self._reload or not self._served)
-            if not self._served:
+            begun = self._start("worker", first=self._reload or not self._served)
+            if not (begun and self._served):
                 return
         # One at a time, an ending one included: two would contend for the plugins' ports.
         if (
@@ -163,7 +165,26 @@ class Supervisor:
             if child.role == role and child.ending is None and child.replaces not in self._children
         ]
 
-    def _start(self, role: Role, *, first: bool = False, replaces: Child | None = None) -> Child:
+    def _start(self, role: Role, *, first: bool = False, replaces: Child | None = None) -> bool:
+        """Whether a process could be had, and the interpreter is still there."""
+        try:
+            self._begin(role, first, replaces)
+        except OSError as error:
+            if replaces is not None:
+                logger.error("a new worker did not start (%s); the old ones go on", error)
+                self._renewing = []
+            elif not self._served:
+                print(f"assent: no process can be started: {error}", file=sys.stderr)
+                self._status = 1
+                self._stop()
+            else:
+                self._failures += not self._reload
+                pause = self._back_off()
+                logger.error("no %s process: %s; trying again in %.1f s", role, error, pause)
+            return False
+        return True
+
+    def _begin(self, role: Role, first: bool, replaces: Child | None) -> None:
         ours, theirs = socket.socketpair()
         own = replaces.own if replaces else self._free()
         inherited = [each.fileno() for each in (theirs, *self._listening)]
@@ -175,16 +196,18 @@ class Supervisor:
             "listening": inherited[1:],
             "own": own,
         }
-        process = subprocess.Popen(
-            self._command,
-            env=os.environ | {VARIABLE: json.dumps(place)},
-            pass_fds=inherited,
-        )
-        theirs.close()
+        with theirs, ExitStack() as unless_begun:
+            unless_begun.enter_context(ours)
+            process = subprocess.Popen(
+                self._command,
+                env=os.environ | {VARIABLE: json.dumps(place)},
+                pass_fds=inherited,
+            )
+            unless_begun.pop_all()
+        ours.setblocking(False)
         child = Child(role, process, ours, monotonic(), own, {own}, replaces=replaces)
         self._selector.register(ours, selectors.EVENT_READ, child)
         self._children.append(child)
-        return child
 
     def _free(self) -> int:
         """The socket that the fewest workers have for their own."""
@@ -245,15 +268,19 @@ class Supervisor:
         if self._reload:
             logger.error("the service ended (%s); waiting for a change", _how(status))
             return
-        pause = min(SHORTEST * 2 ** (self._failures - 1), LONGEST)
-        self._not_before = monotonic() + pause
         logger.error(
             "%s process %d %s; starting another in %.1f s",
             child.role,
             child.process.pid,
             _how(status),
-            pause,
+            self._back_off(),
         )
+
+    def _back_off(self) -> float:
+        """The seconds that no child is started for now."""
+        pause = pause_after(self._failures)
+        self._not_before = monotonic() + pause
+        return pause
 
     def _give_up(self, child: Child, status: int) -> None:
         """The first of its role never served: it has said why, or it never called `serve`."""
@@ -282,8 +309,8 @@ class Supervisor:
             self._end(child)
 
     def _on_signal(self, number: int) -> None:
-        if number == signal.SIGHUP:
-            self._renewing = self._of("worker") + self._of("plugins")
+        if number == signal.SIGHUP and not self._reload:
+            self._renew_all = True
         elif not self._stopping:
             self._stop()
         elif number == signal.SIGINT:
@@ -292,7 +319,12 @@ class Supervisor:
                 child.process.kill()
 
     def _renew(self) -> None:
-        if not self._renewing or any(child.replaces for child in self._children):
+        if any(child.replaces for child in self._children):
+            return
+        if self._renew_all:
+            self._renew_all = False
+            self._renewing = self._of("worker") + self._of("plugins")
+        if not self._renewing:
             return
         old = self._renewing.pop(0)
         if old not in self._children or old.ending is not None:
@@ -330,6 +362,11 @@ class Supervisor:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._got.append(number)
+
+
+def pause_after(failures: int) -> float:
+    """Seconds until another child is started after so many that died one soon after the other."""
+    return min(SHORTEST * 2 ** (failures - 1), LONGEST) if failures < 10 else LONGEST
 
 
 def _how(status: int) -> str:

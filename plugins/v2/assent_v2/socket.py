@@ -58,6 +58,10 @@ class _Connection(Socket):
         # What middleware and authentication have set holds for the turns too.
         self.context: Context = copy_context()
 
+    @property
+    def busy(self) -> bool:
+        return self.work is not None
+
     def received(self, frame: str | bytes) -> bool:
         self.frames.append(frame)
         if self.work is None:
