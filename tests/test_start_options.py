@@ -12,7 +12,16 @@ from click.testing import CliRunner
 from fastapi import APIRouter, FastAPI
 from starlette.testclient import TestClient
 
-from assent import Agent, Call, LocalShell, RequestContext, create_app, load_config, tool
+from assent import (
+    Agent,
+    Call,
+    LocalShell,
+    PluginError,
+    RequestContext,
+    create_app,
+    load_config,
+    tool,
+)
 from assent.app import App
 from assent.cli.group import cli, run
 from assent.models.offline import Offline
@@ -212,6 +221,19 @@ def test_configuration_that_is_none_is_told(tmp_path: Path) -> None:
     wrong: Any = {"server": {"port": 8000}}
     with pytest.raises(TypeError, match=r"config takes a Config.*, not dict"):
         create_app(answer, config=wrong)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "expected"),
+    [
+        (5, "plugins takes a list of plugin objects, not 5"),
+        ("v1", "plugins takes a list of plugin objects, not 'v1'"),
+        ([5], r"plugin 'int' has no hooks; mark its functions with @hookimpl"),
+    ],
+)
+def test_given_plugins_that_are_none_are_told(tmp_path: Path, plugins: Any, expected: str) -> None:
+    with pytest.raises((TypeError, PluginError), match=expected):
+        app_of(tmp_path, answer, plugins=plugins)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import inspect
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeGuard
@@ -177,6 +177,8 @@ def create_app(
     `plugins` are plugin objects beside the installed ones. Raises StartupError naming the cause
     and the way out.
     """
+    if isinstance(plugins, str) or not isinstance(plugins, Iterable):
+        raise TypeError(f"plugins takes a list of plugin objects, not {plugins!r}")
     chosen, extras = configured(options, config)
     host = Host.create(agent, chosen, plugins, extras)
     return build_app(host, extras.get("additional_routers", ()))

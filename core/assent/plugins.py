@@ -267,6 +267,10 @@ class Plugins:
 
     def _register(self, name: str, plugin: object, choice: Choice) -> None:
         hooks = checked_hooks(plugin, self._manager.parse_hookimpl_opts, _described(choice))
+        if not hooks and choice.installed is None and not isinstance(plugin, Plugin):
+            raise PluginError(
+                f"{_described(choice)} has no hooks; mark its functions with @hookimpl"
+            )
         try:
             self._manager.register(plugin, name)
         except (pluggy.PluginValidationError, ValueError) as error:
