@@ -238,6 +238,45 @@ def test_kept_connections_and_websockets_outlive_the_time_for_a_head(brisk: Serv
             pass
 
 
+@pytest.mark.parametrize(
+    "head",
+    [b"Content-Length: %d\r\n\r\n" % len(BODY), b"Transfer-Encoding: chunked\r\n\r\n9999\r\n"],
+)
+def test_connection_whose_body_stalls_is_closed_in_time(
+    monkeypatch: pytest.MonkeyPatch, head: bytes
+) -> None:
+    monkeypatch.setattr(listener, "BODY_TIME", 0.3)
+    with kept() as service, connected(service) as connection:
+        connection.sendall(POST + head + BODY[:1000])
+        assert rest(connection) == b""
+
+
+def test_body_behind_a_request_that_runs_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "BODY_TIME", 0.5)
+    go_on = threading.Event()
+
+    def agent(messages: Sequence[Message], context: object) -> str:
+        assert go_on.wait(DEADLINE)
+        return "ok"
+
+    head = POST + b"Content-Length: %d\r\n\r\n"
+    with served(agent) as service, connected(service) as connection:
+        connection.sendall(head % len(SMALL) + SMALL + head % len(SMALL) + SMALL[:20])
+        for _ in range(2):
+            with connected(service) as other:
+                other.sendall(head % len(SMALL) + SMALL[:20])
+                rest(other)
+        monkeypatch.setattr(listener, "BODY_TIME", DEADLINE)
+        with connected(service) as other:
+            pass
+        connection.sendall(SMALL[20:])
+        go_on.set()
+        said = b""
+        while said.count(b"HTTP/1.1 200 ") < 2:
+            assert (got := connection.recv(65536))
+            said += got
+
+
 @pytest.mark.parametrize("cut", [1, 60, 10_000])
 def test_connection_is_kept_after_a_request_that_is_refused_as_it_is_read(
     brisk: Service, cut: int
@@ -270,8 +309,11 @@ def test_offer_of_http_2_is_passed_over_and_loses_no_body(service: Service, head
         b"Content-Type: application/json",
         b"Content-Length: %d" % len(body),
     ]
+    sent = b"\r\n".join(lines) + b"\r\n\r\n" + body
     with connected(service) as connection:
-        for _ in range(2):
-            connection.sendall(b"\r\n".join(lines) + b"\r\n\r\n" + body)
+        for cut in (0, 5, 30, 75, 80, 130, len(sent) - len(body) - 2, len(sent) - 1):
+            connection.sendall(sent[:cut])
+            service.get("/health")
+            connection.sendall(sent[cut:])
             said = connection.recv(65536)
             assert said.startswith(b"HTTP/1.1 200 ") and b'"content":"12"' in said

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import os
-import re
 import signal
 import socket
 import threading
@@ -16,6 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from assent.app import App
@@ -41,6 +41,8 @@ HEAD_SIZE = 64 * 2**10
 """Bytes of a request's head; a longer one gets 431. Trailers may be as long."""
 HEAD_TIME = 30.0
 """Seconds that a connection has to send a whole request head."""
+BODY_TIME = 60.0
+"""Seconds that may pass between two pieces of a request's body."""
 
 TAKEN = 0.1
 """Seconds that a connection taken at the very end has to send its request."""
@@ -49,7 +51,6 @@ TOO_LARGE = (
     b"content-type: application/json\r\ncontent-length: 62\r\nconnection: close\r\n\r\n"
     b'{"detail":"the request head is too large","code":"TOO_LARGE"}\n'
 )
-_H2C = re.compile(rb"\r\nupgrade:[ \t]*h2c[ \t]*(?=\r\n)", re.IGNORECASE)
 SPARE = 16 * 2**20
 """A WebSocket frame over `limits.frame` is answered with an error; one this many bytes over it ends
 the connection, so that nobody fills the memory."""
@@ -107,9 +108,6 @@ class Http(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         cycle = self.cycle
         in_body = not self._in_head and cycle is not None and cycle.more_body
-        if not in_body and (offer := _H2C.search(data, 0, data.find(b"\r\n\r\n") + 2)):
-            # An offer of HTTP/2, as of Java's client and `curl --http2`; uvicorn loses the body.
-            data = data[: offer.start()] + data[offer.end() :]
         while len(data) > (room := HEAD_SIZE - self._head) and (self._chunk or not in_body):
             self._read(data[:room])
             if self.transport.is_closing() or self.parser is None:
@@ -128,8 +126,11 @@ class Http(HttpToolsProtocol):
             self._head = 0
         if self._between_requests():
             self._expect_request()
-        elif self._late is not None:
-            self._request_came()
+        else:
+            if self._late is not None:
+                self._request_came()
+            if not (self._in_head or self.cycle.response_complete) and self.cycle.more_body:
+                self._expect_body()
 
     def on_message_begin(self) -> None:
         """Parser callback: a request begins. Its scope is made when it turns out to need one."""
@@ -140,6 +141,8 @@ class Http(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Parser callback: a head is whole."""
+        if self._offers():
+            return
         self._in_head = False
         exchange = self._exchange_begun()
         if exchange is not None:
@@ -178,6 +181,8 @@ class Http(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Parser callback: a body is whole."""
+        if self._offers():
+            return
         if (exchange := self._coming()) is not None:
             exchange.more_body = False
             self._whole = exchange
@@ -191,11 +196,42 @@ class Http(HttpToolsProtocol):
             return None
         return exchange
 
+    def _offers(self) -> bool:
+        """Whether the head offers to go on with another protocol than WebSocket."""
+        if not self.parser.should_upgrade() or self._should_upgrade():
+            return False
+        return any(name == b"upgrade" for name, _ in self.headers)
+
     def _read(self, data: bytes) -> None:
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        while data:
+            try:
+                self.parser.feed_data(data)
+            except HttpParserUpgrade as upgrade:
+                if not self._offers():
+                    if self._should_upgrade():
+                        self.handle_websocket_upgrade()
+                    break
+                data = self._head_without_offer() + data[upgrade.args[0] :]
+            except HttpParserError:
+                self.logger.warning("Invalid HTTP request received.")
+                self.send_400_response("Invalid HTTP request received.")
+                break
+            else:
+                break
         whole, self._whole = self._whole, None
         if whole is not None and not self.transport.is_closing():
             whole.begin()
+
+    def _head_without_offer(self) -> bytes:
+        """What to read in place of a head that offers HTTP/2, as of Java's client and
+        `curl --http2`: the parser passes over the body of such a request."""
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        return b"\r\n".join([*lines, b"", b""])
 
     def retire(self) -> None:
         """Close, or have the request that comes or runs be the last, however long it takes."""
@@ -261,6 +297,17 @@ class Http(HttpToolsProtocol):
     def _expect_request(self) -> None:
         if self._late is None and self.transport.get_protocol() is self:
             self._late = self.loop.call_later(HEAD_TIME, self.transport.close)
+
+    def _expect_body(self) -> None:
+        if self.transport.get_protocol() is self:
+            self._late = self.loop.call_later(BODY_TIME, self._body_stalled)
+
+    def _body_stalled(self) -> None:
+        if self.flow.read_paused or self.pipeline:
+            # We do not read, or a request before it runs.
+            self._expect_body()
+        else:
+            self.transport.close()
 
     def _request_came(self) -> None:
         if self._late is not None:
