@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import click
 from assent import Config, ConfigError, Host, load_agent, load_config
 
 _LAST = 0.2
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @click.command("mcp")
@@ -74,10 +76,31 @@ def _agent(config: Config) -> object:
     return load_agent(config.agent, config.path("agent", "."))
 
 
-async def _serve(config: Config) -> None:
+def _asked_to_stop() -> asyncio.Event:
+    """Set by SIGTERM or SIGINT; a SIGINT after that ends the process at once."""
+    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    def asked() -> None:
+        stop.set()
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, asked)
+    os.register_at_fork(after_in_child=_answer_none)
+    return stop
+
+
+def _answer_none() -> None:
+    # A fork shares the pipe that wakes its parent's loop: what ends it would end the server.
+    signal.set_wakeup_fd(-1)
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+
+
+async def _serve(config: Config) -> None:
+    stop = _asked_to_stop()
     if config.plugin_settings("mcp")[1].get("transport", "sse") == "stdio":
         await _serve_stdio(config, stop)
         return

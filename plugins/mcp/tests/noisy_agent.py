@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +33,27 @@ def forks() -> str:
         os._exit(0)
     os.wait()
     return "forked"
+
+
+@tool
+def ends_a_fork() -> str:
+    """Start a child as `multiprocessing` does, and end it."""
+    begun, begin = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(begin, b".")
+        time.sleep(30)
+        os._exit(0)
+    os.read(begun, 1)
+    os.kill(child, signal.SIGTERM)
+    return str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+
+@tool
+async def forever() -> str:
+    """Never end."""
+    await asyncio.Event().wait()
+    return ""
 
 
 @tool
@@ -63,4 +86,8 @@ def gated(path: str) -> str:
     return "written"
 
 
-agent = Agent(name="noisy", model="offline", tools=[prints, forks, floods, reads, slow, gated])
+agent = Agent(
+    name="noisy",
+    model="offline",
+    tools=[prints, forks, ends_a_fork, forever, floods, reads, slow, gated],
+)

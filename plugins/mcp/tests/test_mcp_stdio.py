@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import re
@@ -138,6 +139,27 @@ def test_sigterm_lets_the_call_end(stdio: Process) -> None:
     stdio.process.send_signal(signal.SIGTERM)
     assert stdio.answer(1)["result"]["content"][0]["text"] == "slept"
     assert stdio.process.wait(120) == 0
+
+
+def test_second_interrupt_ends_the_process_at_once(stdio: Process) -> None:
+    stdio.begin()
+    stdio.send(id=1, method="tools/call", params={"name": "forever", "arguments": {}})
+    stdio.send(id=2, method="ping")
+    stdio.answer(2)
+    stdio.process.send_signal(signal.SIGINT)
+    for id_ in itertools.count(3):
+        # Once it has heard the signal it waits for the call, and takes no other.
+        stdio.send(id=id_, method="tools/call", params={"name": "prints", "arguments": {}})
+        if "is stopping" in str(stdio.answer(id_)):
+            break
+    stdio.process.send_signal(signal.SIGINT)
+    assert stdio.process.wait(20) == -signal.SIGINT
+
+
+def test_end_of_a_fork_is_not_the_servers(stdio: Process) -> None:
+    stdio.begin()
+    assert stdio.call(1, "ends_a_fork") == str(-signal.SIGTERM)
+    assert stdio.call(2, "prints") == "printed"
 
 
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
