@@ -177,6 +177,34 @@ def test_a_continuation_is_released_when_the_store_returns(make: Make) -> None:
     run(work())
 
 
+def test_a_purge_takes_a_turn_that_ended_long_ago_but_not_while_it_goes_on_again(
+    make: Make,
+) -> None:
+    async def work() -> None:
+        ledger, row = make(), call("t")
+        await proposed(ledger, row)
+        await decide(ledger, reject(row))
+
+        async def goes_on(request: str) -> Continuation:
+            got = await ledger.continue_turns(
+                ["t"], request, blank=False, fresh=False, until=_soon()
+            )
+            assert isinstance(got, Continuation)
+            return got
+
+        await ledger.propose(None, [], await goes_on("a"), {"reply": {}})
+        again = await goes_on("b")
+        staged(ledger).world.late = ledger.ttl + 1
+        assert await ledger.purge(1e9) == (0, 0, 0)
+        await ledger.propose(None, [], again, {"reply": {}})
+        await ledger.release(await goes_on("c"))
+        staged(ledger).world.late += ledger.ttl + 1
+        assert await ledger.purge(1e9) == (0, 1, 0)
+        await ledger.close()
+
+    run(work())
+
+
 async def _store_is_back(ledger: Ledger) -> bool:
     return not staged(ledger).refuses
 

@@ -332,7 +332,8 @@ class Rules:
         """Claim the continuation of these turns."""
         for turn in turns:
             turn.fence += 1
-            turn.state, turn.request = "RESUMING", request
+            # No end any more, or a purge would take the turn while it goes on.
+            turn.state, turn.request, turn.ended = "RESUMING", request, None
             turn.owner = self.owner_of(turn.fence, tx.now, token)
             tx.put_turn(turn)
         again = [turn.id for turn in turns if turn.reply]
@@ -348,6 +349,7 @@ class Rules:
 def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
     if turn.state == "RESUMING":
         turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
+        turn.ended = tx.now if turn.reply else None
         tx.put_turn(turn)
 
 
