@@ -100,7 +100,11 @@ class Service:
         self.process = subprocess.Popen(
             [*command, "--host", "127.0.0.1", "--port", str(port)],
             cwd=folder,
-            env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(folder / "state")},
+            env=os.environ
+            | {
+                "ASSENT_SERVER__STATE_DIR": str(folder / "state"),
+                "ASSENT_SERVER__DRAIN_TIMEOUT": "600",
+            },
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -308,6 +312,37 @@ def test_renewed_worker_answers_what_has_begun_to_come_and_closes_idle_websocket
             with sock.makefile("rb") as answer:
                 assert answer.readline() == b"HTTP/1.1 200 OK\r\n"
     assert not before & service.both()
+
+
+def test_renewed_worker_closes_websockets_between_two_turns(service: Service) -> None:
+    service.both()
+    question = json.dumps({"messages": [{"role": "user", "content": "who?"}]})
+    heard: list[list[str]] = []
+
+    def talk() -> None:
+        events: list[str] = []
+        heard.append(events)
+        with (
+            connect(f"ws://127.0.0.1:{service.port}/api/chat-ws") as client,
+            suppress(ConnectionClosed),
+        ):
+            while True:
+                client.send(question)
+                events.append("")
+                while events[-1] not in ("done", "error"):
+                    events.append(json.loads(client.recv(DEADLINE))["type"])
+
+    threads = [threading.Thread(target=talk) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    until(lambda: sum("done" in events for events in heard) == 8)
+    service.process.send_signal(signal.SIGHUP)
+    for thread in threads:
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+    for events in heard:
+        assert "error" not in events
+        assert events[-1] in ("", "done")
 
 
 def test_worker_that_cannot_be_started_again_leaves_the_other_serving(tmp_path: Path) -> None:

@@ -126,9 +126,12 @@ class WebSocket(WebSocketsSansIOProtocol):
         self.transport.close()
 
     def retire(self) -> None:
-        """Close with 1012 once nothing is to be answered any more, as far as that is known."""
-        if isinstance(self.queue, _Told) and not (self.queue.busy or self.transport.is_closing()):
-            self.shutdown()
+        """Hear no more, and close with 1012 once all is answered; if the endpoint knows that."""
+        told = self.queue
+        if isinstance(told, _Told) and told.busy is not None and not self.transport.is_closing():
+            told.deaf = True
+            if not told.busy:
+                self.shutdown()
 
     async def send(self, message: Any) -> None:
         """Send one ASGI message."""
@@ -174,14 +177,15 @@ class WebSocket(WebSocketsSansIOProtocol):
 class _Told:
     """In place of uvicorn's queue: what comes goes to the Socket at once."""
 
-    __slots__ = ("_socket", "wants_more")
+    __slots__ = ("_socket", "deaf", "wants_more")
 
     def __init__(self, socket: Socket) -> None:
         self._socket: Socket | None = socket
         self.wants_more = True
+        self.deaf = False
 
     @property
-    def busy(self) -> bool:
+    def busy(self) -> bool | None:
         return self._socket is not None and self._socket.busy
 
     def put_nowait(self, message: Any) -> None:
@@ -189,6 +193,8 @@ class _Told:
         if socket is None:
             return
         if message["type"] == "websocket.receive":
+            if self.deaf:
+                return
             text = message.get("text")
             self.wants_more = socket.received(text if text is not None else message["bytes"])
         elif message["type"] == "websocket.disconnect":

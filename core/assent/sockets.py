@@ -39,9 +39,12 @@ class Socket:
     carrier: Carrier
 
     @property
-    def busy(self) -> bool:
-        """Whether something that came is not answered yet; else a renewal may close it at once."""
-        return True
+    def busy(self) -> bool | None:
+        """Whether something that came is not answered yet; None where that is not known.
+
+        In a renewal a connection that says it hears nothing more, and is closed once it is not.
+        """
+        return None
 
     def received(self, frame: str | bytes) -> bool:
         """Take one message, in order; False asks to read no more until `carrier.read_on()`."""
