@@ -600,10 +600,11 @@ def test_reply_sent_again_has_the_same_session_with_a_response_interceptor(serve
     def count(response: AgentMessage, context: RequestContext) -> None:
         seen.append(context.session.get("note"))
         context.session["replies"] = context.session.get("replies", 0) + 1
+        context.session.get("log", []).append("reply")
 
     @tool
     def note(text: str, session: Session) -> str:
-        session["note"] = text
+        session.update({"note": text, "log": [text]})
         return "noted"
 
     calls = [[delete("a")], [Call("n1", "note", {"text": "gone"})], "done"]
@@ -613,7 +614,8 @@ def test_reply_sent_again_has_the_same_session_with_a_response_interceptor(serve
     (call,) = reply["data"]["tool_calls"]
     talk = [user("x"), said(reply), user("", data={"tool_calls": [approved(call)]})]
     for _ in range(2):
-        assert service.chat(*talk)["data"]["session"] == {"note": "gone", "replies": 2}
+        session = service.chat(*talk)["data"]["session"]
+        assert session == {"note": "gone", "log": ["gone", "reply"], "replies": 2}
     assert seen == [None, "gone", "gone"]
 
 
