@@ -22,6 +22,12 @@ NO_OUTPUT = "(no output)"
 _NOT_DECIDED = "Not run: not decided. Nobody has approved or rejected this yet."
 _NEVER_DECIDED = "Not run: never decided. The proposal is no longer open."
 _LOST = "No result of this call is known."
+_WITHOUT_RESULT: Mapping[str, str] = {
+    "PENDING": _NOT_DECIDED,
+    "APPROVED": "Not run yet: approved, and runs when its caller asks.",
+    "EXECUTING": "No result yet: approved, and still running.",
+    "EXPIRED": _NEVER_DECIDED,
+}
 
 
 def model_turns(
@@ -268,7 +274,7 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
         return f"Rejected by the user: {reason}", True
     if row.state in ("FAILED", "INDETERMINATE"):
         return row.output or _LOST, True
-    return (_NEVER_DECIDED if row.state == "EXPIRED" else _NOT_DECIDED), True
+    return _WITHOUT_RESULT[row.state], True
 
 
 def _later(row: Proposal) -> str:

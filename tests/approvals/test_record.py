@@ -317,6 +317,16 @@ class TestCommandLine:
         assert shown["decision"]["protocol"] == "cli"
         assert shown["decision"]["claimed"] is True
 
+    def test_the_model_is_told_of_what_is_approved_there_and_not_run_yet(
+        self, nursery: Nursery, tmp_path: Path, assent: Cli
+    ) -> None:
+        (tmp_path / "assent.toml").unlink()
+        process, reply, id_ = self.pending(nursery, tmp_path)
+        assent("approve", id_)
+        last = process.client.chat(user("wipe"), said(reply), user("and now?"))
+        assert last["content"] == "ended: Not run yet: approved, and runs when its caller asks."
+        assert lines(tmp_path, "runs") == []
+
     def test_what_is_rejected_there_is_not_run(
         self, nursery: Nursery, tmp_path: Path, assent: Cli
     ) -> None:
