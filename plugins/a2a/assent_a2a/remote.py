@@ -9,6 +9,7 @@ call's name and input, and exactly these are what the approval carries.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 from urllib.parse import urlsplit
@@ -87,4 +88,6 @@ def remote_agent(
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError(f"the address of a remote agent begins with http:// or https://: {url!r}")
+    if not 0 < timeout < math.inf:
+        raise ValueError(f"remote_agent: timeout must be above 0 seconds, not {timeout!r}")
     return RemoteAgent(url, name, description, Link(url.rstrip("/"), headers, timeout))

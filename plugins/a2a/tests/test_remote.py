@@ -140,9 +140,11 @@ def test_unreachable_agent_is_an_error_for_the_model(tmp_path: Path) -> None:
         assert ask(near, said("hello"))["content"].startswith("It says: Error:")
 
 
-def test_only_addresses_are_taken() -> None:
+def test_only_addresses_and_times_are_taken() -> None:
     with pytest.raises(ValueError, match="begins with http"):
         remote_agent("billing.example")
+    with pytest.raises(ValueError, match="timeout must be above 0 seconds, not -1"):
+        remote_agent("https://billing.example", timeout=-1)
 
 
 def test_tools_are_named_and_the_deciding_one_is_gated() -> None:
