@@ -239,7 +239,7 @@ def test_disk_that_does_not_take_what_was_answered_ends_the_store(
             await refused(store)
 
     run(work)
-    assert "cannot be flushed to disk" in caplog.text
+    assert "cannot be flushed to disk; check the disk, restart the service" in caplog.text
 
 
 def test_store_behind_a_link_takes_work_that_does_not_wait_for_the_disk(path: Path) -> None:
