@@ -140,8 +140,9 @@ class SqliteConnection:
             getattr(os, "fdatasync", os.fsync)(self._log)
         except OSError:
             # Nothing says what of it is on the disk; closed, it refuses all that would build on it.
-            text = "the approvals store cannot be flushed to disk; check the disk, restart the service"
-            logger.exception(text)
+            logger.exception(
+                "the approvals store cannot be flushed to disk; check the disk, restart the service"
+            )
             self.raw.close()
 
     def rollback(self) -> None:
