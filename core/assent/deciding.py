@@ -19,7 +19,7 @@ from assent.errors import ApprovalsPending, InvalidRequest, ToolInputError
 from assent.events import ToolCallApproved, ToolCallRejected
 from assent.ledger import Proposal
 from assent.ledger.choices import Choice, Decided, Grant, settled
-from assent.messages import AgentMessage, Message
+from assent.messages import AgentMessage, Message, beyond_text
 from assent.output import executed_events
 from assent.session import Session
 
@@ -78,18 +78,39 @@ def _edit(turn: RunningTurn, row: Proposal, stated: dict[str, Any]) -> dict[str,
 
 async def carry_decisions(turn: RunningTurn) -> bool:
     """Carry the decisions out; true when the turn has ended with them."""
+    known = _told(turn)
     # A claim that commits is carried out, also when the client leaves meanwhile.
-    await asyncio.shield(turn.engine.keep(_decide_and_run(turn)))
+    await asyncio.shield(turn.engine.keep(_decide_and_run(turn, known)))
     while await _wait_for_others(turn):
         before = turn.found
-        await asyncio.shield(turn.engine.keep(_decide_and_run(turn)))
+        await asyncio.shield(turn.engine.keep(_decide_and_run(turn, known)))
         turn.found.grants = [*before.grants, *turn.found.grants]
         turn.found.fresh = [*before.fresh, *turn.found.fresh]
+    _catch_up(turn, known)
     collect_outcomes(turn, {g.proposal.id for g in turn.found.grants})
     return await _resume(turn)
 
 
-async def _decide_and_run(turn: RunningTurn) -> None:
+def _told(turn: RunningTurn) -> set[str]:
+    """The calls whose outcome the client has got: its session has what they did to it."""
+    messages = beyond_text(turn.request.messages)
+    return {outcome.id for m in messages if m.data is not None for outcome in m.data.outcomes}
+
+
+def _catch_up(turn: RunningTurn, known: set[str]) -> None:
+    """Do to the session what calls have done to it that ended without the client hearing."""
+    for choice, chosen in turn.found.chosen:
+        row = turn.found.rows[chosen.id]
+        if not row.session or row.id in known:
+            continue
+        if _untold(turn, choice, row) or choice.newest:
+            _apply(turn.session, row.session)
+            known.add(row.id)
+
+
+async def _decide_and_run(turn: RunningTurn, known: set[str]) -> None:
+    """Take the decisions and run what was approved; `known` are the calls of which the session
+    has what they did to it."""
     # A new message may yet be refused, and then nothing must have been claimed.
     decides = turn.context.has_decision or turn.blank
     turn.found = await decide(turn, claim=decides)
@@ -99,6 +120,8 @@ async def _decide_and_run(turn: RunningTurn) -> None:
             turn.found = await decide(turn)
     await _tell_decided(turn)
     grants = turn.found.grants
+    _catch_up(turn, known)
+    known |= {g.proposal.id for g in grants}
     commands = [g for g in grants if g.proposal.kind == "command"]
     groups = [[g] for g in grants if g.proposal.kind != "command"]
     if commands:
@@ -200,8 +223,6 @@ def collect_outcomes(turn: RunningTurn, ran: set[str]) -> None:
             turn.data.executed_approvals.append(approvals.executed_approval(row))
         if row.state not in ("DONE", "FAILED", "INDETERMINATE"):
             continue
-        if row.session and row.id not in ran:
-            _apply(turn.session, row.session)
         if row.id not in ran and not choice.newest and not _untold(turn, choice, row):
             continue
         if choice.through_approvals:

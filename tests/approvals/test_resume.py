@@ -13,7 +13,7 @@ from agents import Counted, delete, scripted
 from processes import CONFIG, Nursery, commanded, lines, lost
 from serving import Json, Serve, Service, approved, assistant, rejected, said, until, user
 
-from assent import tool
+from assent import Session, tool
 from assent.errors import ModelError
 from assent.models import Call, Result
 
@@ -300,3 +300,52 @@ def test_a_reply_sent_again_tells_its_outcomes_in_order(served: Serve) -> None:
     types = ["executed_tool_calls", "executed_approvals", "text_delta", "done"]
     assert [e["type"] for e in first if e["type"] != "intermittent_update"] == types
     assert service.stream(*messages) == first
+
+
+@tool(requires_approval=True)
+def step(session: Session) -> str:
+    """Take the next step."""
+    session["steps"] = session.get("steps", 0) + 1
+    return f"step {session['steps']}"
+
+
+def test_what_an_approved_call_did_to_the_session_is_not_done_again(served: Serve) -> None:
+    agent, _ = scripted([[Call("p", "step", {})], "one", "two", "three", "four"], [step])
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    messages = deciding(reply)
+    done = service.chat(*messages)
+    assert done["data"]["session"] == {"steps": 1}
+    messages += [said(done)]
+    for data in ({}, messages[2]["data"], {}):
+        messages += [user("go on", data={**data, "session": {"steps": 5}})]
+        reply = service.chat(*messages)
+        assert reply["data"]["session"] == {"steps": 5}
+        messages += [said(reply)]
+
+
+def test_a_decision_stated_again_beside_the_next_leaves_the_session_alone(served: Serve) -> None:
+    agent, _ = scripted([[Call("p", "step", {}), Call("q", "step", {})], "both"], [step])
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    one, two = reply["data"]["tool_calls"]
+    messages = deciding(reply, approved(one))
+    partial = service.chat(*messages)
+    assert partial["data"]["session"] == {"steps": 1}
+    both = user(data={"tool_calls": [approved(one), approved(two)]})
+    reply = service.chat(*messages, said(partial), both)
+    assert reply["data"]["session"] == {"steps": 2}
+
+
+def test_a_change_of_the_session_that_no_reply_has_told_comes_before_the_next(
+    served: Serve,
+) -> None:
+    agent, _ = scripted([[Call("p", "step", {}), Call("q", "step", {})], "both"], [step])
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    one, two = reply["data"]["tool_calls"]
+    service.chat(*deciding(reply, approved(one)))
+    # Its client has not got that reply.
+    reply = service.chat(*deciding(reply, approved(one), approved(two)))
+    assert reply["data"]["session"] == {"steps": 2}
+    assert [e["output"] for e in reply["data"]["executed_tool_calls"]] == ["step 1", "step 2"]
