@@ -120,6 +120,34 @@ def test_reply_is_shown_while_it_comes(assent_served: Served, opened: Opened) ->
     assert page.locator("#announcer").inner_text() == "first half, second half"
 
 
+LOOKS = """() => {
+  const { get } = Object.getOwnPropertyDescriptor(Element.prototype, "scrollHeight");
+  const frame = window.requestAnimationFrame.bind(window);
+  window.looks = window.frames_asked = 0;
+  Object.defineProperty(Element.prototype, "scrollHeight", {
+    get() { window.looks += 1; return get.call(this); },
+  });
+  window.requestAnimationFrame = (then) => { window.frames_asked += 1; return frame(then); };
+}"""
+
+
+def test_long_reply_is_laid_out_once_a_frame_and_followed_to_its_end(
+    assent_served: Served, opened: Opened
+) -> None:
+    def agent(messages: Any, context: Any) -> Iterator[str]:
+        for number in range(3000):
+            yield f"word{number} "
+
+    page = opened(served(assent_served, agent))
+    page.evaluate(LOOKS)
+    say(page, "hello")
+    sees(page, "word2999")
+    rests(page)
+    # With a look for each word a reply of this length froze the page for half a minute.
+    assert page.evaluate("looks <= 2 * frames_asked + 10")
+    page.wait_for_function("scrollY + innerHeight > document.documentElement.scrollHeight - 160")
+
+
 def test_approved_call_runs_once_and_shows_its_outcome(
     assent_served: Served, opened: Opened
 ) -> None:

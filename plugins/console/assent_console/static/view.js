@@ -3,16 +3,22 @@
 import { byId } from "./text.js";
 
 let due = false;
+let follow = false;
 
+// Looks at most once a frame: each look makes the browser lay out the whole reply.
 export function scroll(always = false) {
-  const page = document.documentElement;
-  const near = page.scrollHeight - page.scrollTop - page.clientHeight < 160;
-  if (due || !(near || always)) return;
+  follow ||= always || (!due && atEnd());
+  if (due) return;
   due = true;
   requestAnimationFrame(() => {
-    due = false;
-    window.scrollTo({ top: page.scrollHeight });
+    if (follow) window.scrollTo({ top: document.documentElement.scrollHeight });
+    due = follow = false;
   });
+}
+
+function atEnd() {
+  const page = document.documentElement;
+  return page.scrollHeight - page.scrollTop - page.clientHeight < 160;
 }
 
 // A call is read from its top: the first card stays in sight when all of them do not fit.
