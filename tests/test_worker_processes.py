@@ -23,6 +23,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from assent.supervisor import pause_after
+from ports import quiet_port
 
 DEADLINE = 120.0
 AGENT = """
@@ -365,6 +366,33 @@ def test_worker_that_cannot_be_started_again_leaves_the_other_serving(tmp_path: 
         assert running.turn() == survivor
         gone.rename(interpreter)
         assert survivor in running.both()
+
+
+def test_service_without_standard_files_has_workers(tmp_path: Path) -> None:
+    port = quiet_port()
+    (tmp_path / "agent.py").write_text(AGENT)
+    serve = [sys.executable, "-m", "assent", "serve", "agent.py", "--workers", "2"]
+    with subprocess.Popen(
+        ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", *serve, "--port", str(port)],
+        cwd=tmp_path,
+        env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path / "state")},
+    ) as process:
+        found: set[int] = set()
+
+        def both() -> bool:
+            assert process.poll() is None
+            with (
+                closing(http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)) as caller,
+                suppress(ConnectionError),
+            ):
+                found.add(turn(caller))
+            return len(found) == 2
+
+        try:
+            until(both)
+        finally:
+            process.terminate()
+    assert process.returncode == 0
 
 
 def test_pause_before_another_start_has_a_limit_however_many_have_died() -> None:

@@ -7,6 +7,7 @@ import errno
 import gc
 import importlib.util
 import logging
+import os
 import signal
 import socket
 import sys
@@ -149,6 +150,7 @@ def _supervise(config: Config) -> None:
             "approvals.ledger 'memory://' cannot be shared by several processes; "
             "use sqlite:/// or postgresql://, or workers = 1"
         )
+    _have_standard_files()
     status = Supervisor(
         bind(server.host, server.port, server.workers),
         workers=server.workers,
@@ -158,6 +160,13 @@ def _supervise(config: Config) -> None:
     ).run()
     if status:
         raise SystemExit(status)
+
+
+def _have_standard_files() -> None:
+    """A socket in the place of one that is closed would be the children's output, and they fail."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
 
 
 def _run(
