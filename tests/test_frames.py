@@ -58,7 +58,7 @@ def accepted(service: Service) -> Iterator[tuple[socket.socket, WebSocket]]:
         connection.sendall(HANDSHAKE + b"\r\n")
         assert connection.recv(1000).startswith(b"HTTP/1.1 101 ")
         client = connection.getsockname()
-        found = [o for o in gc.get_objects() if isinstance(o, WebSocket) and o.client == client]
+        found = [o for o in gc.get_objects() if type(o) is WebSocket and o.client == client]
         yield connection, found[0]
 
 
