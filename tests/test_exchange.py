@@ -23,8 +23,8 @@ from assent import Data, IntermittentUpdate, create_app, load_config
 from assent.app import App
 from assent.exchange import Exchange
 from assent.http import read_body
-from assent.listener import Http
 from assent.messages import AgentMessage
+from assent.protocol import Http
 from assent.testing.server import running
 from raw import DEADLINE, rest
 

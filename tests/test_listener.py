@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from assent import Message, listener
+from assent import Message, protocol
 from assent.testing import served
 from assent.testing.client import Service
 from raw import DEADLINE, rest
@@ -54,7 +54,7 @@ def test_head_over_the_limit_is_431(service: Service, size: int) -> None:
     with connected(service) as connection:
         connection.sendall(GET + b"A: ")
         try:
-            for _ in range(listener.HEAD_SIZE // size + 1):
+            for _ in range(protocol.HEAD_SIZE // size + 1):
                 connection.sendall(b"x" * size)
         except ConnectionError:
             pass
@@ -92,7 +92,7 @@ def test_head_at_the_limit_and_a_large_body_behind_it_are_served(
         b"POST /api/chat HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\nA: " % len(BODY)
     )
-    head += b"x" * (listener.HEAD_SIZE - len(head) - 4) + b"\r\n\r\n"
+    head += b"x" * (protocol.HEAD_SIZE - len(head) - 4) + b"\r\n\r\n"
     with connected(service) as connection:
         for _ in range(2):
             connection.sendall(head[:first])
@@ -170,7 +170,7 @@ def test_flood_of_requests_is_left_in_the_network(service: Service) -> None:
         sender = threading.Thread(target=connection.sendall, args=(one * 60_000,))
         sender.start()
         answered = waiting = 0
-        ours: list[listener.Http] = []
+        ours: list[protocol.Http] = []
         status = b"HTTP/1.1 200 "
         unread = b""
         while answered < 60_000:
@@ -181,7 +181,7 @@ def test_flood_of_requests_is_left_in_the_network(service: Service) -> None:
             # A status line may come in two pieces.
             unread = unread[1 - len(status) :]
             if not ours:
-                held = [o for o in gc.get_objects() if isinstance(o, listener.Http)]
+                held = [o for o in gc.get_objects() if isinstance(o, protocol.Http)]
                 ours = [o for o in held if o.client == client]
             waiting = max(waiting, len(ours[0].pipeline))
         sender.join()
@@ -191,7 +191,7 @@ def test_flood_of_requests_is_left_in_the_network(service: Service) -> None:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.setattr(listener, "HEAD_TIME", 0.3)
+    monkeypatch.setattr(protocol, "HEAD_TIME", 0.3)
     with kept() as running:
         yield running
 
@@ -199,7 +199,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
 @pytest.fixture
 def brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     """Where heads have to come in time too, on a machine that may be slow."""
-    monkeypatch.setattr(listener, "HEAD_TIME", 3.0)
+    monkeypatch.setattr(protocol, "HEAD_TIME", 3.0)
     with kept() as running:
         yield running
 
@@ -252,14 +252,14 @@ def test_kept_connections_and_websockets_outlive_the_time_for_a_head(brisk: Serv
 def test_connection_whose_body_stalls_is_closed_in_time(
     monkeypatch: pytest.MonkeyPatch, head: bytes
 ) -> None:
-    monkeypatch.setattr(listener, "BODY_TIME", 0.3)
+    monkeypatch.setattr(protocol, "BODY_TIME", 0.3)
     with kept() as service, connected(service) as connection:
         connection.sendall(POST + head + BODY[:1000])
         assert rest(connection) == b""
 
 
 def test_body_behind_a_request_that_runs_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "BODY_TIME", 0.5)
+    monkeypatch.setattr(protocol, "BODY_TIME", 0.5)
     go_on = threading.Event()
 
     def agent(messages: Sequence[Message], context: object) -> str:
@@ -273,7 +273,7 @@ def test_body_behind_a_request_that_runs_is_waited_for(monkeypatch: pytest.Monke
             with connected(service) as other:
                 other.sendall(head % len(SMALL) + SMALL[:20])
                 rest(other)
-        monkeypatch.setattr(listener, "BODY_TIME", DEADLINE)
+        monkeypatch.setattr(protocol, "BODY_TIME", DEADLINE)
         with connected(service) as other:
             pass
         connection.sendall(SMALL[20:])
