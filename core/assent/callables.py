@@ -224,7 +224,8 @@ class _Collected:
         self.turn = turn
         self.quiet = quiet
         self.only_text = True
-        self.text: list[str] = []
+        # What is not quiet has been said.
+        self.text: list[str] = [] if quiet else turn.out.text
         self._reply: AgentMessage | None = None
 
     @property
@@ -236,15 +237,13 @@ class _Collected:
 
     async def all_of(self, items: AsyncIterator[Any]) -> None:
         """Take every item, text with as little ado as can be: most items are a few letters."""
-        out, text, quiet = self.turn.out, self.text, self.quiet
+        say = self.text.append if self.quiet else self.turn.out.say
         try:
             async for item in items:
                 if type(item) is not str or self._reply is not None:
                     await self.add(item)
-                    continue
-                text.append(item)
-                if item and not quiet and out.say(item):
-                    await out.caught_up()
+                elif item and say(item):
+                    await self.turn.out.caught_up()
         finally:
             if close := getattr(items, "aclose", None):
                 await close()
@@ -280,8 +279,9 @@ class _Collected:
                 await self._whole(_message(item))
 
     async def _text(self, text: str) -> None:
-        self.text.append(text)
-        if text and not self.quiet:
+        if self.quiet:
+            self.text.append(text)
+        elif text:
             # Outcomes leave before the text that comes after them.
             await self._outcomes()
             await self.turn.out.send(TextDelta(text))

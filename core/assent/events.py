@@ -243,18 +243,12 @@ def _fitting(value: Any) -> Any:
 def encode_lines(events: Sequence[Event | str]) -> bytes:
     """The events as NDJSON, as `encode` writes each; a `str` stands for the TextDelta of it."""
     lines: list[bytes] = []
-    pieces: list[str] = []
-    for event in events:
-        if type(event) is str:
-            pieces.append(event)
-            continue
-        if pieces:
-            lines.append(text_lines(pieces))
-            pieces = []
-        lines.append(encode(event) + b"\n")  # type: ignore[arg-type]
-    if pieces:
-        lines.append(text_lines(pieces))
-    return b"".join(lines)
+    start = 0
+    for n, event in enumerate(events):
+        if type(event) is not str:
+            lines += (text_lines(events[start:n]), encode(event), b"\n")  # type: ignore[arg-type]
+            start = n + 1
+    return b"".join([*lines, text_lines(events[start:])])  # type: ignore[arg-type]
 
 
 # A letter that JSON escapes and that texts hardly ever hold.
@@ -265,6 +259,8 @@ _BETWEEN = b'"}\n' + _TEXT + b'"'
 
 def text_lines(pieces: Sequence[str]) -> bytes:
     """The lines of text deltas, as `encode` writes each."""
+    if not pieces:
+        return b""
     if len(pieces) == 1:
         return _TEXT + dump_json(pieces[0]) + b"}\n"
     # One call for all of them: a twentieth of a microsecond for each instead of a third. What

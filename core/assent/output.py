@@ -80,6 +80,7 @@ class Output:
 
     def __init__(self, sink: Sink, *, held: bool) -> None:
         self._sink = sink
+        self._say = self._hold if held else sink.say
         self._held: list[Event] | None = [] if held else None
         self._closed = False
         self.shows_status = not isinstance(sink, Gathered)
@@ -106,12 +107,7 @@ class Output:
         Without an await of its own: a turn may have a thousand pieces.
         """
         self.text.append(piece)
-        if self._held is not None:
-            self._held.append(TextDelta(piece))
-            return False
-        if self._closed:
-            return False
-        return self._sink.say(piece)
+        return self._say(piece)
 
     async def caught_up(self) -> None:
         """Return when a slow reader has read on."""
@@ -148,12 +144,22 @@ class Output:
                 await self._sink.space()
         if not self._closed:
             # First: a tool that outlives its turn may send status lines all the time.
-            self._closed = True
+            self.close()
             self._sink.put_nowait(last)
 
     def close(self) -> None:
         """Drop whatever still comes."""
         self._closed = True
+        self._say = _unheard
+
+    def _hold(self, piece: str) -> bool:
+        assert self._held is not None
+        self._held.append(TextDelta(piece))
+        return False
+
+
+def _unheard(piece: str) -> bool:
+    return False
 
 
 def proposal_events(rows: Sequence[Proposal]) -> list[Event]:

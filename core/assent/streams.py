@@ -54,10 +54,8 @@ class Events(Channel[Event | str]):
 
     def say(self, piece: str, /) -> bool:
         """`put_nowait` for a piece of text, with as little ado as can be."""
-        if self._closed or type(piece) is not str:
+        if self._closed or self.cancelled or type(piece) is not str:
             return self.put_nowait(TextDelta(piece))
-        if self.cancelled:
-            return False
         self._put += len(piece) + _OVERHEAD
         self._items.append(piece)
         if self._waiter is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Generic, TypeVar
@@ -26,7 +25,7 @@ class Channel(Generic[T]):
     def __init__(self, limit: int = 256, *, size: Callable[[T], int] | None = None) -> None:
         self._limit = limit
         self._size = size
-        self._items: deque[T] = deque()
+        self._items: list[T] = []
         # What was put and what of it was taken; each is written by one side only.
         self._put = 0
         self._taken = 0
@@ -83,7 +82,8 @@ class Channel(Generic[T]):
         if not self._closed:
             self._error = error
             self._closed = True
-            self._wake()
+            if self._waiter is not None:
+                self._wake()
 
     async def ready(self) -> list[T]:
         """Everything that waits, at least one item; an empty list at the end."""
@@ -129,8 +129,10 @@ class Channel(Generic[T]):
     def _take(self) -> list[T]:
         if self.cancelled or not self._items:
             return []
+        # Two steps that no thread can come between the halves of; what comes between the two stays.
         waiting = self._items
-        items = [waiting.popleft() for _ in range(len(waiting))]
+        items = waiting[:]
+        del waiting[: len(items)]
         self._taken = self._put
         self._make_space()
         return items

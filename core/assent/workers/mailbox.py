@@ -77,8 +77,10 @@ class Mailbox:
         self._run()
 
     def _rung(self, bell: int) -> None:
-        with suppress(OSError):
+        try:
             os.eventfd_read(bell)
+        except OSError:
+            return
         self._run()
 
     def _run(self) -> None:
@@ -144,6 +146,7 @@ def per_loop(factory: Callable[[], T]) -> Callable[[], T]:
         objects = mailbox().objects
         if key not in objects:
             objects[key] = factory()
-        return cast("T", objects[key])
+        found: T = objects[key]
+        return found
 
     return get
