@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import replace
+from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import ValidationError
@@ -188,15 +189,14 @@ async def _reply(
         result = await code.call(function, *arguments)
     if type(result) is str:
         return result
-    if isinstance(result, (AsyncIterator, Iterator)) or _is_events(result):
+    if isinstance(result, (list, tuple)):
+        result = iter(result)
+    # The abstract classes take their time to say so of a generator.
+    if type(result) is AsyncGeneratorType or isinstance(result, (AsyncIterator, Iterator)):
         collected = _Collected(turn, quiet)
-        await collected.all_of(code.items(iter(result) if _is_events(result) else result))
+        await collected.all_of(code.items(result))
         return "" if collected.only_text and not quiet else collected.whole()
     return _message(result)
-
-
-def _is_events(result: object) -> bool:
-    return isinstance(result, (list, tuple))
 
 
 def _arguments(turn: RunningTurn) -> list[Any]:

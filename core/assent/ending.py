@@ -81,10 +81,11 @@ async def finish(
     """Alter, record, then send what is left of the reply; nothing follows."""
     last = done(turn, stop, reply)
     ending: list[Event] = [*proposal_events(pending), last] if pending else [last]
+    altered = None
     if turn.out.held:
         # What interceptors do to the session in place is no part of what is recorded.
         last.session = copy.deepcopy(last.session)
-    altered = await _alter(turn, ending) if turn.out.held else None
+        altered = await _alter(turn, ending)
     if suspended is not None or (record and turn.continuing is not None):
         await _record(turn, stop, pending, suspended, last)
         turn.continuing = None

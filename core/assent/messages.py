@@ -246,8 +246,9 @@ class ChatRequest(Wire):
     @property
     def request_fields(self) -> dict[str, Any]:
         """All top-level fields but `messages`, as sent."""
-        sent = {"source": self.source} if "source" in self.model_fields_set else {}
-        return {**sent, **(self.model_extra or {})}
+        # The properties of these names take as long as all the rest.
+        sent = {"source": self.source} if "source" in self.__pydantic_fields_set__ else {}
+        return {**sent, **(self.__pydantic_extra__ or {})}
 
 
 class AgentMessage(Wire):
@@ -291,7 +292,7 @@ def parse_request(
         raise refusal(error) from None
     except UnicodeDecodeError:
         raise InvalidRequest.at(["body"], "json_invalid", "the body is not UTF-8") from None
-    if any(_deeper_than(nesting - level, value) for level, value in free):
+    if free and any(_deeper_than(nesting - level, value) for level, value in free):
         message = f"JSON is nested deeper than {nesting} levels"
         raise InvalidRequest.at(["body"], "too_deep", message)
     check_messages(request, messages)

@@ -154,12 +154,10 @@ class Http(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Parser callback: a body is whole."""
-        if self._offers():
-            return
         if (exchange := self._coming()) is not None:
             exchange.more_body = False
             self._whole = exchange
-        else:
+        elif not self._offers():
             super().on_message_complete()
 
     def _coming(self) -> Exchange | None:
@@ -226,7 +224,8 @@ class Http(HttpToolsProtocol):
         self.transport.flush()
         if self.transport.is_closing():
             return
-        self.flow.resume_reading()
+        if self.flow.read_paused:
+            self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
         else:

@@ -154,8 +154,10 @@ class EventStream:
 
     def drop(self) -> None:
         """As `aclose`, for callbacks."""
+        if self._told:
+            return
         self._channel.cancel()
-        if not (self._ended or self._told) and self._host.config.server.on_disconnect == "cancel":
+        if not self._ended and self._host.config.server.on_disconnect == "cancel":
             self._work.cancel()
 
 

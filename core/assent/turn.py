@@ -166,6 +166,7 @@ class RunningTurn:
     decisions: Sequence[Choice] = ()
     shown: Sequence[str] = ()
     references: Sequence[str] = ()
+    conversation = Conversation()
     continuing: Continuation | None = None
     gone = False
     calls_made = 0
@@ -199,7 +200,8 @@ class RunningTurn:
             self.decisions = approvals.choices(messages)
             self.shown = approvals.shown(messages)
             self.references = approvals.references(self.said)
-        self.conversation = Conversation(self.session.conversation or "", self.references)
+        if more:
+            self.conversation = Conversation(self.session.conversation or "", self.references)
         self.context = RequestContext(
             platform=platform,
             request_fields=caller.request_fields or {},

@@ -134,7 +134,8 @@ class Channel(Generic[T]):
         items = waiting[:]
         del waiting[: len(items)]
         self._taken = self._put
-        self._make_space()
+        if self._space is not None or self.on_space is not None:
+            self._make_space()
         return items
 
     def _make_space(self) -> None:

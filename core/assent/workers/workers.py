@@ -125,7 +125,7 @@ class Workers:
         running = Running(work)
         self.waiting.append(running)
         self._wake_one()
-        if not self._armed and self._limit > 1:
+        if self.waiting and not self._armed and self._limit > 1:
             self._arm_from_here()
         return running
 
