@@ -11,7 +11,7 @@ from datetime import date
 from enum import Enum, StrEnum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Optional, TypedDict
 
 import pytest
 from hypothesis import given, settings
@@ -184,6 +184,18 @@ def test_parameter_descriptions_come_from_each_docstring_style(docstring: str) -
     }
 
 
+def test_docstring_that_begins_with_its_parameters_describes_them() -> None:
+    @tool(description="Scale it.")
+    def scale(name: str) -> str:
+        """
+        Args:
+            name: What to scale.
+        """
+        return name
+
+    assert scale.input_description["name"]["description"] == "What to scale."
+
+
 def test_annotated_description_wins_over_the_docstring() -> None:
     @tool
     def scale(
@@ -314,6 +326,32 @@ def test_session_and_context_are_injected_by_annotation() -> None:
     assert called(two, {}) == (CONTEXT, SESSION)
 
 
+SPELLINGS = [
+    ("Session", "RequestContext"),
+    ("'Session | None'", "'RequestContext'"),
+    ("None | Session", "Optional[RequestContext]"),
+    ("Annotated[Session, 'state']", "Annotated[RequestContext | None, 'who asks']"),
+    ("assent.Session", "assent.RequestContext"),
+    ("'a.Session | None'", "Annotated[a.RequestContext, 'who asks']"),
+]
+
+
+@pytest.mark.parametrize(("state", "asking"), SPELLINGS)
+def test_classes_imported_for_type_checkers_only_are_injected_in_every_spelling(
+    state: str, asking: str
+) -> None:
+    module: dict[str, Any] = {"Annotated": Annotated, "Optional": Optional}
+    lines = [
+        "from __future__ import annotations",
+        f"def look(state: {state}, asking: {asking}, text: str = '') -> object:",
+        "    return state, asking",
+    ]
+    exec("\n".join(lines), module)
+    made = tool(module["look"])
+    assert list(made.input_schema["properties"]) == ["text"]
+    assert called(made, {}) == (SESSION, CONTEXT)
+
+
 def test_context_is_injected_when_its_class_is_known_at_run_time() -> None:
     from assent.agent import RequestContext as Known
 
@@ -418,6 +456,49 @@ def test_partial_hides_what_it_fixes() -> None:
     assert "'count'" in refusal(made, {"name": "web", "count": 9})
 
 
+def logged(fn: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
+@tool(requires_approval=True, timeout=5)
+async def drop(table: str, schema: str) -> str:
+    """Drop a table."""
+    return f"{schema}.{table}"
+
+
+GATED = {
+    "partial": functools.partial(drop, schema="a"),
+    "wrapper": logged(drop),
+    "partial of a wrapper": functools.partial(logged(drop), schema="a"),
+    "tool again": tool(drop, name="drop_it"),
+    "partial as a tool": tool(functools.partial(drop, schema="a"), name="drop_a"),
+}
+
+
+@pytest.mark.parametrize("derived", GATED.values(), ids=GATED)
+def test_what_is_made_of_a_gated_tool_stays_gated(derived: Callable[..., Any]) -> None:
+    (made,) = as_tools([derived]).values()
+    assert made.requires_approval and made.timeout == 5
+    assert made.description == "Drop a table."
+    given = {"table": "t", "schema": "a"}
+    arguments = {name: given[name] for name in made.input_schema["properties"]}
+    assert asyncio.run(_awaited(called(made, arguments))) == "a.t"
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+def test_options_given_anew_win_over_those_of_the_tool_below() -> None:
+    made = tool(functools.partial(drop, schema="a"), requires_approval=False, name="drop_a")
+    assert not made.requires_approval and made.timeout == 5 and made.is_async
+    assert made.name == "drop_a"
+
+
 class Cluster:
     """A cluster."""
 
@@ -436,6 +517,12 @@ class Cluster:
     @staticmethod
     def ping(host: str) -> str:
         return host
+
+    @classmethod
+    @tool(requires_approval=True)
+    def forget(cls, host: str) -> str:
+        """Forget a host."""
+        return f"{cls.__name__}/{host}"
 
     async def __call__(self, question: str) -> str:
         """Ask the cluster."""
@@ -462,14 +549,15 @@ def test_method_declared_as_tool_is_bound_by_its_object() -> None:
         as_tools([Cluster.restart])
 
 
+def test_class_method_declared_as_tool_is_bound_by_its_class() -> None:
+    for bound in (Cluster.forget, Cluster("east").forget):
+        (made,) = as_tools([bound]).values()
+        assert made.requires_approval
+        assert list(made.input_schema["properties"]) == ["host"]
+        assert called(made, {"host": "h"}) == "Cluster/h"
+
+
 def test_wrapped_function_keeps_its_signature() -> None:
-    def logged(fn: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(fn)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return fn(*args, **kwargs)
-
-        return wrapper
-
     @tool
     @logged
     def scale(name: str, level: Level = Level.LOW) -> Any:

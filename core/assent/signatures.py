@@ -12,6 +12,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
 
@@ -19,7 +20,12 @@ from assent.session import Session
 
 Injected = Literal["session", "context"]
 EMPTY: Any = inspect.Parameter.empty
-_CLASS_NAMES: Mapping[str, Injected] = {"Session": "session", "RequestContext": "context"}
+# The module of RequestContext imports the module of tools, so that it is known by its name.
+_STAND_INS = {
+    "Session": Session,
+    "RequestContext": type("RequestContext", (), {"__module__": "assent"}),
+}
+_NOTHING: Mapping[str, Any] = {}
 _SAYS_NOTHING = (EMPTY, Any, object)
 _MAPPINGS = (dict, Mapping, MutableMapping)
 
@@ -38,7 +44,8 @@ class Signature:
     """The parameters of a tool's function.
 
     `rest` is the annotation of `**kwargs`, None without them; `closed` are the names that the
-    model must not use; `unbound` says that the function is a method which lacks its `self`.
+    model must not use; `unbound` says that the function is a method which lacks its `self` or
+    `cls`.
     """
 
     arguments: tuple[Argument, ...]
@@ -58,7 +65,14 @@ class Docstring:
 
 def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The function below partials, bound methods, wrappers and callable objects."""
+    *_, lowest = layers(fn)
+    return lowest
+
+
+def layers(fn: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """`fn`, what it fixes arguments of, binds or wraps, and so on down to the plain function."""
     while True:
+        yield fn
         if isinstance(fn, functools.partial):
             fn = fn.func
         elif inspect.ismethod(fn) or isinstance(fn, staticmethod):
@@ -68,7 +82,7 @@ def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
         elif not inspect.isroutine(fn) and inspect.isfunction(type(fn).__call__):
             fn = type(fn).__call__
         else:
-            return fn
+            return
 
 
 def read_signature(fn: Callable[..., Any], label: str, named: Collection[str] = ()) -> Signature:
@@ -126,7 +140,7 @@ def _lacks_self(fn: Callable[..., Any], parameters: list[inspect.Parameter]) -> 
         holder != ""
         and not holder.endswith("<locals>")
         and first is not None
-        and first.name == "self"
+        and first.name in ("self", "cls")
         and first.annotation is EMPTY
     )
 
@@ -159,11 +173,9 @@ class _Scope:
         try:
             annotation = EMPTY if stated is EMPTY else self._resolve(stated)
         except NameError as error:
-            # The class may be imported for type checkers only.
-            guessed = by_name or (None if named else _CLASS_NAMES.get(_last_word(stated)))
-            if guessed:
-                return guessed, stated
-            raise self._unreadable(name, stated, error) from None
+            if by_name:
+                return by_name, stated
+            annotation = self._stood_in(name, stated, error)
         except Exception as error:
             raise self._unreadable(name, stated, error) from error
         kind = _by_type(annotation)
@@ -173,10 +185,19 @@ class _Scope:
             )
         return kind or (by_name if _open_to(by_name, annotation) else None), annotation
 
-    def _resolve(self, stated: Any) -> Any:
+    def _resolve(self, stated: Any, more: Mapping[str, Any] = _NOTHING) -> Any:
         holder = types.SimpleNamespace(__annotations__={"it": stated})
-        hints = typing.get_type_hints(holder, self._globals, self._locals, include_extras=True)
-        return hints["it"]
+        names = {**more, **self._locals}
+        return typing.get_type_hints(holder, self._globals, names, include_extras=True)["it"]
+
+    def _stood_in(self, name: str, stated: Any, error: NameError) -> Any:
+        """The annotation when what it lacks is Assent's, imported for type checkers only."""
+        module = types.SimpleNamespace(**_STAND_INS)
+        with suppress(Exception):
+            found = self._resolve(stated, {str(error.name): module, **_STAND_INS})
+            if _by_type(found):
+                return found
+        raise self._unreadable(name, stated, error) from None
 
     def _unreadable(self, name: str, stated: Any, error: Exception) -> TypeError:
         return TypeError(
@@ -211,12 +232,6 @@ def _text(stated: Any) -> str:
     return str(getattr(stated, "__forward_arg__", stated))
 
 
-def _last_word(stated: Any) -> str:
-    text = _text(stated).removesuffix("| None").strip()
-    text = text.removeprefix("typing.").removeprefix("Optional[").removesuffix("]")
-    return text.rpartition(".")[2].strip("'\" ")
-
-
 def _by_type(annotation: Any) -> Injected | None:
     origin = typing.get_origin(annotation)
     if origin is Annotated:
@@ -228,7 +243,6 @@ def _by_type(annotation: Any) -> Injected | None:
         return None
     if issubclass(annotation, Session):
         return "session"
-    # By name, since the module of RequestContext imports the module of tools.
     names = {(c.__name__, c.__module__.partition(".")[0]) for c in annotation.__mro__}
     return "context" if ("RequestContext", "assent") in names else None
 
@@ -248,7 +262,8 @@ def read_docstring(fn: Callable[..., Any]) -> Docstring:
     from docstring_parser import ParseError, parse
 
     try:
-        parsed = parse(text)
+        # Without a line before it, a first section is not seen.
+        parsed = parse(f"\n{text}")
     except ParseError:
         return Docstring(text, {})
     parts = (parsed.short_description, parsed.long_description)

@@ -26,7 +26,7 @@ from assent.errors import ToolInputError
 from assent.models import ToolDefinition
 from assent.schemas import Arguments, describe, inputs_of
 from assent.session import Session
-from assent.signatures import plain_function, read_docstring, read_signature
+from assent.signatures import layers, plain_function, read_docstring, read_signature
 
 __all__ = [
     "Arguments",
@@ -111,8 +111,8 @@ class Tool(Generic[P, R]):
     def is_async(self) -> bool:
         """Whether the function is a coroutine function; others belong in a thread."""
         fn: Any = self.fn
-        while isinstance(fn, functools.partial):
-            fn = fn.func
+        while isinstance(fn, (functools.partial, Tool)):
+            fn = fn.fn if isinstance(fn, Tool) else fn.func
         return inspect.iscoroutinefunction(fn) or (
             not inspect.isroutine(fn) and inspect.iscoroutinefunction(type(fn).__call__)
         )
@@ -183,11 +183,14 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a tool of a function, as `@tool`, `@tool(...)` or `tool(function, ...)`.
 
     The name defaults to the function's, the description to its docstring, the input schema to
-    its signature. Raises TypeError or ValueError, naming the tool, for what cannot be one.
+    its signature. What fixes arguments of a tool, binds or wraps one keeps that tool's options
+    but for those given here: it stays gated. Raises TypeError or ValueError, naming the tool, for
+    what cannot be one.
     """
     if fn is None:
-        return functools.partial(Tool, **options)
-    return Tool(fn, **options)
+        return functools.partial(tool, **options)
+    below = next((layer for layer in layers(fn) if isinstance(layer, Tool)), None)
+    return Tool(fn, **(options if below is None else {**below._options, **options}))
 
 
 def as_tools(items: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
@@ -197,7 +200,7 @@ def as_tools(items: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     """
     tools: dict[str, Tool] = {}
     for item in items:
-        made = item if isinstance(item, Tool) else Tool(item)
+        made = item if isinstance(item, Tool) else tool(item)
         if made.unbound:
             raise TypeError(
                 f"tool {made.name!r} is a method without its object; "
