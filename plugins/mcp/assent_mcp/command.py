@@ -128,7 +128,8 @@ async def _serve_stdio(config: Config, stop: asyncio.Event) -> None:
         serving = asyncio.create_task(serve_stdio(service, wire))
         stopping = asyncio.create_task(stop.wait())
         done, _ = await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if serving not in done:
+        # A client that closed stdin, and has the process stopped, waits for nothing.
+        if serving not in done and not wire.ended:
             await service.drain(host.config.server.drain_timeout)
             # The last result is on its way to the wire.
             await asyncio.sleep(_LAST)

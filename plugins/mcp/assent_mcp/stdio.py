@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import select
+import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -20,14 +22,18 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from assent import PluginError
 from assent_mcp.service import Service
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
 Outgoing = MemoryObjectSendStream[SessionMessage]
 
 
+_LOOK = 0.02
+
+
 async def serve_stdio(service: Service, wire: StdioWire) -> None:
-    """Serve one client until its end of the wire closes."""
+    """Serve one client until its end of the wire closes and what it asked before is answered."""
     server = service.server(one_session=True)
     async with wire.streams(service.host.config.limits.body) as (read, write):
         await server.run(read, write, server.create_initialization_options())
@@ -40,10 +46,20 @@ class StdioWire:
     def __init__(self, reading: int, writing: int) -> None:
         self.reading = reading
         self.writing = writing
+        self.ended = False
+        """Whether the client has closed its end of stdin."""
 
     @classmethod
     def claim(cls) -> StdioWire:
-        """Take stdin and stdout away from everybody else in this process, for good."""
+        """Take stdin and stdout away from everybody else in this process, for good.
+
+        Raises PluginError where one of them is closed: something else has its number by now.
+        """
+        if sys.__stdin__ is None or sys.__stdout__ is None:
+            raise PluginError(
+                "plugin 'mcp': the transport 'stdio' needs stdin and stdout, and one of them is "
+                "closed; let a client start the process, or set plugin.mcp.transport"
+            )
         wire = cls(os.dup(0), os.dup(1))
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -56,8 +72,9 @@ class StdioWire:
         """The messages that come, and where to put those that go; `limit` is bytes a line."""
         into, read = anyio.create_memory_object_stream[SessionMessage | Exception](16)
         write, out = anyio.create_memory_object_stream[SessionMessage](16)
-        reader = _Reader(self.reading, into, limit)
-        writer = _Writer(self.writing)
+        asked = _Unanswered()
+        reader = _Reader(self.reading, into, limit, asked, self._settle)
+        writer = _Writer(self.writing, asked)
         reader.start()
         writing = asyncio.create_task(writer.drain(out))
         try:
@@ -72,16 +89,74 @@ class StdioWire:
             for stream in (into, read, write, out):
                 stream.close()
 
+    async def _settle(self, asked: _Unanswered) -> None:
+        """After the end of stdin: let the calls end whose answers can still be read.
+
+        A question to the client cannot be answered any more.
+        """
+        self.ended = True
+        while asked.of_client and not asked.of_server:
+            if _is_hung_up(self.writing):
+                return
+            await asyncio.sleep(_LOOK)
+
+
+def _is_hung_up(descriptor: int) -> bool:
+    """Whether nobody reads what is written to `descriptor`."""
+    if not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+class _Unanswered:
+    """The requests of either side that have no answer yet."""
+
+    def __init__(self) -> None:
+        self.of_client: set[types.RequestId] = set()
+        self.of_server: set[types.RequestId] = set()
+
+    def came(self, message: types.JSONRPCMessage) -> None:
+        """Note what the client sent."""
+        _note(message, self.of_client, self.of_server)
+
+    def went(self, message: types.JSONRPCMessage) -> None:
+        """Note what was sent to the client."""
+        _note(message, self.of_server, self.of_client)
+
+
+def _note(
+    message: types.JSONRPCMessage, own: set[types.RequestId], others: set[types.RequestId]
+) -> None:
+    match message:
+        case types.JSONRPCRequest(id=id_):
+            own.add(id_)
+        case types.JSONRPCResponse(id=id_) | types.JSONRPCError(id=int() | str() as id_):
+            others.discard(id_)
+        case types.JSONRPCNotification(
+            method="notifications/cancelled", params={"requestId": int() | str() as id_}
+        ):
+            # Nobody answers it.
+            own.discard(id_)
+
 
 class _Reader:
     """Reads lines on a thread and sends them as messages, no faster than they are taken."""
 
     def __init__(
-        self, descriptor: int, into: MemoryObjectSendStream[SessionMessage | Exception], limit: int
+        self,
+        descriptor: int,
+        into: MemoryObjectSendStream[SessionMessage | Exception],
+        limit: int,
+        asked: _Unanswered,
+        at_end: Callable[[_Unanswered], Awaitable[None]],
     ) -> None:
         self._descriptor = descriptor
         self._into = into
         self._limit = limit
+        self._asked = asked
+        self._at_end = at_end
         self._loop = asyncio.get_running_loop()
         self._sending: Future[None] | None = None
         self._stopped = False
@@ -100,12 +175,13 @@ class _Reader:
         except OSError as error:
             broken = error
             self._hand(lambda: self._into.send(broken))
+        self._hand(lambda: self._at_end(self._asked))
         self._hand(self._into.aclose)
 
     def _read(self) -> None:
         line = bytearray()
         too_long = False
-        while not self._stopped and (chunk := os.read(self._descriptor, 65536)):
+        while not self._stopped and (chunk := self._chunk()):
             first, *others = chunk.split(b"\n")
             line += first
             for begin in others:
@@ -118,10 +194,19 @@ class _Reader:
             if too_long:
                 line.clear()
 
+    def _chunk(self) -> bytes:
+        """What comes next; whoever shares stdin may have made it non-blocking."""
+        while True:
+            try:
+                return os.read(self._descriptor, 65536)
+            except BlockingIOError:
+                select.select([self._descriptor], [], [])
+
     def _give(self, line: bytes) -> None:
         item: SessionMessage | Exception
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            self._asked.came(message)
             item = SessionMessage(message)
         except ValueError as error:
             item = error
@@ -144,8 +229,9 @@ class _Reader:
 class _Writer:
     """Writes messages on a thread, one whole line at a time."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, asked: _Unanswered) -> None:
         self._descriptor = descriptor
+        self._asked = asked
         self._lines: queue.SimpleQueue[tuple[bytes, Callable[[], None]] | None] = (
             queue.SimpleQueue()
         )
@@ -160,6 +246,7 @@ class _Writer:
             written = asyncio.Event()
             self._lines.put((line.encode() + b"\n", written.set))
             await written.wait()
+            self._asked.went(message.message)
 
     def stop(self) -> None:
         self._lines.put(None)
@@ -177,6 +264,13 @@ class _Writer:
         rest = memoryview(line)
         try:
             while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+                rest = rest[self._written(rest) :]
         except OSError:
             self._broken = True
+
+    def _written(self, rest: memoryview) -> int:
+        try:
+            return os.write(self._descriptor, rest)
+        except BlockingIOError:
+            select.select([], [self._descriptor], [])
+            return 0

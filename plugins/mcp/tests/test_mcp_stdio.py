@@ -162,6 +162,103 @@ def test_end_of_a_fork_is_not_the_servers(stdio: Process) -> None:
     assert stdio.call(2, "prints") == "printed"
 
 
+def test_what_was_asked_before_the_end_of_stdin_is_answered(stdio: Process) -> None:
+    stdio.begin()
+    stdio.send(id=1, method="tools/call", params={"name": "slow", "arguments": {}})
+    stdio.send(id=2, method="tools/call", params={"name": "prints", "arguments": {}})
+    out, _ = stdio.rest()
+    results = {answer["id"]: answer["result"] for answer in map(json.loads, out.splitlines())}
+    texts = {id_: result["content"][0]["text"] for id_, result in results.items()}
+    assert texts == {1: "slept", 2: "printed"}
+    assert stdio.process.returncode == 0
+
+
+def test_call_that_nobody_waits_for_does_not_hold_the_end(tmp_path: Path) -> None:
+    running = Process(tmp_path, "--transport", "stdio", errors=subprocess.DEVNULL)
+    try:
+        running.begin()
+        running.send(id=1, method="tools/call", params={"name": "forever", "arguments": {}})
+        running.send(id=2, method="ping")
+        running.answer(2)
+        assert running.process.stdin is not None and running.process.stdout is not None
+        running.process.stdin.close()
+        running.process.stdout.close()
+        assert running.process.wait(120) == 0
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def test_client_that_closed_stdin_and_stops_the_process_waits_for_no_call(tmp_path: Path) -> None:
+    (tmp_path / "assent.toml").write_text("[server]\ndrain_timeout = 600\nstart_timeout = 900\n")
+    running = Process(tmp_path, "--transport", "stdio", errors=subprocess.DEVNULL)
+    try:
+        running.begin()
+        running.send(id=1, method="tools/call", params={"name": "forever", "arguments": {}})
+        running.send(id=2, method="tools/call", params={"name": "slow", "arguments": {}})
+        assert running.process.stdin is not None and running.process.stdout is not None
+        running.process.stdin.close()
+        # By the answer of a call that takes a moment, the end of stdin has been read.
+        assert running.answer(2)["result"]["content"][0]["text"] == "slept"
+        running.process.terminate()
+        assert running.process.wait(120) == 0
+        running.process.stdout.close()
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def test_stdin_and_stdout_may_be_non_blocking(tmp_path: Path) -> None:
+    """As a Node program leaves them that hands its own on."""
+    stdin, asking = os.pipe()
+    answering, stdout = os.pipe()
+    os.set_blocking(stdin, False)
+    os.set_blocking(stdout, False)
+    with (tmp_path / "errors").open("wb") as errors:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "assent", "mcp", f"{AGENT}:agent", "--transport", "stdio"],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=errors,
+            env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path)},
+        )
+    os.close(stdin)
+    os.close(stdout)
+    try:
+        told(tmp_path / "errors", "noise at import", process)
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        }
+        call = {"name": "floods", "arguments": {}, "_meta": meta}
+        with open(asking, "w") as ask, open(answering) as answers:
+            json.dump({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}, ask)
+            ask.write("\n")
+            ask.flush()
+            answer = json.loads(answers.readline())
+        assert len(answer["result"]["content"][0]["text"]) == 300_000
+        assert process.wait(120) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-"])
+def test_closed_stdin_or_stdout_is_one_line_and_exit_code_1(tmp_path: Path, closed: str) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closed}', "sh"]
+        + [sys.executable, "-m", "assent", "mcp", f"{AGENT}:agent", "--transport", "stdio"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path)},
+        timeout=120,
+    )
+    assert (ended.returncode, ended.stdout) == (1, "")
+    [line] = ended.stderr.splitlines()
+    assert "needs stdin and stdout, and one of them is closed" in line
+
+
 @pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 def test_questions_are_asked_over_stdio(tmp_path: Path, human: Any, era: str) -> None:
     async def run() -> None:
