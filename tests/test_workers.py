@@ -3,9 +3,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import os
+import resource
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -163,6 +166,102 @@ def test_threads_keep_to_their_limit_and_idle_ones_end() -> None:
         assert await workers.in_thread(lambda: "again") == "again"
 
     run(work, threads=3, idle_seconds=0.05)
+
+
+@pytest.fixture
+def shortage(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """While it is set the system has no thread to give."""
+    short, start = threading.Event(), threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if short.is_set():
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr("threading.Thread.start", refuse)
+    monkeypatch.setattr("assent.workers.workers.SHORT", 0.02)
+    return short
+
+
+def test_turns_are_spread_again_when_a_shortage_of_threads_is_over(
+    shortage: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work(workers: Workers) -> None:
+        gate = Gate()
+        shortage.set()
+        turns = [workers.spawn(gate.turn) for _ in range(8)]
+        await until(lambda: "ulimit -u" in caplog.text)
+        assert gate.count == 1
+        assert workers.loops == 1
+        shortage.clear()
+        await until(lambda: gate.count == 8)
+        gate.open()
+        await asyncio.gather(*turns)
+
+    run(work)
+
+
+def test_turns_are_spread_again_when_a_shortage_of_descriptors_is_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("assent.workers.workers.SHORT", 0.02)
+
+    async def work(workers: Workers) -> None:
+        gate = Gate()
+        with no_descriptors():
+            turns = [workers.spawn(gate.turn) for _ in range(8)]
+            await until(lambda: "ulimit -n" in caplog.text)
+            assert gate.count == 1
+        await until(lambda: gate.count == 8)
+        gate.open()
+        await asyncio.gather(*turns)
+
+    run(work)
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """While this lasts the process opens nothing more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (os.dup(0), hard))
+    try:
+        yield
+    finally:
+        os.close(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_calls_wait_for_the_threads_there_are_while_no_more_can_be_had(
+    shortage: threading.Event,
+) -> None:
+    async def work(workers: Workers) -> None:
+        gate = Gate()
+        first = asyncio.ensure_future(workers.in_thread(gate.block))
+        await until(lambda: gate.count == 1)
+        shortage.set()
+        more = asyncio.gather(*[workers.in_thread(gate.block) for _ in range(8)])
+        gate.open()
+        assert [await first] * 8 == await more
+
+    run(work)
+
+
+def test_calls_without_any_thread_fail_and_cost_none_of_the_later_ones(
+    shortage: threading.Event,
+) -> None:
+    async def work(workers: Workers) -> None:
+        gate = Gate()
+        shortage.set()
+        for _ in range(4):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await workers.in_thread(gate.block)
+        shortage.clear()
+        calls = asyncio.gather(*[workers.in_thread(gate.block) for _ in range(4)])
+        await until(lambda: gate.count == 4)
+        gate.open()
+        await calls
+
+    run(work, threads=4)
 
 
 def test_one_loop_keeps_blocking_turns_at_home() -> None:

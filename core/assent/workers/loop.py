@@ -62,17 +62,21 @@ class WorkerLoop:
         self.box: Mailbox | None = None
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
 
-    def prepare(self) -> Mailbox:
-        """Make the event loop, here and now; else its thread does, which takes less of yours."""
-        self.loop = new_event_loop()
-        self.loop.set_default_executor(Executor(self._workers.threads))
-        self.box = mailbox(self.loop)
-        return self.box
-
     def start(self, then: Callable[[], object]) -> None:
-        """Start the thread; `then` is called on the loop once it runs."""
+        """Make the event loop and start its thread; `then` is called on the loop once it runs.
+
+        Raises OSError or RuntimeError where there is no descriptor or no thread to be had.
+        """
         self._then = then
-        self._thread.start()
+        self.loop = new_event_loop()
+        try:
+            self.loop.set_default_executor(Executor(self._workers.threads))
+            self.box = mailbox(self.loop)
+            self._thread.start()
+        except RuntimeError:
+            self.box = None
+            self.loop.close()
+            raise
 
     def post(self, call: Callable[[], object]) -> None:
         """Have `call` run on the loop; from any thread. A loop not made yet has nothing to do."""
@@ -153,8 +157,6 @@ class WorkerLoop:
 
     def _live(self) -> None:
         _here.worker = self
-        if self.box is None:
-            self.prepare()
         self.loop.call_soon(self._begin, context=self.context)
         try:
             while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from concurrent import futures
@@ -17,6 +18,10 @@ from assent.workers.running import contained
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+logger = logging.getLogger("assent.workers")
+
+WAY_OUT = "raise the service's limits of tasks and open files (ulimit -u, ulimit -n)"
 
 
 class Threads:
@@ -74,10 +79,21 @@ class Threads:
                 raise RuntimeError("the service is stopping")
             self._wanted += 1
             if self._wanted > len(self._threads) < self._limit:
-                thread = threading.Thread(target=self._work, name="assent-thread", daemon=True)
-                self._threads.add(thread)
-                thread.start()
+                self._grow()
         self._jobs.put(job)
+
+    def _grow(self) -> None:
+        thread = threading.Thread(target=self._work, name="assent-thread", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not self._threads:
+                self._wanted -= 1
+                raise
+            # As at the limit, the job waits until one of the others is free.
+            logger.warning("calls of user code wait for a thread: %s; %s", error, WAY_OUT)
+        else:
+            self._threads.add(thread)
 
     def _work(self) -> None:
         while True:

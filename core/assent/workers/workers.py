@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -15,15 +16,20 @@ from typing import Any, Self, TypeVar
 from assent.workers.loop import WorkerLoop, current_worker
 from assent.workers.mailbox import Mailbox, mailbox
 from assent.workers.running import Running
-from assent.workers.threads import Threads
+from assent.workers.threads import WAY_OUT, Threads
 
 T = TypeVar("T")
+
+logger = logging.getLogger("assent.workers")
 
 LOOK = 0.01
 """Seconds between two looks at turns that wait; a loop that took none meanwhile is blocked."""
 
 BLOCKED = 0.05
 """Seconds that a turn waits where, if none is taken meanwhile, code blocks and not the machine."""
+
+SHORT = 1.0
+"""Seconds without a further attempt after one for which there was no thread or descriptor."""
 
 MAX_LOOPS = 96
 
@@ -50,6 +56,7 @@ class Workers:
         self._asked = 0
         self._step = 1
         self._blocked_until = 0.0
+        self._widens_from = 0.0
         self._due = 0.0
         self._waking = False
         self._came = 0
@@ -199,7 +206,6 @@ class Workers:
         with self._lock:
             if self.desk is None:
                 desk = WorkerLoop(self, "assent-desk")
-                desk.prepare()
                 desk.start(lambda: None)
                 self.desk = desk
             return self.desk
@@ -277,25 +283,34 @@ class Workers:
             for worker in asleep:
                 worker.wake()
             asked = sum(not worker.turns for worker in asleep)
-            fresh = max(0, min(count - asked, self._limit - len(self._loops)))
+            room = self._limit - len(self._loops) if monotonic() >= self._widens_from else 0
+            fresh = max(0, min(count - asked, room))
             made = [WorkerLoop(self, "assent-loop") for _ in range(fresh)]
             self._loops += made
-        _start(made)
+        self._start(made)
         return asked + fresh
+
+    def _start(self, made: Sequence[WorkerLoop]) -> None:
+        """Start loops as a tree: each starts two others, the loop that calls this only one."""
+        if not made:
+            return
+        half = len(made) // 2 + 1
+
+        def others() -> None:
+            self._start(made[1:half])
+            self._start(made[half:])
+
+        try:
+            made[0].start(others)
+        except (OSError, RuntimeError) as error:
+            with self._lock:
+                self._widens_from = monotonic() + SHORT
+                for worker in made:
+                    self._loops.remove(worker)
+            self._one_ended()
+            logger.warning("turns wait for a worker loop that blocks: %s; %s", error, WAY_OUT)
 
 
 def _tell(ready: asyncio.Future[None]) -> None:
     if not ready.done():
         ready.set_result(None)
-
-
-def _start(made: Sequence[WorkerLoop]) -> None:
-    """Start loops as a tree: each starts two others, so that the server's loop starts but one."""
-    if made:
-        half = len(made) // 2 + 1
-
-        def others() -> None:
-            _start(made[1:half])
-            _start(made[half:])
-
-        made[0].start(others)
