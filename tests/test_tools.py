@@ -639,10 +639,15 @@ def test_typed_model_as_input_schema_gives_the_instance() -> None:
     def go(to: Point) -> Point:
         return to
 
+    @tool(input_schema=Options)
+    def stop(options: Options) -> Options:
+        return options
+
     assert put.input_schema["required"] == ["key"]
     assert called(put, {"key": "k"}) == Label(key="k")
     assert "'key' is missing" in refusal(put, {})
     assert called(go, {"x": 1}) == Point(1)
+    assert called(stop, {"force": True}) == {"force": True}
 
 
 def test_model_as_the_only_parameter_gives_the_instance() -> None:

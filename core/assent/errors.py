@@ -277,3 +277,11 @@ class Silence(AssentError):
     def __init__(self, reasoning: str = "") -> None:
         super().__init__(reasoning)
         self.reasoning = reasoning
+
+
+def message_of(error: BaseException) -> str:
+    """The text of an exception of user code; empty when the exception cannot tell it."""
+    try:
+        return str(error)
+    except Exception:
+        return ""

@@ -13,6 +13,7 @@ from typing import Any
 from assent.agent import RequestContext
 from assent.approvals import mask
 from assent.code import UserCode, may_block_here, passed_on
+from assent.errors import message_of
 from assent.ledger import State
 from assent.ledger.choices import Grant, unknown_outcome
 from assent.policy import Policy
@@ -210,7 +211,7 @@ def _bound(
 
 def error_text(error: BaseException) -> str:
     """What model and caller read of an exception: one short line, no stack trace."""
-    text = str(error).strip().splitlines()
+    text = message_of(error).strip().splitlines()
     message = text[0] if text else type(error).__name__
     if not isinstance(error, (ValueError, RuntimeError, ToolInputError)) and text:
         message = f"{type(error).__name__}: {message}"

@@ -24,7 +24,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from assent.errors import ToolInputError
+from assent.errors import ToolInputError, message_of
 from assent.signatures import EMPTY, Argument, Docstring, Signature
 
 T = TypeVar("T")
@@ -116,7 +116,7 @@ class ModelInputs:
     def __init__(self, label: str, name: str, model: type[Any]) -> None:
         self._name = name
         try:
-            self._adapter: TypeAdapter[Any] = TypeAdapter(model)
+            self._adapter: TypeAdapter[Any] = TypeAdapter(_refined(model))
             self.schema = object_schema(label, self._adapter)
         except PydanticUserError as error:
             raise _unusable(label, name, error) from error
@@ -308,7 +308,7 @@ def validated(adapter: TypeAdapter[T], input: Mapping[str, Any], known: Iterable
         raise _explained(_pydantic_lines(error, known)) from None
     except Exception as error:
         # A validator of the author's failed in a way of its own.
-        raise ToolInputError(_cut(f"the input was refused: {error}")) from error
+        raise ToolInputError(_cut(f"the input was refused: {message_of(error)}")) from error
     return checked
 
 

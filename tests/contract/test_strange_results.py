@@ -105,6 +105,13 @@ class Custom(BaseException):
     pass
 
 
+class Wordless(Exception):
+    """One whose text is broken."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
 EXCEPTIONS: list[type[BaseException]] = [
     SystemExit,
     KeyboardInterrupt,
@@ -120,6 +127,7 @@ EXCEPTIONS: list[type[BaseException]] = [
     UnicodeError,
     BrokenPipeError,
     AssertionError,
+    Wordless,
 ]
 RAISED = pytest.mark.parametrize("error", EXCEPTIONS, ids=lambda e: e.__name__)
 
