@@ -24,8 +24,9 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from assent.docstrings import Docstring
 from assent.errors import ToolInputError, message_of
-from assent.signatures import EMPTY, Argument, Docstring, Signature
+from assent.signatures import EMPTY, Argument, Signature
 
 T = TypeVar("T")
 

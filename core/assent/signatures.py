@@ -1,4 +1,4 @@
-"""What a function declares: its own parameters, those that Assent injects, and its docstring.
+"""What a function declares: its own parameters, and those that Assent injects.
 
 A parameter is injected by its annotation (`Session`, `RequestContext`) or, when its annotation
 says nothing else, by the names `session` and `context` (design, section 8).
@@ -53,14 +53,6 @@ class Signature:
     closed: frozenset[str]
     rest: Any = None
     unbound: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Docstring:
-    """A docstring's prose and the description of each parameter, whatever its style."""
-
-    prose: str
-    parameters: Mapping[str, str]
 
 
 def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -252,33 +244,3 @@ def _open_to(kind: Injected | None, annotation: Any) -> bool:
         return True
     mapping = (typing.get_origin(annotation) or annotation) in _MAPPINGS
     return kind == "session" and mapping
-
-
-def read_docstring(fn: Callable[..., Any]) -> Docstring:
-    """The docstring of `fn`: Google, NumPy or Sphinx style, or plain prose."""
-    text = inspect.cleandoc(_docstring(fn))
-    if "\n" not in text:
-        return Docstring(text, {})
-    from docstring_parser import ParseError, parse
-
-    try:
-        # Without a line before it, a first section is not seen.
-        parsed = parse(f"\n{text}")
-    except ParseError:
-        return Docstring(text, {})
-    parts = (parsed.short_description, parsed.long_description)
-    prose = "\n\n".join(part for part in parts if part)
-    described = {
-        p.arg_name.lstrip("*"): " ".join(p.description.split())
-        for p in parsed.params
-        if p.description
-    }
-    return Docstring(prose, described)
-
-
-def _docstring(fn: Callable[..., Any]) -> str:
-    if isinstance(fn, functools.partial):
-        return _docstring(fn.func)
-    if inspect.isroutine(fn):
-        return fn.__doc__ or ""
-    return type(fn).__call__.__doc__ or type(fn).__doc__ or ""

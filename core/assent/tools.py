@@ -22,11 +22,12 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 from typing_extensions import ParamSpec, TypeVar
 
+from assent.docstrings import read_docstring
 from assent.errors import ToolInputError
 from assent.models import ToolDefinition
 from assent.schemas import Arguments, describe, inputs_of
 from assent.session import Session
-from assent.signatures import layers, plain_function, read_docstring, read_signature
+from assent.signatures import layers, plain_function, read_signature
 
 __all__ = [
     "Arguments",

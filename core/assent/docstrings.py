@@ -1,0 +1,75 @@
+"""What a function's docstring says: to the model about the tool, to approvers about its input."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_PARAMETERS = "args|arguments|params|parameters|keyword args|keyword arguments|other parameters"
+_OTHERS = "returns?|yields?|receives|raises|exceptions?|except|warns|attributes?|examples?"
+_MORE = "notes?|warnings?|see also|references|methods"
+_GOOGLE = re.compile(rf"^(?:({_PARAMETERS})|{_OTHERS}):[ \t]*$", re.M | re.I)
+_NUMPY = re.compile(rf"^(?:({_PARAMETERS})|{_OTHERS}|{_MORE}):?[ \t]*\n-{{2,}}[ \t]*$", re.M | re.I)
+_FIELD = re.compile(
+    # Sphinx, and Epydoc with its "@".
+    r"^[:@](?:(?:param|parameter|arg|argument|key|keyword)\s[^:\n]*?(\w+)|"
+    r"(?:type|returns?|rtype|yields?|ytype|raises?|except|exception|var|meta|deprecated)\b[^:\n]*):",
+    re.M,
+)
+_NAMES = r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)"
+_GOOGLE_ENTRY = re.compile(rf"(?:[-+] )?{_NAMES}\s*(?:\(.*?\))?\s*:(.*)", re.S)
+_NUMPY_ENTRY = re.compile(rf"{_NAMES}\s*(?::[^\n]*)?\n(.*)", re.S)
+
+
+@dataclass(frozen=True, slots=True)
+class Docstring:
+    """A docstring's prose and the description of each parameter, whatever its style."""
+
+    prose: str
+    parameters: Mapping[str, str]
+
+
+def read_docstring(fn: Callable[..., Any]) -> Docstring:
+    """The docstring of `fn`: Google, NumPy, Sphinx or Epydoc style, or plain prose."""
+    text = inspect.cleandoc(_docstring(fn))
+    parts = itertools.chain(*(style.finditer(text) for style in (_FIELD, _GOOGLE, _NUMPY)))
+    found = sorted(parts, key=re.Match.start)
+    if not found:
+        return Docstring(text, {})
+    described: dict[str, str] = {}
+    ends = [*(part.start() for part in found[1:]), len(text)]
+    for part, end in zip(found, ends, strict=True):
+        if part[1]:
+            for names, words in _entries(part, text[part.end() : end]):
+                if said := " ".join(words.split()):
+                    described |= {name.strip(" *\n"): said for name in names.split(",")}
+    return Docstring(text[: found[0].start()].rstrip(), described)
+
+
+def _entries(part: re.Match[str], body: str) -> Iterator[tuple[str, str]]:
+    """The names and the description of each parameter that a part of a docstring describes."""
+    if part.re is _FIELD:
+        # A paragraph that is not indented belongs to no field.
+        yield part[1], re.split(r"\n\s*\n(?=\S)", body)[0]
+        return
+    entry = _GOOGLE_ENTRY if part.re is _GOOGLE else _NUMPY_ENTRY
+    body = body.strip("\n")
+    indent = body[: len(body) - len(body.lstrip())]
+    if indent:
+        body = re.split(rf"\n(?!{indent}|\s*\n)", body)[0]
+    for lines in re.split(rf"\n(?={indent}\S)", body):
+        if match := entry.match(lines.strip()):
+            yield match[1], match[2]
+
+
+def _docstring(fn: Callable[..., Any]) -> str:
+    if isinstance(fn, functools.partial):
+        return _docstring(fn.func)
+    if inspect.isroutine(fn):
+        return fn.__doc__ or ""
+    return type(fn).__call__.__doc__ or type(fn).__doc__ or ""
