@@ -150,6 +150,36 @@ def test_edited_inputs(
     assert len(tools.runs) == 1
 
 
+@pytest.mark.parametrize("change", [{"name": "a"}, {"name": "b"}])
+@pytest.mark.parametrize("carrier", ["tool_calls", "approvals"])
+def test_an_edit_does_not_let_another_tool_be_named(
+    served: Serve, carrier: str, change: Json
+) -> None:
+    tools = Counted(editable=True)
+    agent, _ = scripted([[delete("a")], "done"], tools.tools)
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    (item,) = reply["data"][carrier]
+    other = approved(item, name="list_pods", input=change)
+    answer = service.ask(user("wipe"), said(reply), user("", data={carrier: [other]}))
+    assert answer.types == {"approval_changed"}
+    assert tools.runs == []
+
+
+def test_an_approval_of_a_command_cannot_call_it_a_tool(served: Serve) -> None:
+    agent, _ = scripted([[suggest("echo hi")], "done"], commands=LocalShell())
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    (item,) = reply["data"]["approvals"]
+    for change in ({"name": "list_pods"}, {"type": "tool_call"}):
+        data = {"approvals": [approved(item, **change)]}
+        answer = service.ask(user("wipe"), said(reply), user("", data=data))
+        assert answer.types & {"approval_changed", "approval_not_issued"}
+    data = {"approvals": [approved(item)]}
+    last = service.chat(user("wipe"), said(reply), user("", data=data))
+    assert [e["output"] for e in last["data"]["executed_approvals"]] == ["hi\n"]
+
+
 def test_a_stale_copy_beside_an_edit_is_refused(served: Serve) -> None:
     """A page that edits in `approvals` and sends `tool_calls` along unedited."""
     tools = Counted(editable=True)

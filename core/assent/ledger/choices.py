@@ -163,17 +163,20 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
 
 def changed(choice: Choice, row: Proposal) -> bool:
     """Whether the choice states another name or input than the row has, as far as it still has."""
-    if row.kind == "command":
-        if choice.input is None or row.purged:
-            return False
-        return canonical(command_input(choice.input)) != canonical(command_input(row.input))
-    if choice.name is not None and choice.name != row.name:
+    if renamed(choice, row):
         return True
     if choice.input is None or row.purged:
         return False
+    if row.kind == "command":
+        return canonical(command_input(choice.input)) != canonical(command_input(row.input))
     stated = canonical(choice.input)
     known = [canonical(row.input)] + ([canonical(row.edited)] if row.edited is not None else [])
     return stated not in known
+
+
+def renamed(choice: Choice, row: Proposal) -> bool:
+    """Whether the choice names another tool, which no edit of the input makes right."""
+    return choice.name is not None and choice.name != row.name
 
 
 def edited_twice(found: Decided, row: Proposal) -> bool:

@@ -28,6 +28,7 @@ from assent.ledger.choices import (
     last_stated,
     refuse,
     refused,
+    renamed,
     unknown_outcome,
 )
 
@@ -171,7 +172,7 @@ class Rules:
         row = Proposal(
             id=id_,
             kind=choice.kind or "tool_call",
-            name=choice.name or "command",
+            name="command" if choice.kind == "command" else choice.name or "command",
             input=choice.input or {},
             turn=secrets.token_hex(16),
             index=0,
@@ -197,11 +198,9 @@ class Rules:
                 continue
             if kind := contradiction(choice, row):
                 items.append(refused(choice, *kind))
-            elif choice.approved and changed(choice, row):
-                allowed = row.state == "PENDING" and edit and choice.input is not None
-                if not allowed or edit is None or edit(row, choice.input or {}) is None:
-                    message = "the name or input differs from what was proposed"
-                    items.append(refused(choice, "approval_changed", message))
+            elif choice.approved and changed(choice, row) and not _edited(choice, row, edit):
+                message = "the name or input differs from what was proposed"
+                items.append(refused(choice, "approval_changed", message))
         by_row: dict[str, set[bool]] = {}
         for choice, row in found.chosen:
             if not choice.copy:
@@ -344,6 +343,13 @@ class Rules:
         if turn.state == "RESUMING" and turn.owner and self._dead(turn.owner, tx.now):
             turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
         return turn
+
+
+def _edited(choice: Choice, row: Proposal, edit: Edit | None) -> bool:
+    """Whether the row's tool lets an approval change the input as the choice does."""
+    if edit is None or choice.input is None or renamed(choice, row):
+        return False
+    return row.state == "PENDING" and edit(row, choice.input) is not None
 
 
 def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
