@@ -117,6 +117,32 @@ def test_loop_without_a_descriptor_to_be_had_is_woken_all_the_same(
         runner.run(main())
 
 
+def test_loop_that_watches_no_further_descriptor_keeps_none_of_them(make: Make) -> None:
+    class Full:
+        """The running loop, which can watch nothing more."""
+
+        def __init__(self) -> None:
+            self.is_closed = asyncio.get_running_loop().is_closed
+            self.call_soon_threadsafe = asyncio.get_running_loop().call_soon_threadsafe
+
+        def add_reader(self, *args: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def main() -> None:
+        full = Full()
+        box = Mailbox(full)  # type: ignore[arg-type]
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(20):
+            came = asyncio.Event()
+            box.post(came.set, last=True)
+            async with asyncio.timeout(DEADLINE):
+                await came.wait()
+        assert len(os.listdir("/proc/self/fd")) == before
+
+    with asyncio.Runner(loop_factory=make) as runner:
+        runner.run(main())
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_closed_loop_drops_what_is_posted_and_gives_its_descriptors_back(
     make: Make, last: bool

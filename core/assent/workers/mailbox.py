@@ -71,8 +71,12 @@ class Mailbox:
         with suppress(OSError):
             if self._bell is None and (loop := self._loop()) is not None:
                 bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-                finalize(self, os.close, bell)
-                self._context.copy().run(loop.add_reader, bell, self._rung, bell)
+                taken_down = finalize(self, os.close, bell)
+                try:
+                    self._context.copy().run(loop.add_reader, bell, self._rung, bell)
+                except OSError:
+                    taken_down()
+                    raise
                 self._bell = bell
         self._run()
 
