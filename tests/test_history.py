@@ -78,7 +78,7 @@ def ledgers(draw: st.DrawFn, messages: list[Message]) -> Decided:
         id="t",
         created=1.0,
         reference=reference,
-        transcript=dump_turns([asked]),
+        transcript=draw(st.sampled_from([dump_turns([asked]), []])),
         calls=["p1", "p2"],
         prefix=draw(st.sampled_from(["same", "other"])),
     )
@@ -270,8 +270,21 @@ def test_an_outcome_after_the_conversation_went_on_comes_as_text() -> None:
     turns = model_turns(messages, suspended("elsewhere"), prefixes(messages), "same")
     first = turns[2].blocks[0]
     assert isinstance(first, Result) and "not decided" in first.output.lower()
-    texts = [b.text for b in turns[-1].blocks if isinstance(b, Text)]
-    assert "42" in texts[0] and texts[-1] == "now do it"
+    texts = [(b.text, b.note) for b in turns[-1].blocks if isinstance(b, Text)]
+    assert "42" in texts[0][0] and texts[0][1]
+    assert texts[-1] == ("now do it", False)
+
+
+def test_a_call_that_no_model_made_is_told_as_a_call_with_its_result() -> None:
+    """Proposed by a client over MCP, decided by a message that shows it alone."""
+    found = suspended("elsewhere")
+    found.turns["t"].transcript = []
+    told = {"id": "p1", "name": "tool", "input": {"n": 1}, "output": "42"}
+    decided = [{"id": "p1", "execute": True}]
+    messages = [user("and now?", approvals=decided, executed_tool_calls=[told])]
+    turns = model_turns(messages, found, prefixes(messages), "")
+    assert turns[1].blocks == [Call("p1", "tool", {"n": 1})]
+    assert turns[2].blocks == [Result("p1", "42"), Text("and now?")]
 
 
 def test_results_stand_before_texts_after_partial_decisions() -> None:

@@ -185,7 +185,7 @@ class _Builder:
         blocks: list[Block] = []
         if index not in self.taken_place:
             if notes := self._commands(data):
-                self.out.append(Turn("user", [Text(note) for note in notes]))
+                self.out.append(Turn("user", [Text(text, note=True) for text in notes]))
             if message.content.strip():
                 blocks.append(Text(message.content))
         if blocks or own:
@@ -195,21 +195,29 @@ class _Builder:
 
     def _user(self, index: int, message: Message) -> None:
         if message.data is None:
-            texts = [*self.late.get(index, ()), message.content]
-            if blocks := [Text(text) for text in texts if text.strip()]:
-                self.out.append(Turn("user", blocks))
+            self._said(self.late.get(index, ()), message)
             return
         data = message.data
-        strangers = [e for e in data.executed_tool_calls if e.id not in self.called]
-        self.called |= {e.id for e in strangers}
-        if strangers:
-            self.out.append(Turn("assistant", [Call(e.id, e.name, e.input) for e in strangers]))
-            self.out.append(Turn("user", [self._known(e.id) for e in strangers]))
-        texts = [*self.late.get(index, []), *self._commands(data), *self._unplaced(data)]
+        strangers = [*data.executed_tool_calls, *self._directly_proposed(data)]
+        calls = [Call(s.id, s.name, s.input) for s in strangers if s.id not in self.called]
+        self.called |= {call.id for call in calls}
+        if calls:
+            self.out.append(Turn("assistant", calls))
+            self.out.append(Turn("user", [self._known(call.id) for call in calls]))
+        notes = [*self.late.get(index, ()), *self._commands(data), *self._unplaced(data)]
+        self._said(notes, message)
+
+    def _said(self, notes: Sequence[str], message: Message) -> None:
+        blocks: list[Block] = [Text(note, note=True) for note in notes]
         if message.content.strip():
-            texts.append(message.content)
-        if texts:
-            self.out.append(Turn("user", [Text(text) for text in texts]))
+            blocks.append(Text(message.content))
+        if blocks:
+            self.out.append(Turn("user", blocks))
+
+    def _directly_proposed(self, data: Data) -> list[Proposal]:
+        """The tool calls stated here that no model made, such as a client's over MCP."""
+        rows = [self.found.rows.get(item.id) for item in data.stated]
+        return [row for row in rows if row is not None and row.kind == "tool_call"]
 
     def _unplaced(self, data: Data) -> list[str]:
         """Outcomes of calls in a user message that no assistant message shows."""
@@ -352,7 +360,7 @@ def _pair(asking: Turn, answering: Turn, seen: set[str]) -> tuple[Turn, Turn]:
     blocks: list[Block] = [
         b
         for b in asking.blocks
-        if (isinstance(b, Text) and b.text.strip()) or (isinstance(b, Call) and b in fresh)
+        if (isinstance(b, Text) and b.text.strip()) or any(b is call for call in fresh)
     ]
     if not texts and not fresh:
         blocks = [Text("(no reply)")]

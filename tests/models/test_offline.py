@@ -390,6 +390,16 @@ def test_outcomes_are_told_with_their_output_and_reason() -> None:
     )
 
 
+def test_what_the_service_notes_beside_the_users_words_asks_for_nothing() -> None:
+    note = Text('The earlier call delete_file {"path": "a"} has now ended: deleted', note=True)
+    for words in ("", "yes, go ahead"):
+        turn = user(note, words) if words else user(note)
+        reply = reply_of(asked(Offline(), turn, tools=MACHINE)).turn
+        assert (text_of(reply), calls_of(reply)) == (note.text, [])
+    reply = reply_of(asked(Offline(), user(note, "show the processes"), tools=MACHINE)).turn
+    assert [call.name for call in calls_of(reply)] == ["processes"]
+
+
 def test_words_that_go_with_a_decision_ask_for_nothing_more() -> None:
     assert result_text(Result("1", "done"), said_too="yes, go ahead please") == (
         "`delete_file` returned done."

@@ -42,9 +42,10 @@ __all__ = [
 
 @dataclass(slots=True, unsafe_hash=True)
 class Text:
-    """Plain text; never blank."""
+    """Plain text; never blank. A `note` is the service's own, among a user's words."""
 
     text: str
+    note: bool = field(default=False, compare=False)
 
 
 @dataclass(slots=True, unsafe_hash=True)

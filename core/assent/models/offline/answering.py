@@ -26,6 +26,9 @@ def answer(ask: Ask) -> list[Block]:
     results = [block for block in last.blocks if isinstance(block, Result)]
     said = _text(last)
     if not results:
+        notes = [b.text for b in last.blocks if isinstance(b, Text) and b.note]
+        if notes and _only_decides(said):
+            return [Text("\n\n".join(notes).strip())]
         return _requested(said, turns, ask)
     blocks: list[Block] = [Text(prose.summary(_calls_before(turns), results))]
     if said:
@@ -65,13 +68,17 @@ def _unmatched(said: str, made: Plan, ask: Ask) -> str:
 
 
 def _beside_results(said: str, turns: Sequence[Turn], ask: Ask) -> list[Block]:
-    # Words that only go with a decision, such as "yes, go ahead", ask for nothing more.
-    if all(is_stop(word) or word in _APPROVING for word in words(said)):
+    if _only_decides(said):
         return []
     made = plan(said, ask.tools)
     if made.question:
         return [Text(f"\n\n{made.question}")]
     return _called(made.stages[0], ask) if made.stages else []
+
+
+def _only_decides(said: str) -> bool:
+    """Whether the words only go with a decision, such as "yes, go ahead"."""
+    return all(is_stop(word) or word in _APPROVING for word in words(said))
 
 
 def _next_stage(turns: Sequence[Turn], results: Sequence[Result], ask: Ask) -> list[Block]:
@@ -118,7 +125,8 @@ def _called(stage: Sequence[Wanted], ask: Ask) -> list[Block]:
 
 
 def _text(turn: Turn) -> str:
-    return "\n".join(block.text for block in turn.blocks if isinstance(block, Text)).strip()
+    said = (b.text for b in turn.blocks if isinstance(b, Text) and not b.note)
+    return "\n".join(said).strip()
 
 
 def _joined(parts: Sequence[str]) -> str:
