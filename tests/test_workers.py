@@ -5,6 +5,8 @@ import contextvars
 import gc
 import os
 import resource
+import signal
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -745,5 +747,66 @@ def test_generator_that_breaks_off_elsewhere_is_an_error_and_no_end(
             async for piece in UserCode(workers).items(pieces()):
                 said.append(piece)
         assert said == ["half"]
+
+    run(work)
+
+
+def forking(how: Callable[[], object]) -> tuple[int, ...]:
+    """The process ids of the child, in which `how` is done, and of its parent."""
+    pid = os.fork()
+    if pid == 0:
+        how()
+    return pid, os.getppid()
+
+
+async def status(pid: int) -> int:
+    """How the child ended; one that does not is killed."""
+    ended: list[int] = []
+
+    def wait() -> bool:
+        ended[:] = os.waitpid(pid, os.WNOHANG)
+        return ended[0] == pid
+
+    try:
+        async with asyncio.timeout(10):
+            await until(wait)
+    except TimeoutError:
+        os.kill(pid, signal.SIGKILL)
+        await until(wait)
+    return os.waitstatus_to_exitcode(ended[1])
+
+
+@pytest.mark.usefixtures("unhurried")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("how", "code"), [(lambda: sys.exit(3), 3), (lambda: sys.exit("no"), 1), (lambda: None, 0)]
+)
+@pytest.mark.parametrize("kind", ["async", "awaiting", "plain", "first step"])
+def test_process_that_user_code_forks_ends_where_it_comes_back(
+    kind: str, how: Callable[[], object], code: int
+) -> None:
+    async def work(workers: Workers) -> None:
+        user_code = UserCode(workers)
+
+        async def fork() -> tuple[int, ...]:
+            pids = forking(how)
+            if kind == "awaiting":
+                await asyncio.sleep(0)
+            return pids
+
+        async def turn() -> tuple[int, ...]:
+            called: tuple[int, ...] = await user_code.call(fork)
+            return called
+
+        match kind:
+            case "plain":
+                pid, _ = await user_code.call(forking, how)
+            case "first step":
+                pid, _ = await workers.spawn(turn)
+            case _:
+                pid, _ = await workers.spawn(fork)
+        assert await status(pid) == code
+        names = {await workers.spawn(thread_name) for _ in range(20)}
+        assert names == {"assent-home"}
 
     run(work)

@@ -12,6 +12,7 @@ from types import AsyncGeneratorType, FunctionType, MethodType
 from typing import Any, TypeVar
 
 from assent.workers import Channel, Workers, current_worker
+from assent.workers.forks import leave_fork
 from assent.workers.running import contained
 
 T = TypeVar("T")
@@ -66,10 +67,13 @@ class UserCode:
         try:
             if not is_coroutine_function(fn):
                 return await self._in_thread(fn, args)
-            if may_block_here():
-                return await fn(*args)
-            return await self.workers.spawn(lambda: fn(*args))
-        except Exception:
+            if not may_block_here():
+                return await self.workers.spawn(lambda: fn(*args))
+            value = await fn(*args)
+            leave_fork()
+            return value
+        except Exception as error:
+            leave_fork(error)
             raise
         except BaseException as error:
             passing = passed_on(error)
@@ -174,6 +178,7 @@ def _contained(fn: Callable[..., T], args: tuple[Any, ...]) -> T:
 def passed_on(error: BaseException) -> BaseException:
     """What user code's `error` is to its caller: exceptions pass, and that somebody cancels the
     calling task; an exception stands for all else, which would end a task or a loop."""
+    leave_fork(error)
     if isinstance(error, Exception):
         return error
     task = asyncio.current_task()

@@ -19,6 +19,7 @@ from assent.ledger.choices import Grant, unknown_outcome
 from assent.policy import Policy
 from assent.session import Session
 from assent.tools import Tool, ToolInputError, ToolResult, text_of
+from assent.workers.forks import leave_fork
 
 logger = logging.getLogger("assent.tools")
 _LONGEST_ERROR = 500
@@ -83,6 +84,7 @@ class Gate:
             # A call that nobody may have to give up needs no task of its own.
             try:
                 value = await _called(tool, input, session, context)
+                leave_fork()
             except BaseException as error:
                 passing = passed_on(error)
                 if not isinstance(passing, Exception):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
+from assent.workers.forks import own_forks
 from assent.workers.mailbox import Mailbox, mailbox
 from assent.workers.threads import Executor
 
@@ -157,6 +158,7 @@ class WorkerLoop:
 
     def _live(self) -> None:
         _here.worker = self
+        own_forks(self.loop)
         self.loop.call_soon(self._begin, context=self.context)
         try:
             while True:

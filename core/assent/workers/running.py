@@ -9,6 +9,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from assent.workers.forks import leave_fork
 from assent.workers.mailbox import mailbox
 
 if TYPE_CHECKING:
@@ -123,7 +124,9 @@ class Running(Generic[T]):
         self._started = True
         try:
             result = await work()
+            leave_fork()
         except Exception as error:
+            leave_fork(error)
             self._end(place, None, error)
         except BaseException as error:
             cancelled = self._cancelled or place.stopping
@@ -214,4 +217,5 @@ def _caused(failure: Exception, cause: BaseException) -> Exception:
 
 def contained(error: BaseException) -> Exception:
     """What stands in the result for an exception that would end a process or a loop."""
+    leave_fork(error)
     return RuntimeError(f"the code raised {type(error).__name__}")

@@ -13,6 +13,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
+from assent.workers.forks import leave_fork, own_forks
 from assent.workers.mailbox import mailbox
 from assent.workers.running import contained
 
@@ -96,6 +97,7 @@ class Threads:
             self._threads.add(thread)
 
     def _work(self) -> None:
+        own_forks()
         while True:
             try:
                 job = self._jobs.get(timeout=self._idle_seconds)
@@ -107,6 +109,7 @@ class Threads:
                 self._leave()
                 return
             job()
+            leave_fork()
             # A waiting thread must not keep the arguments and result of its last call alive.
             del job
             with self._lock:
