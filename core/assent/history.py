@@ -198,8 +198,9 @@ class _Builder:
             self._said(self.late.get(index, ()), message)
             return
         data = message.data
-        strangers = [*data.executed_tool_calls, *self._directly_proposed(data)]
-        calls = [Call(s.id, s.name, s.input) for s in strangers if s.id not in self.called]
+        calls = [Call(e.id, e.name, e.input) for e in data.executed_tool_calls]
+        calls += self._directly_proposed(data)
+        calls = [call for call in calls if call.id not in self.called]
         self.called |= {call.id for call in calls}
         if calls:
             self.out.append(Turn("assistant", calls))
@@ -214,10 +215,11 @@ class _Builder:
         if blocks:
             self.out.append(Turn("user", blocks))
 
-    def _directly_proposed(self, data: Data) -> list[Proposal]:
+    def _directly_proposed(self, data: Data) -> list[Call]:
         """The tool calls stated here that no model made, such as a client's over MCP."""
         rows = [self.found.rows.get(item.id) for item in data.stated]
-        return [row for row in rows if row is not None and row.kind == "tool_call"]
+        called = [row for row in rows if row is not None and row.kind == "tool_call"]
+        return [Call(row.id, row.name, row.input) for row in called]
 
     def _unplaced(self, data: Data) -> list[str]:
         """Outcomes of calls in a user message that no assistant message shows."""
