@@ -10,8 +10,7 @@ import os
 import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from assent.testing import Service, scripted, served
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from programs import until
 from terminal import Terminal, terminal
 
 PLUGINS = 'plugins = ["v1", "v2"]\n'
@@ -97,13 +97,6 @@ def kinds(out: str) -> list[str]:
 
 def says(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.01)
 
 
 def test_call_is_shown_with_intent_description_and_input_and_runs_when_approved(

@@ -8,7 +8,6 @@ import json
 import re
 import socket
 import threading
-import time
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -26,6 +25,7 @@ from assent.http import read_body
 from assent.messages import AgentMessage
 from assent.protocol import Http
 from assent.testing.server import running
+from programs import until
 from raw import DEADLINE, rest
 
 PATHS = ("/api/chat", "/api/chat-stream", "/api/sendMessage", "/api/sendMessageStream")
@@ -379,13 +379,6 @@ def test_reply_waits_for_a_client_that_has_not_read_the_ones_before(
         until(lambda: replies == asked)
         assert rest(connection).count(b'"content":"xxx') == asked
     assert full and not any(full)
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def stands_still(figure: Callable[[], int]) -> Callable[[], bool]:

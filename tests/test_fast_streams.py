@@ -7,9 +7,8 @@ import gc
 import http.client
 import json
 import threading
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from assent.frames import text_frames
 from assent.streams import Events
 from assent.testing import Service, served
 from assent.testing.server import running
+from programs import until
 
 SEPARATORS = ["\x1e", "\\", '"', '","', "\\u001e", "\ud800", "\n", "}", "", "é", "✓"]
 pieces = st.text(max_size=12) | st.sampled_from(SEPARATORS) | st.text("\\u01e\x1e", max_size=8)
@@ -326,11 +326,3 @@ def test_flood_of_frames_stops_the_reading(tmp_path: Path) -> None:
 def masked(text: bytes) -> bytes:
     """A frame as a client sends it."""
     return bytes(Frame(Opcode.TEXT, text).serialize(mask=True))
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Return when it holds."""
-    deadline = time.monotonic() + DEADLINE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

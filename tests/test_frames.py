@@ -7,8 +7,7 @@ import gc
 import json
 import logging
 import socket
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -18,6 +17,7 @@ from websockets.frames import Frame, Opcode
 from assent import frames
 from assent.frames import WebSocket
 from assent.testing import Service, served
+from programs import until
 from raw import DEADLINE, rest
 
 ASK = json.dumps({"messages": [{"role": "user", "content": "hej"}]}).encode()
@@ -60,13 +60,6 @@ def accepted(service: Service) -> Iterator[tuple[socket.socket, WebSocket]]:
         client = connection.getsockname()
         found = [o for o in gc.get_objects() if type(o) is WebSocket and o.client == client]
         yield connection, found[0]
-
-
-def until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,10 @@ import asyncio
 import http.client
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +20,8 @@ from assent.config import Config
 from assent.errors import ConfigError, StartupError
 from assent.options import configured
 from assent.server import serve
+from programs import DEADLINE, Program, until
 
-DEADLINE = 120.0
 HERE = Path(__file__).parent
 CORE = HERE.parent / "core"
 
@@ -50,46 +47,14 @@ def script(options: str, port: int = 0) -> str:
     return SCRIPT.replace("PORT", str(port)).replace("OPTIONS", options)
 
 
-def until(holds: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + DEADLINE
-    while not (value := holds()):
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
-    return value
-
-
-class Service:
-    """A script that serves, as a process; its standard error is read as it comes."""
+class Service(Program):
+    """A script that serves, as a process."""
 
     def __init__(self, folder: Path, options: str, port: int, environ: dict[str, str]) -> None:
         self.script = folder / "service.py"
         self.script.write_text(script(options, port))
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", "service.py"],
-            cwd=folder,
-            env=os.environ | {"PYTHONPATH": str(CORE), "PYTHONDONTWRITEBYTECODE": "1"} | environ,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.said = ""
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.said += line
-
-    @property
-    def port(self) -> int:
-        found = until(
-            lambda: (
-                re.search(r"listening on http://127.0.0.1:(\d+)", self.said)
-                or self.process.poll() is not None
-            )
-        )
-        assert found is not True, self.said
-        return int(found[1])
+        more = {"PYTHONPATH": str(CORE), "PYTHONDONTWRITEBYTECODE": "1"} | environ
+        super().__init__([sys.executable, "-W", "error", "service.py"], folder, os.environ | more)
 
     def get(self, path: str) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)
@@ -112,23 +77,6 @@ class Service:
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
-
-    def end(self) -> int:
-        """The exit status, once the process has ended."""
-        status = self.process.wait(DEADLINE)
-        self._reader.join()
-        return status
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(DEADLINE)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-        self._reader.join()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
 
 
 @pytest.fixture

@@ -5,18 +5,15 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -24,8 +21,8 @@ from websockets.sync.client import connect
 
 from assent.supervisor import pause_after
 from ports import quiet_port
+from programs import DEADLINE, Program, until
 
-DEADLINE = 120.0
 AGENT = """
 import multiprocessing
 import os
@@ -77,15 +74,7 @@ def agent(messages, context):
 """
 
 
-def until(holds: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + DEADLINE
-    while not (value := holds()):
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        time.sleep(0.02)
-    return value
-
-
-class Service:
+class Service(Program):
     """`assent serve` with two worker processes; a turn's reply is the process that took it."""
 
     def __init__(
@@ -98,30 +87,12 @@ class Service:
         self.folder = folder
         (folder / "agent.py").write_text(AGENT)
         command = [sys.executable, *program, "serve", "agent.py", *options]
-        self.process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", str(port)],
-            cwd=folder,
-            env=os.environ
-            | {
-                "ASSENT_SERVER__STATE_DIR": str(folder / "state"),
-                "ASSENT_SERVER__DRAIN_TIMEOUT": "600",
-            },
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.said = ""
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.said += line
-
-    @property
-    def port(self) -> int:
-        found = until(lambda: re.search(r"listening on http://127.0.0.1:(\d+)", self.said))
-        return int(found[1])
+        environ = {
+            "ASSENT_SERVER__STATE_DIR": str(folder / "state"),
+            "ASSENT_SERVER__DRAIN_TIMEOUT": "600",
+        }
+        command += ["--host", "127.0.0.1", "--port", str(port)]
+        super().__init__(command, folder, os.environ | environ)
 
     def connect(self) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)
@@ -146,11 +117,7 @@ class Service:
     def close(self) -> None:
         self.allow("start")
         self.allow("end")
-        self.process.terminate()
-        self.process.wait(DEADLINE)
-        self._reader.join()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
+        super().close()
 
 
 def turn(connection: http.client.HTTPConnection, text: str = "who?") -> int:
