@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import time
 import traceback
@@ -83,14 +84,14 @@ class Gate:
         if tool.timeout is None and tool.is_async and may_block_here():
             # A call that nobody may have to give up needs no task of its own.
             try:
-                value = await _called(tool, input, session, context)
+                result = await _awaited(_called(tool, input, session, context))
                 leave_fork()
             except BaseException as error:
                 passing = passed_on(error)
                 if not isinstance(passing, Exception):
                     raise
                 return self._failed(passing, tool, start, secrets)
-            return self._done(value, start, secrets)
+            return self._done(result, start, secrets)
         own: list[asyncio.Task[Any]] = []
         bound = _bound(tool, input, session, context, own)
         call = asyncio.ensure_future(self.code.call(bound))
@@ -125,14 +126,12 @@ class Gate:
         logger.info("tool %s failed\n%s", tool.name, hidden_trace(error, secrets))
         return Outcome("FAILED", mask(error_text(error), secrets), took)
 
-    def _done(self, value: Any, start: float, secrets: Sequence[str]) -> Outcome:
+    def _done(self, result: _Result, start: float, secrets: Sequence[str]) -> Outcome:
         took = time.perf_counter() - start
-        try:
-            output = cut(text_of(value), self.output_limit)
-            if secrets:
-                output = mask(output, secrets)
-        except Exception as error:
-            return Outcome("FAILED", mask(error_text(error), secrets), took)
+        value, text = result
+        output = cut(text, self.output_limit)
+        if secrets:
+            output = mask(output, secrets)
         failed = isinstance(value, ToolResult) and value.is_error
         if failed and not output.startswith("Error:"):
             output = f"Error: {output}"
@@ -192,6 +191,19 @@ def _called(
     return tool.call(arguments, session, context)
 
 
+_Result = tuple[Any, str]
+"""What a tool gave, and its text. Making that may call what users wrote, so it is made there."""
+
+
+def _shown(value: Any) -> _Result | Awaitable[_Result]:
+    return _awaited(value) if inspect.isawaitable(value) else (value, text_of(value))
+
+
+async def _awaited(value: Awaitable[Any]) -> _Result:
+    given = await value
+    return given, text_of(given)
+
+
 def _bound(
     tool: Tool[..., Any],
     input: Mapping[str, Any],
@@ -205,10 +217,10 @@ def _bound(
         async def run_async() -> Any:
             if task := asyncio.current_task():
                 own.append(task)
-            return await _called(tool, input, session, context)
+            return await _awaited(_called(tool, input, session, context))
 
         return run_async
-    return lambda: _called(tool, input, session, context)
+    return lambda: _shown(_called(tool, input, session, context))
 
 
 def error_text(error: BaseException) -> str:

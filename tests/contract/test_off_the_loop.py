@@ -73,6 +73,19 @@ def async_tool(gate: Gate) -> Any:
     return _with_tool(block)
 
 
+def text_of_a_result(gate: Gate) -> Any:
+    class Lazy:
+        def __str__(self) -> str:
+            return gate.block()
+
+    @tool
+    def block() -> Any:
+        """Give what takes its time to be shown."""
+        return Lazy()
+
+    return _with_tool(block)
+
+
 def sync_interceptor(gate: Gate) -> Any:
     def wait(request: Any, context: Any) -> None:
         gate.block()
@@ -123,6 +136,7 @@ BLOCKING: list[Callable[[Gate], Any]] = [
     generator_callable,
     sync_tool,
     async_tool,
+    text_of_a_result,
     sync_interceptor,
     async_interceptor,
     response_interceptor,
