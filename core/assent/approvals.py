@@ -250,20 +250,36 @@ def executed_approval(row: Proposal) -> ExecutedApproval:
 
 
 def as_seen(
-    request: ChatRequest, claimable: Iterable[str], states: Mapping[str, str]
+    request: ChatRequest,
+    claimable: Iterable[str],
+    states: Mapping[str, str],
+    decided: Iterable[tuple[Choice, Proposal]] = (),
 ) -> ChatRequest:
     """The request as interceptors and callables see it.
 
     `execute` is true only for calls in `claimable`; all others carry their recorded `state`.
+    A command of `decided` that was sent without an id gets its row's.
     """
     live = set(claimable)
+    ids = {choice.loc: row.id for choice, row in decided if choice.id is None}
     messages = [
-        m.model_copy(update={"data": _seen(m.data, live, states)})
+        m.model_copy(update={"data": _seen(_identified(m.data, index, ids), live, states)})
         if m.data is not None and has_state(m.data)
         else m
-        for m in request.messages
+        for index, m in enumerate(request.messages)
     ]
     return request.model_copy(update={"messages": messages})
+
+
+def _identified(data: Data, index: int, ids: Mapping[tuple[str | int, ...], str]) -> Data:
+    if not ids:
+        return data
+    at = ("body", "messages", index, "data", "cmds")
+    cmds = [
+        command.model_copy(update={"id": ids.get((*at, n), command.id)})
+        for n, command in enumerate(data.cmds)
+    ]
+    return data.model_copy(update={"cmds": cmds})
 
 
 def has_state(data: Data) -> bool:

@@ -330,15 +330,17 @@ class RunningTurn:
         """Make the request as user code sees it; refuse here what would be refused later."""
         live: set[str] = set()
         states: dict[str, str] = {}
+        decided: Sequence[tuple[Choice, Proposal]] = ()
         if self.involved:
             looked = await decide(self, dry=True)
+            decided = looked.chosen
             live = {
                 row.id
                 for c, row in looked.chosen
                 if c.approved and row.state in ("PENDING", "APPROVED")
             }
             states = {row.id: row.state for row in looked.rows.values()}
-        self.seen = approvals.as_seen(self.request, live, states)
+        self.seen = approvals.as_seen(self.request, live, states, decided)
 
     async def user_code(self, bound: Callable[[], Any], plugin: str) -> Any:
         """What an interceptor gives; whatever it raises but a block or silence is AgentError."""

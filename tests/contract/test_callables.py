@@ -519,6 +519,23 @@ def test_commands_of_a_callable_are_proposed_and_decided(served: Serve) -> None:
     assert service.chat(*messages) == got
 
 
+def test_callable_sees_execute_on_a_command_that_came_without_its_id(served: Serve) -> None:
+    seen: list[Any] = []
+
+    def agent(messages: Any, context: Any) -> Any:
+        if not context.decisions:
+            return {"content": "may I?", "data": {"cmds": [{"command": "ls"}]}}
+        (decision,) = context.decisions
+        seen.extend((c.execute, c.id == decision.id) for c in messages[-1].data.cmds)
+        return "ran"
+
+    service = served(agent)
+    reply = propose(service)
+    data = {"cmds": [{"command": "ls", "execute": True}]}
+    service.chat(user("go"), said(reply), user("", data=data))
+    assert seen == [(True, True)]
+
+
 def nothing() -> str:
     return "fine"
 

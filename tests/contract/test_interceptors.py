@@ -560,6 +560,26 @@ def test_interceptors_see_execute_only_on_live_calls(served: Serve) -> None:
     assert seen == [[], [False, True], [False, False]]
 
 
+def test_interceptors_see_execute_on_a_command_that_came_without_its_id(served: Serve) -> None:
+    seen: list[Any] = []
+
+    def look_on(request: ChatRequest, context: Any) -> None:
+        seen.append([c.execute for m in request.messages if m.data for c in m.data.cmds])
+
+    agent, model = scripted(
+        [[suggest("echo a", "echo b")], "done"],
+        commands=LocalShell(),
+        request_interceptors=look_on,
+    )
+    service = served(agent)
+    reply = service.chat(user("go"))
+    decisions = [{"command": "echo b", "execute": True}, {"command": "echo c", "execute": False}]
+    messages = [user("go"), said(reply), user("", data={"cmds": decisions})]
+    assert [e["output"] for e in service.chat(*messages)["data"]["executed_cmds"]] == ["b\n"]
+    service.chat(*messages)
+    assert seen == [[], [False, False, True, False], [False, False, False, False]]
+
+
 def test_interceptor_returning_nonsense_is_an_agent_error(served: Serve) -> None:
     agent, _ = scripted(["x"], request_interceptors=lambda request, context: 7)
     assert served(agent).ask(user("x")).json()["code"] == "AGENT_ERROR"
