@@ -117,9 +117,13 @@ def test_callers_of_0_3_keep_and_delete_an_address(serve: Serve, cluster: Cluste
     made = old(f"{method}/set", taskId=task_id, pushNotificationConfig=wanted)["result"]
     assert made == {"taskId": task_id, "pushNotificationConfig": wanted}
     assert old(f"{method}/list", id=task_id)["result"] == [made]
+    named = {"id": task_id, "pushNotificationConfigId": "mine"}
+    for which in (named, {"id": task_id}):
+        assert old(f"{method}/get", **which)["result"] == made
     deleted = old(f"{method}/delete", id=task_id, pushNotificationConfigId="mine")
     assert deleted == {"jsonrpc": "2.0", "id": 3, "result": None}
     assert old(f"{method}/list", id=task_id)["result"] == []
+    assert old(f"{method}/get", id=task_id)["error"]["code"] == -32001
 
 
 def test_redirects_are_not_followed(told: Service, listener: Listener) -> None:

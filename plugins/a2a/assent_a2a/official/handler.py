@@ -15,6 +15,7 @@ from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes.common import DefaultServerCallContextBuilder
 from a2a.types import (
     CancelTaskRequest,
+    GetTaskPushNotificationConfigRequest,
     Message,
     Role,
     SendMessageRequest,
@@ -171,6 +172,18 @@ class Handler(DefaultRequestHandler):
         )
         return kept
 
+    async def on_get_task_push_notification_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """An address for the task's notifications; a caller of 0.3 may leave open which."""
+        if not params.id and self._push_config_store is not None and _speaks_0_3(context):
+            known = await self._push_config_store.get_info(params.task_id, context)
+            params.id = known[0].id if known else params.task_id
+        found: TaskPushNotificationConfig = await super().on_get_task_push_notification_config(
+            params, context
+        )
+        return found
+
     async def on_cancel_task(
         self, params: CancelTaskRequest, context: ServerCallContext
     ) -> Task | None:
@@ -179,6 +192,11 @@ class Handler(DefaultRequestHandler):
         said: Sequence[Any] = conversation([task]) if task is not None else ()
         await withdraw(self._host, caller_in(context), said)
         return task
+
+
+def _speaks_0_3(context: ServerCallContext) -> bool:
+    version = context.state["headers"].get("a2a-version", "").strip()
+    return not version or version.startswith("0.")
 
 
 def _check_in_time(context: ServerCallContext) -> None:
