@@ -87,9 +87,12 @@ def test_frames_that_do_not_wait_for_the_handshake_harm_nobody(
     assert "Fatal error" not in caplog.text
 
 
-def test_refused_handshake_is_no_error_of_the_service(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("origin", [b"http://elsewhere", b"null", b"http://[::1", b"://", b"\xff"])
+def test_refused_handshake_is_no_error_of_the_service(
+    caplog: pytest.LogCaptureFixture, origin: bytes
+) -> None:
     with served(words) as service, connected(service) as connection:
-        connection.sendall(HANDSHAKE + b"Origin: http://elsewhere\r\n\r\n")
+        connection.sendall(HANDSHAKE + b"Origin: " + origin + b"\r\n\r\n")
         assert rest(connection).startswith(b"HTTP/1.1 403 ")
     errors = [r for r in caplog.records if r.levelno >= logging.ERROR]
     assert not [r for r in errors if r.name.startswith(("assent", "uvicorn"))]

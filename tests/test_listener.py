@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,11 @@ from raw import DEADLINE, rest
 GET = b"GET /health HTTP/1.1\r\nHost: a\r\n"
 POST = b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 SMALL = json.dumps({"messages": [{"role": "user", "content": "broken off"}]}).encode()
+HANDSHAKE = (
+    b"GET /api/chat-ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+    b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 BODY = json.dumps({"messages": [{"role": "user", "content": "x" * 300_000}]}).encode()
 
 
@@ -31,6 +37,12 @@ def connected(service: Service) -> Iterator[socket.socket]:
     address = ("127.0.0.1", service.port)
     with closing(socket.create_connection(address, DEADLINE)) as connection:
         yield connection
+
+
+@contextmanager
+def connected_again(connection: socket.socket) -> Iterator[socket.socket]:
+    with closing(socket.create_connection(connection.getpeername(), DEADLINE)) as another:
+        yield another
 
 
 def status(connection: socket.socket) -> bytes:
@@ -324,3 +336,163 @@ def test_offer_of_http_2_is_passed_over_and_loses_no_body(service: Service, head
             connection.sendall(sent[cut:])
             said = connection.recv(65536)
             assert said.startswith(b"HTTP/1.1 200 ") and b'"content":"12"' in said
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        b"",
+        b"Host: localhost\r\nHost: localhost\r\n",
+        b"Host: local host\r\n",
+        b"Host: a@localhost\r\n",
+        b"Host: localhost:b\r\n",
+        b"Host: [::1\r\n",
+    ],
+)
+@pytest.mark.parametrize("path", [b"/api/chat", b"/api/chat-ws", b"/health"])
+def test_request_without_one_host_that_may_be_one_is_400(
+    service: Service, path: bytes, hosts: bytes
+) -> None:
+    sent = b"POST %s HTTP/1.1\r\n" % path + hosts
+    if path == b"/api/chat":
+        sent += b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(SMALL) + SMALL
+    elif path == b"/api/chat-ws":
+        sent = HANDSHAKE.replace(b"Host: localhost\r\n", hosts)
+    else:
+        sent += b"\r\n"
+    with connected(service) as connection:
+        connection.sendall(sent)
+        assert rest(connection).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("host", [b"a_b:8000", b"[::1]:80", b"\txn--a.example. ", b""])
+def test_every_host_that_may_be_one_is_taken(service: Service, host: bytes) -> None:
+    with connected(service) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+        assert status(connection) == b"200"
+
+
+@pytest.mark.parametrize("keep", [b"", b"Connection: keep-alive\r\n"])
+def test_http_1_0_gets_no_chunks_and_no_word_before_its_reply(
+    service: Service, keep: bytes
+) -> None:
+    """RFC 9112, section 6.1; RFC 9110, section 10.1.1."""
+    said = {}
+    for path in (b"/api/chat-stream", b"/api/chat", b"/api/nothing"):
+        with connected(service) as connection:
+            connection.sendall(
+                b"POST %s HTTP/1.0\r\nContent-Type: application/json\r\nExpect: 100-continue\r\n"
+                % path
+                + keep
+                + b"Content-Length: %d\r\n\r\n" % len(SMALL)
+                + SMALL
+            )
+            head, _, said[path] = rest(connection).partition(b"\r\n\r\n")
+        assert b"chunked" not in head and b" 100 " not in head
+    events = [json.loads(line)["type"] for line in said[b"/api/chat-stream"].splitlines()]
+    assert events == ["text_delta", "done"]
+    assert json.loads(said[b"/api/chat"])["content"] == "10"
+    assert json.loads(said[b"/api/nothing"])["detail"]
+
+
+def test_http_1_0_gets_no_websocket(service: Service) -> None:
+    with connected(service) as connection:
+        connection.sendall(HANDSHAKE.replace(b"HTTP/1.1", b"HTTP/1.0"))
+        assert rest(connection).startswith(b"HTTP/1.1 404 ")
+
+
+@contextmanager
+def waiting(path: bytes, **options: Any) -> Iterator[tuple[socket.socket, threading.Event]]:
+    """A connection on which a reply is due, and what lets it come."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def agent(messages: Sequence[Message], context: object) -> str:
+        begun.set()
+        assert go_on.wait(DEADLINE)
+        return "the reply"
+
+    with served(agent, **options) as service, connected(service) as connection:
+        sent = POST.replace(b"/api/chat", path) + b"Content-Length: %d\r\n\r\n" % len(SMALL)
+        connection.sendall(sent + SMALL)
+        assert begun.wait(DEADLINE)
+        if path == b"/api/chat-stream":
+            # The head of a stream goes out before its first event.
+            assert b" 200 OK" in connection.recv(65536)
+        yield connection, go_on
+        go_on.set()
+
+
+def heard(connection: socket.socket, last: bytes) -> bytes:
+    said = b""
+    while last not in said:
+        assert (got := connection.recv(65536)), said
+        said += got
+    return said
+
+
+ORDERS = pytest.mark.parametrize("options", [{}, {"log_level": "debug"}], ids=["direct", "tasks"])
+"""Answered by an Exchange, and through ASGI."""
+
+
+@ORDERS
+@pytest.mark.parametrize("path", [b"/api/chat", b"/api/chat-stream"])
+@pytest.mark.parametrize(
+    "behind",
+    [
+        b"no request\r\n\r\n",
+        POST + b"Transfer-Encoding: chunked\r\n\r\nno chunk\r\n",
+        GET + b"A: " + b"x" * 200_000,
+    ],
+    ids=["garbage", "broken body", "long head"],
+)
+def test_what_cannot_be_read_is_refused_behind_the_reply_that_is_due(
+    path: bytes, behind: bytes, options: dict[str, Any]
+) -> None:
+    with waiting(path, **options) as (connection, go_on):
+        connection.sendall(behind)
+        with connected_again(connection) as other:
+            other.sendall(GET + b"\r\n")
+            assert status(other) == b"200"
+        go_on.set()
+        said = rest(connection)
+    reply, _, refusal = said.partition(b"HTTP/1.1 4")
+    assert b"the reply" in reply and refusal
+    assert path == b"/api/chat" or reply.endswith(b"\r\n0\r\n\r\n")
+
+
+@ORDERS
+def test_requests_before_one_that_cannot_be_read_are_all_answered(options: dict[str, Any]) -> None:
+    with waiting(b"/api/chat", **options) as (connection, go_on):
+        connection.sendall((GET + b"\r\n") * 2 + POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n")
+        connection.sendall(b"a\r\nno chunk\r\n")
+        go_on.set()
+        said = rest(connection)
+    found = [reply[:3] for reply in said.split(b"HTTP/1.1 ")[1:]]
+    assert found == [b"200", b"200", b"200", b"400"]
+
+
+@ORDERS
+@pytest.mark.parametrize("path", [b"/api/chat", b"/api/chat-stream"])
+def test_websocket_behind_a_reply_that_is_due_opens_after_it(
+    path: bytes, options: dict[str, Any]
+) -> None:
+    pytest.importorskip("websockets")
+    with waiting(path, **options) as (connection, go_on):
+        connection.sendall(HANDSHAKE)
+        with connected_again(connection) as other:
+            other.sendall(GET + b"\r\n")
+            assert status(other) == b"200"
+        go_on.set()
+        said = heard(connection, b"HTTP/1.1 101 ")
+        assert b"the reply" in said.partition(b"HTTP/1.1 101 ")[0]
+        connection.sendall(b"\x89\x80\0\0\0\0")
+        heard(connection, b"\x8a\x00")
+
+
+def test_request_refused_early_gets_no_second_reply_for_its_broken_body(service: Service) -> None:
+    with connected(service) as connection:
+        connection.sendall(POST.replace(b"json", b"xml") + b"Transfer-Encoding: chunked\r\n\r\n")
+        said = heard(connection, b"UNSUPPORTED")
+        connection.sendall(b"no chunk\r\n")
+        said += rest(connection)
+    assert said.count(b"HTTP/1.1 ") == 1

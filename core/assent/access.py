@@ -2,10 +2,10 @@
 
 import hmac
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
@@ -14,6 +14,7 @@ from assent.host import Host
 from assent.http import PRINCIPAL, Receive, Scope, Send, standard_error
 
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
+_HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
 PUBLIC = {"/health", "/ready", "/.well-known/agent.json", "/.well-known/agent-card.json"}
 """Paths that are answered without authentication: they hold nothing that is anyone's."""
 
@@ -160,7 +161,8 @@ class WebPages:
         await self.app(scope, receive, send)
 
     def _serves(self, host: bytes) -> bool:
-        return not self.loopback or self._known(host.decode("latin-1").lower())
+        known = not self.loopback or self._known(host.decode("latin-1").lower())
+        return known and is_host(host)
 
     def _known(self, host: str) -> bool:
         name = _without_port(host)
@@ -169,7 +171,12 @@ class WebPages:
     def _own(self, origin: str, host: str) -> bool:
         if "*" in self.origins or origin in self.origins:
             return True
-        return urlsplit(origin).netloc.lower() == host
+        return host != "" and origin.partition("://")[2].lower() == host
+
+
+def is_host(value: bytes) -> bool:
+    """Whether a `Host` header may read so (RFC 3986, section 3.2.2)."""
+    return _HOST.fullmatch(value) is not None
 
 
 def _without_port(host: str) -> str:

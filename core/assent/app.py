@@ -120,18 +120,20 @@ class Direct:
         if endpoint is None or self._pages is None:
             return None
         host = kind = length = token = b""
+        hosts = 0
         for name, value in headers:
             if name == b"content-type":
                 kind = value
             elif name == b"host":
                 host = value
+                hosts += 1
             elif name == b"content-length":
                 length = value
             elif name == b"authorization":
                 token = value
         config = endpoint.host.config
         short = length.isdigit() and int(length) <= config.limits.body
-        if not (short and is_json(kind) and self._pages.serves(host)):
+        if not (short and hosts == 1 and is_json(kind) and self._pages.serves(host)):
             return None
         if config.auth.scheme == "none":
             return endpoint, None

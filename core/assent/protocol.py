@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from assent.access import is_host
 from assent.app import App
 from assent.corked import Corked
 from assent.exchange import Exchange
@@ -22,11 +24,26 @@ HEAD_TIME = 30.0
 """Seconds that a connection has to send a whole request head."""
 BODY_TIME = 60.0
 """Seconds that may pass between two pieces of a request's body."""
+INVALID = "Invalid HTTP request received."
 TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-type: application/json\r\ncontent-length: 62\r\nconnection: close\r\n\r\n"
     b'{"detail":"the request head is too large","code":"TOO_LARGE"}\n'
 )
+
+
+class Unchunked(RequestResponseCycle):
+    """A reply to HTTP/1.0, which knows no chunks: the end of the connection ends its body."""
+
+    async def send(self, message: Any) -> None:
+        """Send one ASGI message."""
+        if message["type"] == "http.response.start":
+            named = {name.lower() for name, _ in message.get("headers", ())}
+            self.chunked_encoding = None if b"content-length" in named else False
+            self._counted = b"content-length" in named
+        elif not self._counted:
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
 
 
 class Http(HttpToolsProtocol):
@@ -53,6 +70,8 @@ class Http(HttpToolsProtocol):
     _late: asyncio.TimerHandle | None = None
     _chunk = False
     """Whether a chunk has begun without data: a first one that is slow, or the trailers."""
+    _then: Callable[[], None] | None = None
+    """What follows the replies that are due; until then nothing more is read."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(Corked(transport))  # type: ignore[arg-type]
@@ -68,6 +87,7 @@ class Http(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._request_came()
         self._unset_keepalive_if_required()
+        self._then = None
         super().connection_lost(exc)
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
@@ -79,15 +99,17 @@ class Http(HttpToolsProtocol):
             self._exchange.read_on()
 
     def data_received(self, data: bytes) -> None:
+        if self._then is not None:
+            return
         cycle = self.cycle
         in_body = not self._in_head and cycle is not None and cycle.more_body
         while len(data) > (room := HEAD_SIZE - self._head) and (self._chunk or not in_body):
             self._read(data[:room])
-            if self.transport.is_closing() or self.parser is None:
+            if self.transport.is_closing() or self.parser is None or self._then is not None:
                 return
             unfinished = self._in_head or self._chunk
             if unfinished and self.cycle is cycle:
-                self._refuse_head()
+                self._refuse(self._too_large)
                 return
             data, cycle, self._head, in_body = data[room:], self.cycle, 0, not unfinished
         self._read(data)
@@ -121,13 +143,20 @@ class Http(HttpToolsProtocol):
         if exchange is not None:
             self.cycle = self._exchange = exchange
             return
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
+        url, headers = self.url, self.headers
+        modern = self.parser.get_http_version() != "1.0"
+        hosts = [value for name, value in headers if name == b"host"]
+        if len(hosts) > 1 or (modern and not hosts) or not all(map(is_host, hosts)):
+            raise ValueError("RFC 9112, section 3.2")
+        expects = self.expect_100_continue and modern
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
         self.headers += headers
         super().on_headers_complete()
         # Trailers come here too, and must not pass for headers (RFC 9110, section 6.5.1).
         self.headers = headers
+        if not modern:
+            self.cycle.__class__ = Unchunked
 
     def _exchange_begun(self) -> Exchange | None:
         """The request as one that needs no task; None where anything about it is unusual."""
@@ -167,6 +196,10 @@ class Http(HttpToolsProtocol):
             return None
         return exchange
 
+    def _should_upgrade(self) -> bool:
+        # HTTP/1.0 knows no upgrades (RFC 9110, section 7.8).
+        return self.parser.get_http_version() != "1.0" and super()._should_upgrade()
+
     def _offers(self) -> bool:
         """Whether the head offers to go on with another protocol than WebSocket."""
         if not self.parser.should_upgrade() or self._should_upgrade():
@@ -181,12 +214,12 @@ class Http(HttpToolsProtocol):
             except HttpParserUpgrade as upgrade:
                 if not self._offers():
                     if self._should_upgrade():
-                        self.handle_websocket_upgrade()
+                        self._after_replies(self.handle_websocket_upgrade)
                     break
                 data = self._head_without_offer() + data[upgrade.args[0] :]
             except HttpParserError:
-                self.logger.warning("Invalid HTTP request received.")
-                self.send_400_response("Invalid HTTP request received.")
+                self.logger.warning(INVALID)
+                self._refuse(self._invalid)
                 break
             else:
                 break
@@ -228,6 +261,9 @@ class Http(HttpToolsProtocol):
             self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
+        elif self._then is not None:
+            then, self._then = self._then, None
+            then()
         else:
             self._idle.add(self)
 
@@ -243,9 +279,7 @@ class Http(HttpToolsProtocol):
         if conn is None or conn.handshake_exc is None or self.transport.is_closing():
             return
         # A head that `websockets` does not read; uvicorn would keep the connection for ever.
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.keep_alive = False
-        elif said := b"".join(conn.data_to_send()):
+        if said := b"".join(conn.data_to_send()):
             self.transport.write(said)
             self.transport.close()
         else:
@@ -286,7 +320,32 @@ class Http(HttpToolsProtocol):
             self._late.cancel()
             self._late = None
 
-    def _refuse_head(self) -> None:
+    def _refuse(self, answer: Callable[[], None]) -> None:
+        """Read no more; say so in its turn, behind the replies to what came whole before."""
+        cycle = self.cycle
+        if self._in_head or cycle is None or not cycle.more_body:
+            self._after_replies(answer)
+        elif self.pipeline:
+            # Its body is the broken one, and it has not begun.
+            self.pipeline.popleft()
+            cycle.more_body = False
+            self._then = answer
+        elif cycle.response_complete or (
+            isinstance(cycle, RequestResponseCycle) and cycle.response_started
+        ):
+            self.transport.close()
+        else:
+            answer()
+
+    def _after_replies(self, then: Callable[[], None]) -> None:
         if self.cycle is None or self.cycle.response_complete:
-            self.transport.write(TOO_LARGE)
+            then()
+        else:
+            self._then = then
+
+    def _too_large(self) -> None:
+        self.transport.write(TOO_LARGE)
         self.transport.close()
+
+    def _invalid(self) -> None:
+        self.send_400_response(INVALID)
