@@ -161,6 +161,11 @@ def test_wrong_options_are_refused(options: Any, said: str) -> None:
         LocalShell(**options)
 
 
+def test_env_function_without_the_context_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"LocalShell: env: .* cannot be called with \(context\)"):
+        LocalShell(env=lambda: {"A": "b"})  # type: ignore[misc,arg-type]
+
+
 def test_working_directory_belongs_to_the_conversation(shell: LocalShell) -> None:
     async def scenario() -> list[str]:
         outputs = []

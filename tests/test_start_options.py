@@ -244,6 +244,18 @@ def test_what_is_no_model_stops_the_start(tmp_path: Path, model: Any, named: str
         app_of(tmp_path, Agent(model=model))
 
 
+class Returning(Offline):
+    """A model whose author awaits where a generator yields."""
+
+    async def stream(self, ask: Any) -> Any:  # type: ignore[override]
+        return []
+
+
+def test_model_that_does_not_stream_is_told_where_the_agent_is_made() -> None:
+    with pytest.raises(TypeError, match="'stream' of .* must be an async generator"):
+        Agent(model=Returning())
+
+
 def test_configuration_wins_over_the_model_config_of_the_agent(tmp_path: Path) -> None:
     overrides = {"approvals.ledger": "memory://", "server.state_dir": str(tmp_path / "state")}
     config = load_config(

@@ -17,6 +17,7 @@ from assent.messages import AgentMessage, ChatRequest, Kind, PlatformContext
 from assent.models import Model, ToolDefinition
 from assent.session import Session
 from assent.settings import ModelConfig
+from assent.signatures import check_call
 from assent.sources import ToolSource
 from assent.tools import Tool, as_tools
 
@@ -124,22 +125,8 @@ def _many(option: str, given: OneOrMany | None, *arguments: str) -> tuple[Callab
         return ()
     many = (given,) if callable(given) or not isinstance(given, Iterable) else tuple(given)
     for function in many:
-        _check_function(option, function, *arguments)
+        check_call(option, function, *arguments)
     return many
-
-
-def _check_function(option: str, function: object, *arguments: str) -> None:
-    taken = f"({', '.join(arguments)})"
-    if not callable(function):
-        raise TypeError(f"{option}: {function!r} is no function of {taken}")
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return  # Those of some built-in functions are not known.
-    try:
-        signature.bind(*arguments)
-    except TypeError as error:
-        raise TypeError(f"{option}: {function!r} cannot be called with {taken}: {error}") from None
 
 
 def _text(option: str, given: object) -> str:
@@ -179,6 +166,11 @@ class Agent:
     ) -> None:
         self.name = _text("name", name)
         self.description = _text("description", description)
+        if inspect.iscoroutinefunction(getattr(model, "stream", None)):
+            raise TypeError(
+                f"model: 'stream' of {model!r} must be an async generator; yield the events "
+                "instead of returning them"
+            )
         self.model = model
         if not isinstance(tools, Iterable):
             raise TypeError(f"tools takes a list of tools, not {tools!r}")
@@ -188,7 +180,7 @@ class Agent:
         self.tools = self._own
         self.system_prompt = _text("system_prompt", system_prompt)
         if system_context is not None and not isinstance(system_context, str):
-            _check_function("system_context", system_context, "context")
+            check_call("system_context", system_context, "context")
         self.system_context = system_context
         self.model_config = _model_config({} if model_config is None else model_config)
         self.request_interceptors = _many(

@@ -33,6 +33,7 @@ from assent.messages import Command, CommandFile, PlatformContext
 from assent.models import ToolDefinition
 from assent.processes import Ended, Stop, run_process
 from assent.schemas import validated
+from assent.signatures import check_call
 
 T = TypeVar("T")
 
@@ -104,6 +105,8 @@ class LocalShell:
             raise TypeError(
                 f"LocalShell: env must be a dict or a function of the context, not {env!r}"
             )
+        if callable(env):
+            check_call("LocalShell: env", env, "context")
         self.workdir = None if workdir is None else Path(workdir).expanduser().absolute()
         self.timeout = float(timeout)
         self.max_output = max_output

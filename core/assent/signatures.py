@@ -55,6 +55,21 @@ class Signature:
     unbound: bool = False
 
 
+def check_call(option: str, function: object, *arguments: str) -> None:
+    """Raise TypeError, naming `option`, for what cannot be called with `arguments`."""
+    taken = f"({', '.join(arguments)})"
+    if not callable(function):
+        raise TypeError(f"{option}: {function!r} is no function of {taken}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # Those of some built-in functions are not known.
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise TypeError(f"{option}: {function!r} cannot be called with {taken}: {error}") from None
+
+
 def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
     """The function below partials, bound methods, wrappers and callable objects."""
     *_, lowest = layers(fn)

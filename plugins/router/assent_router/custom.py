@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
@@ -38,8 +39,20 @@ def _function(given: object) -> Callable[..., Any]:
         )
     function = getattr(given, "should_agent_respond", given)
     if callable(function):
+        _check_arguments(function)
         return function
     raise TypeError(
         "the channel router must be a function (messages), or have a method "
         f"should_agent_respond(messages); it is {type(given).__name__}"
     )
+
+
+def _check_arguments(function: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # Those of some built-in functions are not known.
+    try:
+        signature.bind("messages")
+    except TypeError as error:
+        raise TypeError(f"the channel router cannot be called with (messages): {error}") from None

@@ -269,6 +269,9 @@ class TestStart:
     def test_class_in_place_of_an_instance(self) -> None:
         assert "give an instance of it: Method()" in self.refusal(channel_router=Method)
 
+    def test_function_without_the_messages(self) -> None:
+        assert "cannot be called with (messages)" in self.refusal(channel_router=lambda: None)
+
     def test_name_that_leads_nowhere(self) -> None:
         message = self.refusal('[plugin.router]\nrouter = "nowhere_at_all:route"\n')
         assert "plugin 'router': the router 'nowhere_at_all:route' cannot be loaded" in message
