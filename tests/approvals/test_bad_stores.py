@@ -98,6 +98,8 @@ def test_a_full_store_refuses_the_claim_and_recovers(nursery: Nursery, tmp_path:
     answer = process.client.ask(*messages)
     assert (answer.status, answer.json()["code"]) == (503, "LEDGER_UNAVAILABLE")
     assert lines(tmp_path, "runs") == []
+    name = f"the approvals store {str(tmp_path / 'approvals.db')!r}"
+    assert f"{name} cannot be read or written; check the disk" in process.said
     assert process.client.ask(user("wipe")).json()["code"] == "LEDGER_UNAVAILABLE"
     limit_files(process, resource.RLIM_INFINITY)
     reply = until(lambda: _fine(process, messages), "the recovery")
@@ -117,6 +119,8 @@ def test_a_store_that_was_removed_refuses_the_claim(nursery: Nursery, tmp_path: 
     answer = process.client.ask(*messages)
     assert (answer.status, answer.json()["code"]) == (503, "LEDGER_UNAVAILABLE")
     assert "restart the service" in answer.json()["detail"]
+    assert f"it was {str(tmp_path / 'approvals.db')!r}" in process.said
+    assert str(tmp_path) not in answer.json()["detail"]
     assert lines(tmp_path, "runs") == []
     (event,) = process.client.stream(*messages)
     assert (event["type"], event["code"]) == ("error", "LEDGER_UNAVAILABLE")
@@ -205,6 +209,8 @@ def test_a_lost_database_refuses_the_claim_and_comes_back(
     assert (answer.status, answer.json()["code"]) == (503, "LEDGER_UNAVAILABLE")
     assert lines(tmp_path, "runs") == []
     assert process.client.request("GET", "/health").status == 200
+    assert f"127.0.0.1:{proxy.port}" in process.said
+    assert "check that the server runs" in process.said
     proxy.back()
     reply = until(lambda: _fine(process, messages), "the recovery")
     assert reply["content"] == "ended: wiped a"

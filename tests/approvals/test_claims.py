@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -413,6 +414,31 @@ def test_an_unknown_requester_sees_nothing(make: Make) -> None:
             assert (await decide(ledger, shown=[row.id], who=who)).rows == {}
         untold = Requester("alice", None, "u2")
         assert len((await decide(ledger, approve(row), who=untold)).grants) == 1
+        await ledger.close()
+
+    run(work())
+
+
+def test_nothing_is_claimed_that_no_thread_would_keep_alive(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        ledger, row = make(), call("t")
+        await proposed(ledger, row)
+        start = threading.Thread.start
+
+        def refuse(thread: threading.Thread) -> None:
+            if thread.name == "assent-lease":
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        with monkeypatch.context() as short:
+            short.setattr("threading.Thread.start", refuse)
+            for _ in range(2):
+                with pytest.raises(LedgerUnavailable, match="can't start new thread"):
+                    await decide(ledger, approve(row))
+        (grant,) = (await decide(ledger, approve(row))).grants
+        assert grant.proposal.id == row.id
         await ledger.close()
 
     run(work())

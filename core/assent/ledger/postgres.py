@@ -70,8 +70,13 @@ class PostgresConnection:
     errors: tuple[type[Exception], ...] = (psycopg.Error,)
     distant = True
 
-    def __init__(self, connect: Callable[[], psycopg.Connection[Any]]) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], psycopg.Connection[Any]],
+        explained: Callable[[Exception], str],
+    ) -> None:
         self._connect = connect
+        self.explained = explained
         self._raw: psycopg.Connection[Any] | None = None
         self._pipeline: Pipeline | None = None
 
@@ -98,7 +103,7 @@ class PostgresConnection:
             if known and self._raw is None:
                 # The server restarted while the connection was idle; nothing was begun on it.
                 return self.begin(asked)
-            raise unavailable(error) from error
+            raise unavailable(error, self.explained(error)) from error
 
     def commit(self, head: LogRow | None) -> None:
         if head:
@@ -187,10 +192,10 @@ class PostgresStore:
         self._parameters = _parameters(url)
         self.url = _shown(self._parameters)
         self._patience = patience
-        self._db = PostgresConnection(self._connect)
+        self._db = PostgresConnection(self._connect, self._explained)
         self._writer: Writer | None = None
         self._renewing = threading.Lock()
-        self._renewer = PostgresConnection(self._connect)
+        self._renewer = PostgresConnection(self._connect, self._explained)
 
     async def open(self) -> None:
         if self._writer is None:
@@ -216,7 +221,7 @@ class PostgresStore:
                     self._renew(owner, seconds)
                 except psycopg.Error as error:
                     self._renewer.cut()
-                    raise unavailable(error) from error
+                    raise unavailable(error, self._explained(error)) from error
 
     def hold(self, owner: str) -> None:
         """Nothing to hold: no lock of one machine speaks to the others."""
@@ -248,10 +253,7 @@ class PostgresStore:
                 raw.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION,))
                 self._migrate(raw)
         except psycopg.Error as error:
-            raise ConfigError(
-                f"the approvals store {self.url!r} cannot be used: {self._safe(error)}; "
-                "check that the server runs, the address, and the rights to create tables"
-            ) from None
+            raise ConfigError(self._explained(error)) from None
         self._writer = Writer(
             "assent-ledger", self._group, patience=self._patience, stalled=self._db.abort
         )
@@ -273,12 +275,15 @@ class PostgresStore:
         # Proves that the database takes a write before anyone depends on it.
         raw.execute("UPDATE assent_meta SET value = value WHERE key = 'schema'")
 
-    def _safe(self, error: psycopg.Error) -> str:
+    def _explained(self, error: Exception) -> str:
         text = " ".join(str(error).split())
         for name in _SECRET_KEYS:
             if secret := self._parameters.get(name):
                 text = text.replace(secret, "***")
-        return text
+        return (
+            f"the approvals store {self.url!r} cannot be used: {text}; "
+            "check that the server runs, the address, and the rights to create tables"
+        )
 
     def _close(self) -> None:
         writer, self._writer = self._writer, None

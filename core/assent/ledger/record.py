@@ -378,8 +378,13 @@ class Ledger:
             if self._holding or not self.store.shared:
                 return
             self.store.hold(self.owner)
+            renewer = threading.Thread(target=self._renew, name="assent-lease", daemon=True)
+            try:
+                renewer.start()
+            except RuntimeError as error:
+                # Without it this process would pass for dead in the middle of a long call.
+                raise LedgerUnavailable("no claim can be kept alive: " + str(error)) from error
             self._holding = True
-        threading.Thread(target=self._renew, name="assent-lease", daemon=True).start()
 
     def _renew(self) -> None:
         while not self._stopped.wait(self.lease / 3):

@@ -102,7 +102,7 @@ class SqliteConnection:
             rows = self.read(HEAD)
             return time.time(), load_log(rows[0][0]) if rows else None, self.read_all(asked)
         except sqlite3.Error as error:
-            raise unavailable(error) from error
+            raise unavailable(error, self.explained(error)) from error
 
     def read_all(self, asked: Sequence[Statement]) -> list[list[Row]]:
         return [self.read(sql, values) for sql, values in asked]
@@ -159,6 +159,9 @@ class SqliteConnection:
     def retryable(self, error: Exception) -> bool:
         return False
 
+    def explained(self, error: Exception) -> str:
+        return f"the approvals store {str(self._path or 'memory://')!r} {_way_out(error)}"
+
     def close(self) -> None:
         self.raw.close()
         if self._gate:
@@ -173,7 +176,9 @@ class SqliteConnection:
                 return
         except OSError:
             pass
-        raise LedgerUnavailable("the approvals store was moved or removed; restart the service")
+        gone = LedgerUnavailable("the approvals store was moved or removed; restart the service")
+        gone.add_note(f"it was {str(self._path)!r}")
+        raise gone
 
 
 def make_tables(db: SqliteConnection) -> None:
@@ -196,6 +201,7 @@ class SqliteStore:
     def __init__(self, path: Path, *, busy: float = 5.0, patience: float = 10.0) -> None:
         self.path = path.absolute()
         self.url = f"sqlite:///{self.path}"
+        self._name = f"the approvals store {str(self.path)!r}"
         self._busy = busy
         self._patience = patience
         self._owners = Owners(self.path.with_name(self.path.name + ".owners"))
@@ -221,13 +227,13 @@ class SqliteStore:
             try:
                 self._renew(owner, seconds)
             except (OSError, sqlite3.Error) as error:
-                raise unavailable(error) from error
+                raise unavailable(error, f"{self._name} {_way_out(error)}") from error
 
     def hold(self, owner: str) -> None:
         try:
             self._owners.hold(owner)
         except OSError as error:
-            raise unavailable(error) from error
+            raise unavailable(error, f"{self._name} {_way_out(error)}") from error
 
     def dead(self, owner: Owner) -> bool:
         return self._owners.dead(owner)
@@ -308,23 +314,23 @@ class SqliteStore:
         # Only now, so that the file of another program is left as it is.
         if db.read("PRAGMA journal_mode = WAL") != [("wal",)]:
             raise ConfigError(
-                f"the approvals store {str(self.path)!r} cannot use a write-ahead log here; "
+                f"{self._name} cannot use a write-ahead log here; "
                 "set 'approvals.ledger' to a file on a local disk"
             )
 
     def _check(self, db: SqliteConnection) -> None:
         if db.read("PRAGMA quick_check(1)") != [("ok",)]:
-            raise ConfigError(f"the approvals store {str(self.path)!r} {_WAYS_OUT['CORRUPT']}")
+            raise ConfigError(f"{self._name} {_WAYS_OUT['CORRUPT']}")
 
     def _migrate(self, db: SqliteConnection) -> None:
         [(version,)] = db.read("PRAGMA user_version")
         [(application,)] = db.read("PRAGMA application_id")
         [(tables,)] = db.read("SELECT count(*) FROM sqlite_master")
         if tables and application != _APPLICATION:
-            raise ConfigError(f"the approvals store {str(self.path)!r} {_WAYS_OUT['NOTADB']}")
+            raise ConfigError(f"{self._name} {_WAYS_OUT['NOTADB']}")
         if version > SCHEMA:
             raise ConfigError(
-                f"the approvals store {str(self.path)!r} has schema {version}, and this Assent "
+                f"{self._name} has schema {version}, and this Assent "
                 f"knows {SCHEMA}; upgrade Assent or set 'approvals.ledger' to another file"
             )
         if not tables:
@@ -343,21 +349,21 @@ class SqliteStore:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        name = f"the approvals store {str(self.path)!r}"
         try:
             yield
         except sqlite3.Error as error:
-            raise ConfigError(f"{name} {_way_out(error)}") from error
+            raise ConfigError(f"{self._name} {_way_out(error)}") from error
         except LedgerUnavailable as error:
             cause = error.__cause__
             text = _way_out(cause) if isinstance(cause, sqlite3.Error) else str(error)
-            raise ConfigError(f"{name} {text}") from error
+            raise ConfigError(f"{self._name} {text}") from error
         except OSError as error:
             raise ConfigError(
-                f"{name} cannot be made: {error.strerror}; check the permissions of its folder"
+                f"{self._name} cannot be made: {error.strerror}; "
+                "check the permissions of its folder"
             ) from error
 
 
-def _way_out(error: sqlite3.Error) -> str:
+def _way_out(error: Exception) -> str:
     name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_")
     return _WAYS_OUT.get(name.split("_")[0], f"failed: {error}")

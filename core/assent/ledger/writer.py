@@ -70,6 +70,10 @@ class Connection(Database, Protocol):
         """Whether `error` asks to run the transaction again (a deadlock)."""
         ...
 
+    def explained(self, error: Exception) -> str:
+        """For the log: the store, what `error` says of it, and the way out."""
+        ...
+
 
 def run_group(db: Connection, works: Sequence[Work], retries: int = 5) -> list[Outcome]:
     """Run `works` in one transaction and commit it; one outcome for each.
@@ -84,13 +88,15 @@ def run_group(db: Connection, works: Sequence[Work], retries: int = 5) -> list[O
             return _apart(db, works)
         if retries and db.retryable(error):
             return run_group(db, works, retries - 1)
-        return [Outcome(error=unavailable(error))]
+        return [Outcome(error=unavailable(error, db.explained(error)))]
 
 
-def unavailable(cause: BaseException) -> LedgerUnavailable:
-    """The error for callers, with the store's own error as its cause."""
+def unavailable(cause: BaseException, explained: str = "") -> LedgerUnavailable:
+    """The error for callers, with the store's own error as its cause and a note for the log."""
     error = LedgerUnavailable()
     error.__cause__ = cause
+    if explained:
+        error.add_note(explained)
     return error
 
 
@@ -100,6 +106,8 @@ def _all(error: LedgerUnavailable, count: int) -> list[Outcome]:
     for _ in range(count):
         copy = LedgerUnavailable(str(error))
         copy.__cause__ = error.__cause__
+        for note in getattr(error, "__notes__", ()):
+            copy.add_note(note)
         outcomes.append(Outcome(error=copy))
     return outcomes
 
