@@ -260,8 +260,13 @@ def _argument_count(function: Callable[..., Any], name: str) -> int:
     parameters = signature.parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
-    wants = len(positional) if any(p.name == "session" for p in positional) else len(required)
-    count = max(1, min(3, wants or len(positional)))
+    if any(p.name == "session" for p in positional[:2]):
+        raise TypeError(
+            f"the agent {name!r} takes 'session' where it is given the context; "
+            "write (messages, context, session)"
+        )
+    named = [n for n, p in enumerate(positional, 1) if p.name in ("context", "session")]
+    count = max(1, min(3, max([len(required), *named]) or len(positional)))
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         count = 3
     try:
