@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, get_args
@@ -117,8 +117,9 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
     if isinstance(reply, str):
         reply = AgentMessage(content=reply)
     took = time.perf_counter() - start
+    carried = [grant.proposal for grant in grants]
     for grant in grants:
-        output = _stated(reply.data, grant.proposal) or reply.content
+        output = _stated(reply.data, grant.proposal, carried) or reply.content
         failed = output.startswith("Error:")
         output = approvals.mask(output, turn.secrets)
         await _ended(turn, grant, Outcome("FAILED" if failed else "DONE", output, took))
@@ -167,15 +168,21 @@ def _extend(data: Data, more: Data) -> None:
         getattr(data, name).extend(getattr(more, name))
 
 
-def _stated(data: Data, row: Proposal) -> str | None:
+def _stated(data: Data, row: Proposal, carried: Sequence[Proposal]) -> str | None:
+    """What the reply says of one of the calls that were `carried` out."""
     for done in data.outcomes:
         if done.id in (row.id, row.call_id):
             return done.output
-    if row.kind == "command":
-        for ran in data.executed_cmds:
-            if ran.id in (row.id, row.call_id) or ran.command == row.input.get("command"):
-                return ran.output
-    return None
+    if row.kind != "command":
+        return None
+    for ran in data.executed_cmds:
+        if ran.id in (row.id, row.call_id):
+            return ran.output
+    # Equal commands that are named by their text alone are told in the order of their proposal.
+    text = row.input.get("command")
+    outputs = [ran.output for ran in data.executed_cmds if ran.command == text]
+    equal = sorted((r.created, r.index) for r in carried if r.input.get("command") == text)
+    return outputs[: equal.index((row.created, row.index)) + 1][-1] if outputs else None
 
 
 async def _reply(

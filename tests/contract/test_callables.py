@@ -519,6 +519,21 @@ def test_commands_of_a_callable_are_proposed_and_decided(served: Serve) -> None:
     assert service.chat(*messages) == got
 
 
+def test_equal_commands_of_a_callable_keep_their_own_outputs(served: Serve) -> None:
+    def agent(messages: Any, context: Any) -> Any:
+        if not context.decisions:
+            return {"content": "may I?", "data": {"cmds": [{"command": "date"}] * 3}}
+        given = [d for d in context.decisions if d.approved]
+        ran = [{"command": "date", "output": d.call_id} for d in given]
+        return {"content": "ran", "data": {"executed_cmds": ran}}
+
+    service = served(agent)
+    reply = propose(service)
+    yes, no = {"command": "date", "execute": True}, {"command": "date", "rejection_reason": "no"}
+    got = service.chat(user("go"), said(reply), user("", data={"cmds": [yes, no, yes]}))
+    assert [e["output"] for e in got["data"]["executed_cmds"]] == ["command-0", "command-2"]
+
+
 def test_callable_sees_execute_on_a_command_that_came_without_its_id(served: Serve) -> None:
     seen: list[Any] = []
 
