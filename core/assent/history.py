@@ -265,8 +265,11 @@ class _Builder:
         for command in data.cmds:
             wanted = canonical(command_input(command))
             known = any(canonical(_plain(r.input)) == wanted for r in held)
-            if not known and not command.execute and command.id not in self.called:
-                texts.append(f"The command `{command.command}` was suggested. {_NOT_DECIDED}")
+            if known or command.execute or command.id in self.called:
+                continue
+            what = f"The command `{command.command}` was suggested."
+            reason = command.rejection_reason
+            texts.append(f"{what} {f'Rejected by the user: {reason}' if reason else _NOT_DECIDED}")
         return texts
 
 

@@ -136,6 +136,17 @@ def test_rejected_command_is_not_run(served: Serve, shell: LocalShell, tmp_path:
     assert not (tmp_path / "ran").exists()
 
 
+def test_model_reads_why_a_forgotten_command_was_rejected(served: Serve, shell: LocalShell) -> None:
+    """The service that proposed it had another ledger; the rejection does nothing, and is told."""
+    agent, model = scripted(["I see"], commands=shell)
+    before = assistant("", data={"cmds": [{"command": "rm -r x"}]})
+    rejected = {"command": "rm -r x", "rejection_reason": "move it instead"}
+    served(agent).chat(user("tidy up"), before, user("", data={"cmds": [rejected]}))
+    (*_, last) = model.asks[-1].turns[-1].blocks
+    assert "Rejected by the user: move it instead" in last.text
+    assert "Nobody has" not in last.text
+
+
 def test_new_text_leaves_commands_open(served: Serve, shell: LocalShell) -> None:
     r = Round(served, shell, [suggest("echo one")])
     second = r.service.ask(r.first, said(r.reply), user("what does it do?"))
