@@ -329,6 +329,14 @@ BROKEN = {
         "from assent import hookimpl\n@hookimpl\ndef lifespan(host): raise OSError('no port')",
         "lifespan raised OSError: no port",
     ),
+    "hangs in its resources": (
+        "import time\nfrom assent import hookimpl\n@hookimpl\ndef resources(host): time.sleep(60)",
+        "resources did not start within 3 seconds",
+    ),
+    "exits in its resources": (
+        "import sys\nfrom assent import hookimpl\n@hookimpl\ndef resources(host): sys.exit('no')",
+        "resources raised SystemExit: no",
+    ),
     "hangs at start": (
         "import time\nfrom assent import hookimpl\n@hookimpl\ndef lifespan(host): time.sleep(60)",
         "lifespan did not start within 3 seconds",
@@ -353,7 +361,7 @@ def test_broken_plugin_stops_the_start_with_one_line(tmp_path: Path, case: str) 
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("assent: ")]
     assert cause in line
-    assert "'bad'" in line
+    assert ("'bad';" if case == "claims a route" else "'bad' (distribution ") in line
     assert "Traceback" not in done.stderr
 
 
@@ -562,6 +570,25 @@ class TestFailuresOfLife:
                 assert service.chat("hello")["content"] == "fine"
         assert left == ["good"]
         assert f"plugin 'bad': {hook} failed at its end" in caplog.text
+
+    def test_resources_that_block_their_loop_hold_up_no_end(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        freed = threading.Event()
+
+        @asynccontextmanager
+        async def bad(self: Plugin, host: Host) -> AsyncIterator[None]:
+            yield
+            freed.wait(600)
+
+        try:
+            with caplog.at_level(logging.ERROR):
+                with served(talkative(), [made("bad", resources=bad)], start_timeout=1) as service:
+                    assert service.chat("hello")["content"] == "fine"
+            assert not freed.is_set()
+        finally:
+            freed.set()
+        assert "'bad': resources failed at its end: it took longer than 1 seconds" in caplog.text
 
     def test_routes(self) -> None:
         plugin = made("bad", register_routes=lambda self: fail())

@@ -507,6 +507,7 @@ class TestRoutes:
         [
             (lambda self, host: 1 / 0, "register_routes raised ZeroDivisionError"),
             (lambda self, host: 5, "returned int; return a fastapi.APIRouter"),
+            (lambda self, host: sys.exit("no"), "register_routes raised SystemExit: no"),
             (lambda self, host: time.sleep(600), "did not return within 1 seconds"),
         ],
     )
@@ -575,14 +576,46 @@ class TestLifespans:
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         log: list[str] = []
-        self.live(living("a", log), living("b", log, end=fail))
-        assert log == ["a in", "b in", "b out", "a out"]
+        self.live(living("a", log), living("b", log, end=fail), living("c", log, end=sys.exit))
+        assert log == ["a in", "b in", "c in", "c out", "b out", "a out"]
         assert "plugin 'b': lifespan failed at its end" in caplog.text
+        assert "plugin 'c': lifespan failed at its end" in caplog.text
+
+    def test_one_that_blocks_at_the_end_is_interrupted_and_the_others_are_left(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        log: list[str] = []
+        hung = living("b", log, end=lambda: time.sleep(600))
+        self.live(living("a", log), hung, timeout=0.2)
+        assert log == ["a in", "b in", "b out", "a out"]
+        assert "'b': lifespan failed at its end: it took longer than 0.2 seconds" in caplog.text
 
     @pytest.mark.parametrize("start", [lambda: asyncio.sleep(600), lambda: time.sleep(600)])
     def test_hang_at_the_start_ends_and_names_the_plugin(self, start: Callable[[], Any]) -> None:
         with pytest.raises(PluginError, match=r"'b': lifespan did not start within 0\.2 seconds"):
             self.live(living("b", [], start=start), timeout=0.2)
+
+    def test_alarm_for_code_that_blocks_spares_a_late_clean_up_and_the_loop(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("assent.lifespans.PATIENCE", 0.1)
+        log: list[str] = []
+
+        async def start() -> None:
+            try:
+                await asyncio.sleep(600)
+            finally:
+                # Longer than the alarm waits after the timeout.
+                await asyncio.sleep(0.5)
+                log.append("cleaned up")
+
+        with pytest.raises(PluginError, match=r"'b': lifespan did not start within 0\.2 seconds"):
+            self.live(living("b", log, start=start), timeout=0.2)
+        assert log == ["cleaned up"]
+
+    def test_system_exit_at_the_start_names_the_plugin(self) -> None:
+        with pytest.raises(PluginError, match=r"'b': lifespan raised SystemExit: 3"):
+            self.live(living("b", [], start=lambda: sys.exit(3)))
 
     def test_timeout_error_of_the_plugin_itself_is_not_taken_for_a_hang(self) -> None:
         def late() -> None:

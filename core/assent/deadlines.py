@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,13 +32,20 @@ def bounded(seconds: float, function: Callable[[], T]) -> T:
 
 @contextmanager
 def interrupted(seconds: float) -> Iterator[None]:
-    """Raise Overdue into the block after `seconds`, where this thread can be interrupted."""
+    """Raise Overdue into the block after `seconds`, where this thread can be interrupted.
+
+    While the block awaits, and other code runs, nothing is raised.
+    """
     if not _can_interrupt():
         yield
         return
+    block = sys._getframe(2)
 
     def overdue(number: int, frame: FrameType | None) -> None:
-        raise Overdue
+        while frame is not None:
+            if frame is block:
+                raise Overdue
+            frame = frame.f_back
 
     before = signal.signal(signal.SIGALRM, overdue)
     # Again each second, for code that catches everything.
@@ -47,6 +55,18 @@ def interrupted(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def watched(seconds: float, overdue: Callable[[], object]) -> Iterator[None]:
+    """Have `overdue` called, on a thread of its own, while the block runs after `seconds`."""
+    timer = threading.Timer(seconds, overdue)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _can_interrupt() -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
@@ -30,6 +30,7 @@ from assent.errors import (
     Busy,
     ConfigError,
     NotStarted,
+    PluginError,
     RequestError,
     TurnError,
     TurnTimeout,
@@ -399,30 +400,57 @@ def ledger_of(config: Config) -> Ledger:
 @asynccontextmanager
 async def _at_home(host: Host) -> AsyncIterator[None]:
     """The `resources` of the plugins and the agent's sources of tools, entered and left by one
-    task on the home loop."""
+    task on the home loop. Resources that block it are left behind."""
     if not host.plugins.implementations("resources") and not host.agent.sources:
         yield
         return
-    started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     here = asyncio.get_running_loop()
+    started: asyncio.Future[None] = here.create_future()
+    blocked: asyncio.Future[PluginError] = here.create_future()
     stop: list[Any] = []
+
+    def tell(error: PluginError) -> None:
+        # Neither twice nor where the loop has ended.
+        with suppress(RuntimeError):
+            here.call_soon_threadsafe(_hear, blocked, error)
 
     async def live() -> None:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         stop.append(partial(loop.call_soon_threadsafe, ended.set))
         sources = opened(host.agent.sources, host, host.agent.gather_tools)
-        async with host.plugins.resources(host), sources:
+        async with host.plugins.resources(host, tell), sources:
             here.call_soon_threadsafe(started.set_result, None)
             await ended.wait()
 
     task = asyncio.ensure_future(host.workers.at_home(live))
-    await asyncio.wait({task, started}, return_when=asyncio.FIRST_COMPLETED)
+    await _first(task, started, blocked)
     if not started.done():
         started.cancel()
-        await task
-        raise AssentError("the resources of the plugins ended at once")
+        await _ended(task, blocked)
+        raise blocked.result() if blocked.done() else AssentError("the resources ended at once")
     try:
         yield
     finally:
         stop[0]()
+        await _first(task, blocked)
+        await _ended(task, blocked)
+        if blocked.done():
+            logger.error("%s", blocked.result())
+
+
+def _hear(blocked: asyncio.Future[PluginError], error: PluginError) -> None:
+    if not blocked.done():
+        blocked.set_result(error)
+
+
+async def _first(*futures: asyncio.Future[Any]) -> None:
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _ended(task: asyncio.Future[None], blocked: asyncio.Future[PluginError]) -> None:
+    """The end of `task`, which is given up once its loop is known to be blocked."""
+    if not blocked.done():
         await task
+        return
+    task.cancel()
+    await asyncio.wait({task})

@@ -13,14 +13,21 @@ from assent import hookspecs
 from assent.errors import PluginError
 from assent.hookspecs import HOOKS
 
+MEND = "mend the plugin, or take it out of the configuration"
+"""The way out where an implementation failed at the start."""
+
 InThread = Callable[..., Awaitable[Any]]
 Marks = Callable[[object, str], Mapping[str, Any] | None]
 
 
 class Impl(NamedTuple):
-    """One implementation of a hook, with the arguments that it names."""
+    """One implementation of a hook, with the arguments that it names.
+
+    `described` is what errors at the start say of its plugin: the name, and the distribution.
+    """
 
     plugin: str
+    described: str
     hook: str
     function: Callable[..., Any]
     is_async: bool
@@ -105,8 +112,8 @@ def _meant(name: str) -> str:
     return f"; did you mean {close[0]}({', '.join(_arguments_of(close[0]))})?"
 
 
-def made_impl(hook: str, plugin: str, function: Callable[..., Any]) -> Impl:
+def made_impl(hook: str, plugin: str, described: str, function: Callable[..., Any]) -> Impl:
     """The implementation of `hook` by `plugin`, as `checked_hooks` let it pass."""
     known = _arguments_of(hook)
     names = tuple(name for name in inspect.signature(function).parameters if name in known)
-    return Impl(plugin, hook, function, inspect.iscoroutinefunction(function), names)
+    return Impl(plugin, described, hook, function, inspect.iscoroutinefunction(function), names)

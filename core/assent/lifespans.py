@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+)
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from assent.deadlines import Overdue, interrupted
+from assent.deadlines import Overdue, interrupted, watched
 from assent.errors import PluginError
+from assent.implementations import MEND
 
 if TYPE_CHECKING:
     from assent.host import Host
@@ -18,48 +25,57 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("assent.plugins")
 
+Stuck = Callable[[PluginError], object]
+PATIENCE = 1.0
+"""Seconds over its timeout after which code is known to block its loop."""
+
 
 @asynccontextmanager
 async def around(
-    implementations: Sequence[Impl], host: Host, timeout: float, only: Collection[str] | None
+    implementations: Sequence[Impl],
+    host: Host,
+    timeout: float,
+    only: Collection[str] | None,
+    stuck: Stuck | None = None,
 ) -> AsyncIterator[None]:
     """Enter what each implementation returns, in order; leave in reverse order.
 
     One that raises at its start, or is not done within `timeout` seconds, raises PluginError
     with its name, after those before it were left. One that fails at its end is logged, and the
-    others are still left.
+    others are still left. One that blocks this loop is interrupted; where that cannot be, `stuck`
+    is told, on another thread.
     """
     async with AsyncExitStack() as stack:
         for impl in implementations:
             if only is None or impl.plugin in only:
-                await stack.enter_async_context(_Named(impl, host, timeout))
+                await stack.enter_async_context(_Named(impl, host, timeout, stuck))
         yield
 
 
 class _Named(AbstractAsyncContextManager[None]):
     """One plugin's context manager, bounded in time, whose errors name the plugin."""
 
-    def __init__(self, impl: Impl, host: Host, timeout: float) -> None:
+    def __init__(self, impl: Impl, host: Host, timeout: float, stuck: Stuck | None) -> None:
         self._impl = impl
         self._host = host
         self._timeout = timeout
+        self._stuck = stuck
         self._inner: AbstractAsyncContextManager[Any] | None = None
 
     async def __aenter__(self) -> None:
         # asyncio.timeout stays in this task, which cancel scopes inside a lifespan need; the
         # alarm a second later is for code that blocks the loop.
         deadline = asyncio.timeout(self._timeout)
+        overdue = self._failed(f"did not start within {self._seconds}")
         try:
-            with interrupted(self._timeout + 1.0):
+            with self._alarm(overdue):
                 async with deadline:
                     await self._enter()
         except PluginError:
             raise
-        except (Exception, Overdue) as error:
+        except (Exception, Overdue, SystemExit) as error:
             if isinstance(error, Overdue) or deadline.expired():
-                raise self._failed(
-                    f"did not start within {self._timeout:g} seconds (server.start_timeout)"
-                ) from error
+                raise overdue from error
             raise self._failed(f"raised {type(error).__name__}: {error}") from error
 
     async def _enter(self) -> None:
@@ -68,17 +84,24 @@ class _Named(AbstractAsyncContextManager[None]):
             self._inner = self._checked(inner)
             await self._inner.__aenter__()
 
+    @property
+    def _seconds(self) -> str:
+        return f"{self._timeout:g} seconds (server.start_timeout)"
+
+    def _alarm(self, overdue: PluginError) -> AbstractContextManager[None]:
+        seconds = self._timeout + PATIENCE
+        if self._stuck is None:
+            return interrupted(seconds)
+        return watched(seconds, partial(self._stuck, overdue))
+
     def _failed(self, cause: str) -> PluginError:
-        return PluginError(
-            f"plugin {self._impl.plugin!r}: {self._impl.hook} {cause}; "
-            "mend the plugin, or take it out of the configuration"
-        )
+        return PluginError(f"{self._impl.described}: {self._impl.hook} {cause}; {MEND}")
 
     def _checked(self, inner: Any) -> AbstractAsyncContextManager[Any]:
         if hasattr(inner, "__aenter__") and hasattr(inner, "__aexit__"):
             return inner  # type: ignore[no-any-return]
         raise PluginError(
-            f"plugin {self._impl.plugin!r}: {self._impl.hook} returned {type(inner).__name__}, "
+            f"{self._impl.described}: {self._impl.hook} returned {type(inner).__name__}, "
             "which is no async context manager; put @asynccontextmanager above the function"
         )
 
@@ -90,10 +113,16 @@ class _Named(AbstractAsyncContextManager[None]):
     ) -> None:
         if self._inner is None:
             return
+        overdue = self._failed(f"failed at its end: it took longer than {self._seconds}")
+        deadline = asyncio.timeout(self._timeout)
         try:
-            async with asyncio.timeout(self._timeout):
-                # As at an ordinary end: what ended the service is no error of this plugin, and
-                # its clean-up may stand after a bare `yield`.
-                await self._inner.__aexit__(None, None, None)
-        except Exception:
-            log.exception("plugin %r: %s failed at its end", self._impl.plugin, self._impl.hook)
+            with self._alarm(overdue):
+                async with deadline:
+                    # As at an ordinary end: what ended the service is no error of this plugin,
+                    # and its clean-up may stand after a bare `yield`.
+                    await self._inner.__aexit__(None, None, None)
+        except (Exception, Overdue, SystemExit) as failure:
+            if isinstance(failure, Overdue) or deadline.expired():
+                log.error("%s", overdue)
+            else:
+                log.exception("%s: %s failed at its end", self._impl.described, self._impl.hook)

@@ -27,7 +27,7 @@ from assent.errors import ConfigError, PluginError
 from assent.hookspecs import HOOKS, PROJECT, hookimpl
 from assent.implementations import Impl, checked_hooks, made_impl
 from assent.layers import Origin, annotation_at, explain, parsed
-from assent.lifespans import around
+from assent.lifespans import Stuck, around
 from assent.routes import claims, collect_routes
 from assent.settings import Section
 
@@ -88,6 +88,7 @@ class _Active:
     name: str
     plugin: object
     why: str
+    described: str
     installed: Installed | None = None
     hooks: tuple[str, ...] = ()
 
@@ -169,9 +170,12 @@ class Plugins:
         """
         return around(self.implementations("lifespan"), host, self.start_timeout, only)
 
-    def resources(self, host: Host) -> AbstractAsyncContextManager[None]:
-        """The `resources` of each plugin, entered in order and left in reverse."""
-        return around(self.implementations("resources"), host, self.start_timeout, None)
+    def resources(self, host: Host, stuck: Stuck) -> AbstractAsyncContextManager[None]:
+        """The `resources` of each plugin, entered in order and left in reverse.
+
+        `stuck` hears of one that blocks the loop it is entered or left on; from any thread.
+        """
+        return around(self.implementations("resources"), host, self.start_timeout, None, stuck)
 
     def register_commands(self, cli: click.Group, reserved: Collection[str] = ()) -> None:
         """Add each plugin's sub-commands to `cli`; PluginError for a name that is taken."""
@@ -275,16 +279,18 @@ class Plugins:
             self._manager.register(plugin, name)
         except (pluggy.PluginValidationError, ValueError) as error:
             raise PluginError(f"{_described(choice)} cannot be registered: {error}") from error
-        self._active.append(_Active(name, plugin, choice.why, choice.installed, hooks))
+        described = _described(choice)
+        self._active.append(_Active(name, plugin, choice.why, described, choice.installed, hooks))
 
     def _finish(self) -> None:
         self.check_pending()
         order = {active.name: place for place, active in enumerate(self._active)}
+        described = {active.name: active.described for active in self._active}
         for hook in HOOKS:
             found = getattr(self._manager.hook, hook).get_hookimpls()
             self._impls[hook] = tuple(
-                made_impl(hook, found_impl.plugin_name, found_impl.function)
-                for found_impl in sorted(found, key=lambda i: order[i.plugin_name])
+                made_impl(hook, one.plugin_name, described[one.plugin_name], one.function)
+                for one in sorted(found, key=lambda i: order[i.plugin_name])
             )
 
 

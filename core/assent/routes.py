@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from assent.deadlines import Overdue, bounded
 from assent.errors import PluginError
+from assent.implementations import MEND
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -67,15 +68,16 @@ def _router(impl: Impl, host: Host, timeout: float) -> APIRouter | None:
         router = bounded(timeout, partial(impl.now, host=host))
     except Overdue:
         raise PluginError(
-            f"plugin {impl.plugin!r}: register_routes did not return within {timeout:g} seconds"
+            f"{impl.described}: register_routes did not return within {timeout:g} seconds "
+            f"(server.start_timeout); {MEND}"
         ) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(
-            f"plugin {impl.plugin!r}: register_routes raised {type(error).__name__}: {error}"
+            f"{impl.described}: register_routes raised {type(error).__name__}: {error}; {MEND}"
         ) from error
     if router is None or isinstance(router, APIRouter):
         return router
     raise PluginError(
-        f"plugin {impl.plugin!r}: register_routes returned {type(router).__name__}; "
+        f"{impl.described}: register_routes returned {type(router).__name__}; "
         "return a fastapi.APIRouter, or None"
     )
