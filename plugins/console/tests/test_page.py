@@ -361,22 +361,84 @@ def test_error_is_shown_with_its_code_and_can_be_tried_again(
     assert page.get_by_role("alert").count() == 0
 
 
+def decided_elsewhere(service: Service, place: int = 0, **decision: Any) -> None:
+    row = waiting(service)[place]
+    run(service.host.calls.decide(row.id, Caller("cli"), run=False, **decision))
+
+
 def test_decision_that_is_refused_leaves_a_way_on(assent_served: Served, opened: Opened) -> None:
     files = Files(deleting("a.txt"), "Then not.")
     service = served(assent_served, files.agent)
     page = opened(service)
     say(page, "delete a.txt")
     page.get_by_role("region", name="Proposed tool call").wait_for()
-    (row,) = waiting(service)
-    caller = Caller("cli")
-    run(service.host.calls.decide(row.id, caller, approved=False, reason="by another"))
+    decided_elsewhere(service, approved=False, reason="by another")
     press(page, "Approve")
-    page.get_by_role("alert").wait_for()
-    assert "APPROVAL_CONFLICT" in page.get_by_role("alert").inner_text()
-    sees(page, "Not decided: delete")
+    alert = page.get_by_role("alert")
+    alert.wait_for()
+    shown = ["the call was rejected before", "APPROVAL_CONFLICT", "Reject it, too"]
+    assert alert.inner_text().split("\n") == shown
+    sees(page, "Rejected elsewhere: delete")
     say(page, "what now?")
     sees(page, "Then not.")
     assert files.ran == []
+
+
+def test_call_that_another_approved_can_be_approved_after_all(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files(deleting("a.txt"), "It is gone.")
+    service = served(assent_served, files.agent)
+    page = opened(service)
+    say(page, "delete a.txt")
+    page.get_by_role("region", name="Proposed tool call").wait_for()
+    decided_elsewhere(service, approved=True)
+    press(page, "Reject…")
+    page.keyboard.press("Enter")
+    sees(page, "Approved elsewhere: delete")
+    assert files.ran == []
+    page.reload()
+    sees(page, "Approved elsewhere: delete")
+    press(page, "Approve it, too")
+    sees(page, "It is gone.")
+    assert files.ran == ["a.txt"]
+
+
+def test_rejection_by_another_can_be_passed_on(assent_served: Served, opened: Opened) -> None:
+    files = Files(deleting("a.txt"), "Then not.")
+    service = served(assent_served, files.agent)
+    page = opened(service)
+    say(page, "delete a.txt")
+    page.get_by_role("region", name="Proposed tool call").wait_for()
+    decided_elsewhere(service, approved=False, reason="by another")
+    press(page, "Approve")
+    press(page, "Reject it, too")
+    sees(page, "Then not.")
+    assert files.ran == []
+    (result,) = files.results()
+    assert result.is_error and "by another" in result.output
+
+
+def test_only_the_decision_that_is_refused_is_taken_back(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files(deleting("a.txt", "b.txt"), "One is gone.")
+    service = served(assent_served, files.agent)
+    page = opened(service)
+    say(page, "delete both")
+    page.get_by_role("region", name="Proposed tool call").nth(1).wait_for()
+    decided_elsewhere(service, 1, approved=False, reason="by another")
+    press(page, "Approve")
+    page.get_by_text("1 of 2 decided").wait_for()
+    press(page, "Approve")
+    press(page, "Send decisions")
+    sees(page, "Rejected elsewhere: delete")
+    card = page.get_by_role("region", name="Proposed tool call")
+    assert card.count() == 1
+    assert "a.txt" in card.inner_text()
+    press(page, "Approve")
+    sees(page, "One is gone.")
+    assert files.ran == ["a.txt"]
 
 
 def look_again(page: Any) -> None:

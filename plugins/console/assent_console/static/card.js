@@ -100,6 +100,12 @@ export class Card {
     this.fold(word);
   }
 
+  // Somebody else has decided before, and otherwise.
+  before(decision) {
+    const word = decision.execute === true ? "Approved elsewhere: " : "Rejected elsewhere: ";
+    this.fold(el("span", { class: "decision" }, word, this.line()));
+  }
+
   // Cannot be decided any more, for `why`.
   close(why) {
     this.fold(el("span", { class: "decision" }, "Not decided: ", this.line(), ". ", visible(why)));

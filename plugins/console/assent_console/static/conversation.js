@@ -11,6 +11,7 @@ import { grow, lookAt, scroll } from "./view.js";
 
 const KEPT = "assent.conversation";
 const REFUSED = /^(APPROVAL_\w+|APPROVALS_PENDING|NOTHING_TO_ANSWER)$/;
+const PLACE = /^body(?:\.messages\.\d+(?:\.data\.(\w+)\.(\d+))?)?[\w.]*: /;
 
 // What the page does then; app.js sets it.
 export const on = { ended() {}, tokenNeeded() {} };
@@ -70,8 +71,8 @@ function settle(id, decision) {
 }
 
 function showReply(entry, place) {
-  for (const [id, why] of Object.entries(entry.closed ?? {})) {
-    waiting.get(id)?.close(why);
+  for (const id of Object.keys({ ...entry.closed, ...entry.before })) {
+    closeCard(id, entry);
     waiting.delete(id);
   }
   const reply = new Reply();
@@ -94,7 +95,16 @@ function propose(reply, data, place) {
   reply.tidy();
 }
 
+function closeCard(id, { closed, before }) {
+  if (before?.[id]) cards.get(id)?.before(before[id]);
+  else cards.get(id)?.close(closed[id]);
+}
+
 function actionsFor(entry) {
+  if (entry.before) {
+    const approved = Object.values(entry.before)[0].execute === true;
+    return [button(approved ? "Approve it, too" : "Reject it, too", () => say("", entry.before))];
+  }
   if (entry.again === "pending") return [button("Show what is waiting", () => say("", {}, true))];
   return entry.counts || entry.again === "none" ? [] : [button("Try again", again)];
 }
@@ -129,7 +139,7 @@ function say(content, decided, empty = false) {
 function deciding(decided) {
   const data = {};
   for (const [id, decision] of Object.entries(decided)) {
-    const { type, raw } = waiting.get(id).proposal;
+    const { type, raw } = cards.get(id).proposal;
     const name = type === "command" ? "cmds" : "tool_calls";
     (data[name] ??= []).push({ ...raw, execute: false, ...decision });
   }
@@ -206,9 +216,15 @@ function take(event, reply, entry) {
       if (event.session) keepSession(entry, event.session);
       break;
     case "error":
-      entry.error = { message: event.error, code: event.code, incident: event.incident };
+      entry.error = { message: event.error.replace(PLACE, ""), code: event.code, incident: event.incident };
+      entry.blamed = blamed(PLACE.exec(event.error));
   }
   scroll();
+}
+
+// The id of the decision that an error names by its place in what was sent.
+function blamed(place) {
+  return place ? outgoing(entries).at(-1)?.data?.[place[1]]?.[place[2]]?.id : undefined;
 }
 
 const kept = ({ type, ...fields }) => fields;
@@ -228,6 +244,7 @@ function ended(reply, entry) {
   if (entry.counts) propose(reply, entry.data, entries.length - 1);
   if (entry.error && (entry.refusedByStatus || REFUSED.test(entry.error.code ?? ""))) refused(entry);
   delete entry.refusedByStatus;
+  delete entry.blamed;
   reply.finish(entry, actionsFor(entry));
   save();
   refresh();
@@ -249,12 +266,15 @@ function refused(entry) {
     Object.assign(decided, entries[n].decided);
   }
   const ids = Object.keys(decided);
-  if (ids.length === 1 && entry.error.code?.startsWith("APPROVAL_")) {
-    entry.closed = { [ids[0]]: entry.error.message };
-    cards.get(ids[0])?.close(entry.error.message);
-  } else {
-    ids.forEach((id) => reopen(id));
+  const id = ids.length === 1 ? ids[0] : entry.blamed;
+  const known = id in decided && entry.error.code?.startsWith("APPROVAL_");
+  if (known) {
+    const other = decided[id].execute ? { rejection_reason: "it was rejected before" } : { execute: true };
+    if (entry.error.code === "APPROVAL_CONFLICT") entry.before = { [id]: other };
+    else entry.closed = { [id]: entry.error.message };
+    closeCard(id, entry);
   }
+  ids.filter((other) => !known || other !== id).forEach(reopen);
   const field = byId("text");
   if (!field.value) field.value = texts.filter(Boolean).join("\n\n");
   grow();
