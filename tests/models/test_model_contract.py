@@ -212,6 +212,12 @@ def test_text_that_is_no_unicode_is_sent_all_the_same(rig: Rig) -> None:
     assert said(asked(rig.model, *turns)) == "Fine."
 
 
+def test_system_context_that_is_no_unicode_is_sent_all_the_same(rig: Rig) -> None:
+    rig.says("Fine.")
+    names = {"system": "Files of caf\udce9", "context": "caf\udce9.txt"}
+    assert said(asked(rig.model, user("go"), **names)) == "Fine."
+
+
 def test_history_with_calls_is_valid_without_tools(rig: Rig) -> None:
     rig.says("Fine.")
     turns = (user("go"), assistant(Call("x", "get_weather", {})), user(Result("x", "sun")))

@@ -13,7 +13,7 @@ from typing import Any
 
 from assent.models import Ask, Block, Call, Result, Text, ToolDefinition, Turn
 from assent.models.schemas import closed, plain_object
-from assent.models.transcript import has_raw, sent_names, transcript
+from assent.models.transcript import encodable, has_raw, sent_names, transcript
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,9 @@ def _output(ask: Ask, version: Version) -> dict[str, Any]:
 
 def _system(ask: Ask) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = [
-        {"type": "text", "text": text} for text in (ask.system, ask.context) if text.strip()
+        {"type": "text", "text": encodable(text)}
+        for text in (ask.system, ask.context)
+        if text.strip()
     ]
     if ask.config.get("cache_system_prompt") and ask.system.strip():
         blocks[0]["cache_control"] = {"type": "ephemeral"}

@@ -10,7 +10,7 @@ from typing import Any
 
 from assent.models import Ask, Call, Result, Text, ToolDefinition, Turn
 from assent.models.schemas import closed, plain_object
-from assent.models.transcript import sent_names, transcript
+from assent.models.transcript import encodable, sent_names, transcript
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def _tool(name: str, tool: ToolDefinition) -> dict[str, Any]:
 def _messages(ask: Ask) -> Iterator[dict[str, Any]]:
     system = "\n\n".join(part for part in (ask.system, ask.context) if part.strip())
     if system:
-        yield {"role": "system", "content": system}
+        yield {"role": "system", "content": encodable(system)}
     for turn in transcript(ask.turns, tools=bool(ask.tools), id_length=_ID_LENGTH):
         if turn.role == "assistant":
             yield _assistant(turn)

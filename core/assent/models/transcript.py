@@ -71,9 +71,9 @@ def _sendable(block: Block) -> Block:
     # File names that are not UTF-8 reach a tool's output as lone surrogates.
     match block:
         case Text(text=text) if not _encodes(text):
-            return Text(_encodable(text))
+            return Text(encodable(text))
         case Result(output=output) if not _encodes(output):
-            return replace(block, output=_encodable(output))
+            return replace(block, output=encodable(output))
     return block
 
 
@@ -85,8 +85,9 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def _encodable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+def encodable(text: str) -> str:
+    """`text` with what is no Unicode as `?`, which no request could carry otherwise."""
+    return text if _encodes(text) else text.encode("utf-8", "replace").decode()
 
 
 def _as_text(block: Block) -> Block:
