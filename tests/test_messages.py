@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assent.approvals import mask
 from assent.canonical import canonical
 from assent.errors import InvalidRequest, MessagesMissing
 from assent.messages import (
@@ -157,6 +158,28 @@ def test_secrets_of_the_platform_context_never_show() -> None:
     shown = repr(context) + str(context) + context.model_dump_json(exclude={"other_secret"})
     assert "12345" not in shown
     assert sorted(context.secrets()) == ["aws-12345", "kube-12345", "tok-12345"]
+
+
+@pytest.mark.parametrize(
+    "secret", ["first line\nsecond line\n", 'a "quoted" one', "a\\back", "Schlüssel\t1", "it's"]
+)
+def test_secret_is_known_however_it_is_written(secret: str) -> None:
+    context = PlatformContext.model_validate({"platform_token": secret})
+    bare = secret.strip()
+    texts = [json.dumps(one, ensure_ascii=a) for one in (secret, bare) for a in (True, False)]
+    texts += [str(KeyError(secret)), str(KeyError(bare)), secret, bare, "".join(secret.split())]
+    for text in texts:
+        assert mask(text, context.secrets()).strip("\"'").removesuffix("\\n") == "[secret]"
+
+
+def test_region_among_credentials_is_no_secret() -> None:
+    credentials = {
+        "secret_access_key": "aws-12345",
+        "region": "us-gov-west-1",
+        "zone": "eu-north-1",
+    }
+    context = PlatformContext.model_validate({"aws_credentials": credentials})
+    assert context.secrets() == ["aws-12345"]
 
 
 def test_the_newest_platform_context_wins_field_by_field() -> None:

@@ -6,6 +6,8 @@ left out of dumps when they are None; fields that it calls null stay.
 
 # Without `from __future__ import annotations`, whose texts pydantic compiles at each start.
 
+import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -202,8 +204,20 @@ class PlatformContext(Wire):
     def secrets(self) -> list[str]:
         """Each secret value of this context, longest first, for masking."""
         found = [s.get_secret_value() for s in (self.platform_token, self.kubeconfig) if s]
-        found += _strings(self.aws_credentials)
-        return sorted({value for value in found if len(value) >= 4}, key=len, reverse=True)
+        found += [text for text in _strings(self.aws_credentials) if not _REGION.fullmatch(text)]
+        forms = {form for value in found for form in _forms(value)}
+        return sorted((form for form in forms if len(form) >= 4), key=len, reverse=True)
+
+
+_REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
+"""What stands among credentials, is no secret, and is an input of many tools."""
+
+
+def _forms(value: str) -> set[str]:
+    """A secret as tools and tracebacks write it: in JSON, quoted, without its line ends."""
+    bare = value.strip()
+    said = (json.dumps(bare), json.dumps(bare, ensure_ascii=False), repr(bare))
+    return {value, bare, "".join(bare.split()), *(text[1:-1] for text in said)}
 
 
 def _strings(value: object) -> list[str]:
