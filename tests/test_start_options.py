@@ -127,6 +127,12 @@ def test_openapi_lists_the_chat_endpoints(tmp_path: Path) -> None:
     assert "ChatRequest" in document["components"]["schemas"]
 
 
+def test_openapi_says_that_the_paths_of_v1_are_deprecated(tmp_path: Path) -> None:
+    paths = app_of(tmp_path, answer, docs=True).openapi()["paths"]
+    deprecated = {path for path in paths if paths[path].get("post", {}).get("deprecated")}
+    assert deprecated == {"/api/sendMessage", "/api/sendMessageStream"}
+
+
 def test_openapi_lists_every_plain_route(tmp_path: Path) -> None:
     paths = app_of(tmp_path, answer, docs=True, ready=True, a2a=True).openapi()["paths"]
     assert paths.keys() >= {"/ready", "/.well-known/agent.json", "/a2a/tasks/send"}

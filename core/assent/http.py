@@ -96,7 +96,8 @@ def standard_error(error: BaseException, failure: Failure) -> tuple[int, dict[st
 class ChatEndpoint:
     """An ASGI application for one chat path: reads a ChatRequest, answers whole or as a stream.
 
-    `forward_fields` forwards and echoes the request fields (V2, interface.md, rule 1).
+    `forward_fields` forwards and echoes the request fields (V2, interface.md, rule 1);
+    `deprecated` is what the OpenAPI document says of the path.
     """
 
     def __init__(
@@ -107,12 +108,14 @@ class ChatEndpoint:
         stream: bool = False,
         forward_fields: bool = False,
         errors: ErrorShape = standard_error,
+        deprecated: bool = False,
     ) -> None:
         self.host = host
         self.protocol = protocol
         self.streams = stream
         self.forward_fields = forward_fields
         self.errors = errors
+        self.deprecated = deprecated
         # A model looks at all messages; a callable may not.
         self._lazily = host.agent.function is not None
         self.cancels = host.config.server.on_disconnect == "cancel"

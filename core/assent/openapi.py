@@ -52,7 +52,8 @@ def _chat(endpoint: ChatEndpoint, schemas: Any) -> dict[str, Any]:
     if endpoint.streams:
         reply = {"application/x-ndjson": {"schema": {"type": "object"}}}
     what = "One turn, as a stream of events" if endpoint.streams else "One turn, as one message"
-    return {**_operation(f"{what} ({endpoint.protocol})", reply), "requestBody": body}
+    operation = {**_operation(f"{what} ({endpoint.protocol})", reply), "requestBody": body}
+    return {**operation, "deprecated": True} if endpoint.deprecated else operation
 
 
 def _operation(summary: str, content: dict[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,6 @@ class V1(Plugin):
         """The router with both paths."""
         router = APIRouter()
         for path, stream in (("/api/sendMessage", False), ("/api/sendMessageStream", True)):
-            endpoint = ChatEndpoint(host, "v1", stream=stream, errors=v1_error)
+            endpoint = ChatEndpoint(host, "v1", stream=stream, errors=v1_error, deprecated=True)
             router.routes.append(Route(path, endpoint, methods=["POST"]))
         return router
