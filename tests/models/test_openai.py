@@ -185,6 +185,23 @@ def test_redirect_says_what_to_set(openai_server: OpenAIServer) -> None:
         asked(model(openai_server))
 
 
+@pytest.mark.parametrize(
+    ("written", "asked_at"),
+    [
+        ("/v1/", "/v1/chat/completions"),
+        ("/v1/chat/completions", "/v1/chat/completions"),
+        ("/deployments/d/?api-version=2026", "/deployments/d/chat/completions?api-version=2026"),
+    ],
+)
+def test_base_url_may_have_a_query_or_name_the_whole_address(
+    openai_server: OpenAIServer, written: str, asked_at: str
+) -> None:
+    # The local server itself knows no other path than the plain one.
+    with pytest.raises(ModelError, match="status 400"):
+        asked(model(openai_server, base_url=openai_server.url + written))
+    assert openai_server.requests[0].path == asked_at
+
+
 def test_done_and_usage_may_be_missing(openai_server: OpenAIServer) -> None:
     reply = reply_of(
         answered(openai_server, chunk({"content": "Fine."}), chunk({}, finish_reason="stop"))

@@ -28,9 +28,9 @@ OFFICIAL = "https://api.openai.com/v1"
 def connect(name: str, settings: Mapping[str, Any]) -> OpenAI:
     """The model `name` at `base_url`, else OPENAI_BASE_URL, else OpenAI's own address.
 
-    `settings`: `base_url` up to and without `/chat/completions`, `api_key` (default:
-    OPENAI_API_KEY; needed only at OpenAI's own address), `timeout` in seconds between two pieces
-    of an answer (60), `retries` before the first piece (2). Raises ConfigError.
+    `settings`: `base_url`, with `/chat/completions` or without it, with its query if it has one,
+    `api_key` (default: OPENAI_API_KEY; needed only at OpenAI's own address), `timeout` in seconds
+    between two pieces of an answer (60), `retries` before the first piece (2). Raises ConfigError.
     """
     address = settings.get("base_url") or os.environ.get("OPENAI_BASE_URL") or OFFICIAL
     key = settings.get("api_key") or os.environ.get("OPENAI_API_KEY") or ""
@@ -61,8 +61,10 @@ def connect(name: str, settings: Mapping[str, Any]) -> OpenAI:
 
 
 def _checked(address: str) -> httpx2.URL:
+    base, mark, query = address.partition("?")
+    path = base.rstrip("/").removesuffix("/chat/completions")
     try:
-        url = httpx2.URL(address.rstrip("/") + "/chat/completions")
+        url = httpx2.URL(f"{path}/chat/completions{mark}{query}")
     except (httpx2.InvalidURL, ValueError):
         url = httpx2.URL("")
     if url.scheme not in ("http", "https") or not url.host:
