@@ -15,7 +15,7 @@ from assent.approvals import command_input
 from assent.canonical import canonical
 from assent.ledger import Proposal, SuspendedTurn
 from assent.ledger.choices import Decided
-from assent.messages import Data, Message
+from assent.messages import Command, Data, Message
 from assent.models import Block, Call, Result, Text, Turn, load_turns
 
 NO_OUTPUT = "(no output)"
@@ -70,6 +70,8 @@ class _Builder:
     out: list[Turn] = field(default_factory=list)
     outcomes: dict[str, tuple[str, bool]] = field(default_factory=dict)
     called: set[str] = field(default_factory=set)
+    decided_in: dict[str, int] = field(default_factory=dict)
+    placed: dict[tuple[str | int, ...], str] = field(default_factory=dict)
 
     def build(self) -> list[Turn]:
         for turn in sorted(self.found.turns.values(), key=lambda t: t.created):
@@ -77,6 +79,10 @@ class _Builder:
                 self.places.setdefault(self._place(turn), []).append(turn)
         self.called = {id_ for t in self.found.turns.values() for id_ in t.calls if t.transcript}
         self._collect_outcomes()
+        for choice, row in self.found.chosen:
+            if not choice.copy:
+                self.decided_in[row.id] = int(choice.loc[2])
+                self.placed[choice.loc] = row.id
         for index, message in enumerate(self.messages):
             for turn in self.places.get(index, []):
                 self._suspended(turn, index)
@@ -184,7 +190,7 @@ class _Builder:
             self.out.append(Turn("user", [self._known(e.id) for e in before]))
         blocks: list[Block] = []
         if index not in self.taken_place:
-            if notes := self._commands(data):
+            if notes := self._commands(data, index):
                 self.out.append(Turn("user", [Text(text, note=True) for text in notes]))
             if message.content.strip():
                 blocks.append(Text(message.content))
@@ -205,7 +211,7 @@ class _Builder:
         if calls:
             self.out.append(Turn("assistant", calls))
             self.out.append(Turn("user", [self._known(call.id) for call in calls]))
-        notes = [*self.late.get(index, ()), *self._commands(data), *self._unplaced(data)]
+        notes = [*self.late.get(index, ()), *self._commands(data, index), *self._unplaced(data)]
         self._said(notes, message)
 
     def _said(self, notes: Sequence[str], message: Message) -> None:
@@ -255,22 +261,48 @@ class _Builder:
             if not row.purged or row.id not in self.outcomes:
                 self.outcomes[row.id] = outcome_text(row)
 
-    def _commands(self, data: Data) -> list[str]:
+    def _commands(self, data: Data, index: int) -> list[str]:
         """Commands that no suspended turn holds, as plain text."""
         held = [r for r in self.found.rows.values() if r.kind == "command" and r.id in self.called]
         texts = []
         for done in data.executed_cmds:
-            if not any(r.input.get("command") == done.command for r in held):
+            known = any(r.input.get("command") == done.command for r in held)
+            if not known and done.id not in self.called:
+                self.called |= {done.id} if done.id else set()
                 texts.append(f"The command `{done.command}` was run:\n{done.output or NO_OUTPUT}")
-        for command in data.cmds:
-            wanted = canonical(command_input(command))
-            known = any(canonical(_plain(r.input)) == wanted for r in held)
-            if known or command.execute or command.id in self.called:
-                continue
+        for n, command in enumerate(data.cmds):
             what = f"The command `{command.command}` was suggested."
-            reason = command.rejection_reason
-            texts.append(f"{what} {f'Rejected by the user: {reason}' if reason else _NOT_DECIDED}")
+            row = self._row_of(command, index, n)
+            if row is None:
+                reason = command.rejection_reason
+                state = f"Rejected by the user: {reason}" if reason else _NOT_DECIDED
+                if not command.execute and command.id not in self.called:
+                    texts.append(f"{what} {state}")
+            elif row.id not in self.called:
+                if self.decided_in.get(row.id, index) > index:
+                    texts.append(what)
+                    continue
+                self.called.add(row.id)
+                ran = row.state in ("DONE", "FAILED", "INDETERMINATE")
+                begin = f"The command `{command.command}` was run:\n" if ran else f"{what} "
+                texts.append(begin + outcome_text(row)[0])
         return texts
+
+    def _row_of(self, command: Command, index: int, n: int) -> Proposal | None:
+        """What the ledger holds of a command: by its id, by its decision, else by its text."""
+        at = ("body", "messages", index, "data", "cmds", n)
+        rows = self.found.rows
+        if (row := rows.get(command.id or self.placed.get(at, ""))) is not None:
+            return row
+        wanted = canonical(command_input(command))
+        equal = [
+            row
+            for row in rows.values()
+            if row.kind == "command"
+            and (row.id in self.called or row.id in self.decided_in)
+            and canonical(_plain(row.input)) == wanted
+        ]
+        return equal[0] if equal else None
 
 
 def outcome_text(row: Proposal) -> tuple[str, bool]:

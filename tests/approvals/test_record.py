@@ -100,6 +100,28 @@ def test_another_decider_gets_the_outcome_and_the_owner_the_reply(served: Serve)
     assert tools.names == ["a"]
 
 
+@pytest.mark.parametrize("keeps_ids", [True, False])
+def test_model_of_another_decider_reads_what_the_command_gave(
+    served: Serve, keeps_ids: bool
+) -> None:
+    agent, model = scripted([[suggest("echo hi", "echo no")], "for bob"], commands=LocalShell())
+    service = served(agent, **KEYS)
+    reply = service.chat(user("go"), headers=ANN)
+    one, two = reply["data"]["cmds"]
+    decided = [approved(one), rejected(two, "not now")]
+    if not keeps_ids:
+        decided = [{k: v for k, v in d.items() if k != "id"} for d in decided]
+    messages = [user("go"), said(reply), user("", data={"cmds": decided})]
+    service.chat(*messages, headers=BOB)
+    (turn,) = model.asks[-1].turns
+    told = [b.text for b in turn.blocks]
+    assert told[-2:] == [
+        "The command `echo hi` was run:\nhi\n",
+        "The command `echo no` was suggested. Rejected by the user: not now",
+    ]
+    assert "not decided" not in "".join(told)
+
+
 def test_a_decision_is_not_shared_between_tenants(served: Serve) -> None:
     tools = Counted()
     agent, _ = scripted([[delete("a")], "gone"], tools.tools)
