@@ -149,6 +149,13 @@ def test_each_server_setting_is_an_option_that_explains_itself(
     assert "Seconds between WebSocket pings; 0 turns" in out
 
 
+def test_help_of_dev_tells_its_own_defaults(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = outcome(capsys, "dev", "--help")
+    assert "[default: 127.0.0.1]" in out
+    assert "[default: 0.0.0.0]" not in out
+    assert out.count("[default: on]") == 3
+
+
 def test_options_of_serve_become_the_configuration(served: Served) -> None:
     arguments = (
         "serve ops.py --port 9000 --ws-ping-interval 0 --no-mcp --a2a --plugins v1,v2 "
@@ -295,6 +302,10 @@ class Healthy(Plugin):
         router = APIRouter()
         router.get("/health")(lambda: "fine")
         return router
+class Serving(Plugin):
+    @hookimpl
+    def register_commands(self, cli):
+        cli.command("serve")(lambda: None)
 """
 
 
@@ -306,6 +317,7 @@ class Healthy(Plugin):
         ("Empty", 1, "it implements no hook"),
         ("Missing", 1, "has no 'Missing'"),
         ("Healthy", 1, "GET /health is claimed by 'assent itself' and by plugin 'healthy'"),
+        ("Serving", 1, "the sub-command 'serve' of plugin 'serving' is assent itself's already"),
     ],
 )
 def test_check_of_a_plugin_that_is_not_installed(

@@ -318,6 +318,63 @@ class TestLoading:
         with pytest.raises(PluginError, match=r"'dist-\w+' and 'dist-\w+' both have a plugin"):
             Plugins.load(Config(plugins=["acme"]))
 
+    @pytest.mark.parametrize("named", ["my-plug", "My_Plug"])
+    def test_two_spellings_of_one_name_are_a_conflict(self, site: Site, named: str) -> None:
+        site.install("my-plug", MODULE)
+        site.install("other", MODULE)
+        site.names.add("My_Plug")
+        (site.folder / "dist_plug_other-1.5.dist-info" / "entry_points.txt").write_text(
+            "[assent]\nMy_Plug = plug_other\n", "utf-8"
+        )
+        with pytest.raises(PluginError, match=r"'dist-other' and 'dist-my-plug' both have"):
+            Plugins.load(Config(plugins=[named]))
+
+    def test_requirement_that_cannot_be_read_is_the_plugins_alone(
+        self, site: Site, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        site.install("acme", MODULE, requires="assent>=")
+        assert Plugins.load(Config()).names == ()
+        assert "its requirement 'assent>=' cannot be read" in caplog.text
+
+    @pytest.mark.parametrize("own", [True, False])
+    def test_plugin_with_the_name_of_the_agents_own_is_left_out_with_a_word(
+        self, site: Site, caplog: pytest.LogCaptureFixture, own: bool
+    ) -> None:
+        site.install("agent", MODULE)
+        given = [interceptor("agent", lambda self: None)] if own else []
+        assert Plugins.load(Config(), given).names == (("agent",) if own else ())
+        assert "plugin 'agent' (distribution 'dist-agent 1.5') cannot be used" in caplog.text
+        if not own:
+            with pytest.raises(PluginError, match="rename its entry point"):
+                Plugins.load(Config(plugins=["agent"]))
+
+    @pytest.mark.parametrize(
+        ("settings", "cause"),
+        [
+            ("class Settings: ...", "write class Settings(Plugin.Settings)"),
+            ("class Settings(BaseModel): ...", "write class Settings(Plugin.Settings)"),
+            (
+                "class Settings(Plugin.Settings):\n"
+                "        key: int = 1\n"
+                "        @model_validator(mode='before')\n"
+                "        @classmethod\n"
+                "        def fail(cls, values): raise OSError('no disk')",
+                "cannot read its settings: OSError: no disk",
+            ),
+        ],
+    )
+    def test_settings_that_fail_are_the_plugins_alone(
+        self, site: Site, caplog: pytest.LogCaptureFixture, settings: str, cause: str
+    ) -> None:
+        source = "from assent import Plugin\nfrom pydantic import BaseModel, model_validator\n"
+        site.install("acme", f"{source}class P(Plugin):\n    {settings}\n", ":P")
+        assert Plugins.load(Config()).names == ()
+        assert "plugin 'acme' (distribution 'dist-acme 1.5')" in caplog.text
+        assert cause in caplog.text
+        with pytest.raises(PluginError) as caught:
+            Plugins.load(Config(plugins=["acme"]))
+        assert cause in str(caught.value)
+
 
 class Given(Plugin):
     name = "given"
@@ -359,6 +416,33 @@ class TestChecks:
         message = self.refusal(Wrong)
         assert "'intercept_request' has the argument 'session'" in message
         assert "intercept_request(request, context, host)" in message
+
+    def test_hook_without_self_is_refused(self) -> None:
+        class Wrong(Plugin):
+            @hookimpl
+            def intercept_request(request, context) -> None: ...  # type: ignore[no-untyped-def]
+
+        class Fine(Plugin):
+            @hookimpl
+            @staticmethod
+            def intercept_request(request: object) -> None: ...
+
+        assert "'request' in the place of `self`" in self.refusal(Wrong)
+        assert Plugins.load(NONE, [Fine]).names == ("fine",)
+
+    def test_hook_that_yields_is_refused_with_the_way_out(self) -> None:
+        class Yields(Plugin):
+            @hookimpl
+            def intercept_request(self, request: object) -> Iterator[None]:
+                yield
+
+        class Bare(Plugin):
+            @hookimpl
+            async def lifespan(self, host: object) -> AsyncIterator[None]:
+                yield
+
+        assert "'intercept_request' has a `yield`; return the result" in self.refusal(Yields)
+        assert "put @asynccontextmanager above the function" in self.refusal(Bare)
 
     def test_misspelt_hook_is_refused_with_the_nearest(self) -> None:
         class Wrong(Plugin):
@@ -674,6 +758,23 @@ class TestCommands:
             plugins.register_commands(click.Group())
         with pytest.raises(PluginError, match="is assent itself's already"):
             plugins.register_commands(click.Group(), ["x"])
+
+    @pytest.mark.parametrize(
+        ("function", "cause"),
+        [
+            (lambda self, cli: sys.exit(4), "register_commands raised SystemExit: 4"),
+            (lambda self, cli: time.sleep(600), "did not return within 0.2 seconds"),
+            (lambda self, cli: cli.commands.update(x=5), "'x' is no click.Command"),
+        ],
+    )
+    def test_failure_names_the_plugin(self, function: Callable[..., Any], cause: str) -> None:
+        made = type("Made", (Plugin,), {"name": "bad", "register_commands": hookimpl(function)})
+        server = {"start_timeout": 0.2 if "within" in cause else 120}
+        plugins = Plugins.load(Config.model_validate({"plugins": [], "server": server}), [made])
+        with pytest.raises(PluginError) as caught:
+            plugins.register_commands(click.Group())
+        assert str(caught.value).startswith("plugin 'bad': ")
+        assert cause in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from assent.layers import canonical
 from assent.versions import admits
 
 GROUP = "assent"
+AGENT = "agent"
+"""The name of the plugin that an agent's own interceptors and handlers are."""
 
 BUILT_IN: Mapping[str, bool] = {
     "v1": True,
@@ -64,15 +66,20 @@ def discover() -> dict[str, Installed]:
     found: dict[str, Installed] = {}
     for entry_point in sorted(entry_points(group=GROUP), key=lambda e: e.name):
         plugin = _installed(entry_point)
-        other = found.get(plugin.name)
-        if other is not None and other.distribution != plugin.distribution:
-            problem = (
-                f"the distributions {other.distribution!r} and {plugin.distribution!r} "
-                "both have a plugin of this name; uninstall one of them"
-            )
-            plugin = Installed(plugin.name, other.distribution, other.version, entry_point, problem)
+        other = found.get(_spelt(plugin.name, found))
+        if other is not None and other[:2] != plugin[:2]:
+            plugin = other._replace(problem=_one_name(other, plugin))
         found[plugin.name] = plugin
     return found
+
+
+def _one_name(one: Installed, other: Installed) -> str:
+    if one.distribution == other.distribution:
+        return f"{one.name!r} and {other.name!r} are one name; rename one of its entry points"
+    return (
+        f"the distributions {one.distribution!r} and {other.distribution!r} "
+        "both have a plugin of this name; uninstall one of them"
+    )
 
 
 def _installed(entry_point: EntryPoint) -> Installed:
@@ -83,11 +90,18 @@ def _installed(entry_point: EntryPoint) -> Installed:
     metadata = distribution.metadata
     name, problem = metadata["Name"], None
     for requirement in metadata.get_all("Requires-Dist") or ():
-        if not admits(requirement, "assent", __version__):
+        try:
+            admitted = admits(requirement, "assent", __version__)
+        except ValueError:
+            problem = f"its requirement {requirement!r} cannot be read; correct it"
+            continue
+        if not admitted:
             problem = (
                 f"it requires {requirement!r}, but this is assent {__version__}; "
                 f"try: pip install --upgrade {name}"
             )
+    if canonical(entry_point.name) == AGENT:
+        problem = "this name is that of the agent's own interceptors; rename its entry point"
     return Installed(entry_point.name, name, metadata["Version"], entry_point, problem)
 
 

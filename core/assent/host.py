@@ -317,7 +317,10 @@ class Host:
             )
         protocols = self.plugins.implementations("register_routes")
         if not protocols and not self.plugins.implementations("lifespan"):
-            lines.append("no protocol plugin is active; try: pip install 'assent[v1,v2]'")
+            lines.append(
+                "no protocol plugin is active; name one in plugins, or try: "
+                "pip install 'assent[v1,v2]'"
+            )
         if loosened := self.policy.loosened(list(self.agent.tools.values())):
             lines.append(f"warning: rules let run without approval: {', '.join(loosened)}")
         if config.approvals.accept_unissued:

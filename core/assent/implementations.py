@@ -82,9 +82,23 @@ def checked_hooks(plugin: object, marks: Marks, described: str) -> tuple[str, ..
                 f"{described} marks {name!r} as a wrapper, tryfirst or trylast; implementations "
                 "run one after another in the order of the `plugins` setting: use plain @hookimpl"
             )
+        _check_kind(getattr(plugin, name), hook, described)
         _check_arguments(getattr(plugin, name), hook, described)
         hooks.append(hook)
     return tuple(hooks)
+
+
+def _check_kind(function: Callable[..., Any], hook: str, described: str) -> None:
+    if inspect.ismethod(function):
+        first = next(iter(inspect.signature(function.__func__).parameters), "")
+        if first in _arguments_of(hook):
+            raise PluginError(
+                f"{described}: {hook!r} has {first!r} in the place of `self`; put `self` before it"
+            )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        manager = hook in ("lifespan", "resources")
+        way_out = "put @asynccontextmanager above the function" if manager else "return the result"
+        raise PluginError(f"{described}: {hook!r} has a `yield`; {way_out}")
 
 
 def _check_arguments(function: Callable[..., Any], hook: str, described: str) -> None:

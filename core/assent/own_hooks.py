@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from assent.agent import Agent, RequestContext
+from assent.discovery import AGENT
 from assent.hookspecs import hookimpl
 from assent.messages import AgentMessage, ChatRequest
 from assent.plugins import Plugin
@@ -28,7 +29,7 @@ def agent_plugin(agent: Agent) -> Plugin | None:
         hooks["on_event"] = _event_hook(agent)
     if not hooks:
         return None
-    made = type("AgentPlugin", (Plugin,), {"name": "agent", **hooks})
+    made = type("AgentPlugin", (Plugin,), {"name": AGENT, **hooks})
     plugin: Plugin = made()
     return plugin
 

@@ -22,10 +22,19 @@ from pydantic import ValidationError
 from assent import hookspecs
 from assent.config import Config
 from assent.deadlines import Overdue, bounded
-from assent.discovery import Choice, Installed, Selection, discover, select, way_out
+from assent.discovery import (
+    AGENT,
+    BUILT_IN,
+    Choice,
+    Installed,
+    Selection,
+    discover,
+    select,
+    way_out,
+)
 from assent.errors import ConfigError, PluginError
 from assent.hookspecs import HOOKS, PROJECT, hookimpl
-from assent.implementations import Impl, checked_hooks, made_impl
+from assent.implementations import MEND, Impl, checked_hooks, made_impl
 from assent.layers import Origin, annotation_at, explain, parsed
 from assent.lifespans import Stuck, around
 from assent.routes import claims, collect_routes
@@ -119,7 +128,7 @@ class Plugins:
         if len(given) < len(extra):
             raise PluginError(f"two plugins given in code have one name: {', '.join(given)}")
         plugins._installed = discover()
-        selection = select(config, plugins._installed, given)
+        selection = select(config, plugins._usable(config, given), given)
         plugins._left_out = selection.left_out
         for choice in _ordered(selection, given):
             plugins._add(choice, config, given)
@@ -185,13 +194,20 @@ class Plugins:
         for impl in self.implementations("register_commands"):
             own = click.Group()
             try:
-                impl.now(cli=own)
-            except Exception as error:
+                bounded(self.start_timeout, partial(impl.now, cli=own))
+            except Overdue:
                 raise PluginError(
-                    f"plugin {impl.plugin!r}: register_commands raised "
-                    f"{type(error).__name__}: {error}"
+                    f"{impl.described}: register_commands did not return within "
+                    f"{self.start_timeout:g} seconds (server.start_timeout); {MEND}"
+                ) from None
+            except (Exception, SystemExit) as error:
+                raise PluginError(
+                    f"{impl.described}: register_commands raised "
+                    f"{type(error).__name__}: {error}; {MEND}"
                 ) from error
             for name, command in own.commands.items():
+                if not isinstance(command, click.Command):
+                    raise PluginError(f"{impl.described}: {name!r} is no click.Command; {MEND}")
                 if (owner := owners.setdefault(name, impl.plugin)) != impl.plugin:
                     raise PluginError(
                         f"the sub-command {name!r} of plugin {impl.plugin!r} is {owner}'s already"
@@ -216,7 +232,18 @@ class Plugins:
         except (Exception, Overdue, SystemExit) as error:
             log.warning("plugin %r cannot be imported: %s", installed.name, error)
             return None
-        return source.Settings if isinstance(source, type) and issubclass(source, Plugin) else None
+        if not (isinstance(source, type) and issubclass(source, Plugin)):
+            return None
+        return source.Settings if issubclass(source.Settings, Section) else None
+
+    def _usable(self, config: Config, given: Collection[str]) -> Mapping[str, Installed]:
+        """The installed ones, without one that has the name of the agent's own plugin."""
+        hidden = self._installed.get(AGENT)
+        if hidden is None or AGENT not in given:
+            return self._installed
+        if config.plugins is None or AGENT in config.plugins:
+            log.warning("%s; it is left out", _unusable(hidden))
+        return {name: one for name, one in self._installed.items() if one is not hidden}
 
     def _add(self, choice: Choice, config: Config, given: Mapping[str, object]) -> None:
         try:
@@ -253,7 +280,7 @@ class Plugins:
     def _load(self, choice: Choice) -> object:
         assert choice.installed is not None, "a choice is installed or given"
         if choice.installed.problem is not None:
-            raise PluginError(f"{_described(choice)} cannot be used: {choice.installed.problem}")
+            raise PluginError(_unusable(choice.installed))
         return self._run(choice, "cannot be imported", choice.installed.entry_point.load)
 
     def _run(self, choice: Choice, failure: str, function: Callable[[], Any]) -> Any:
@@ -306,16 +333,22 @@ def _ordered(selection: Selection, given: Mapping[str, object]) -> list[Choice]:
 
 
 def _described(choice: Choice) -> str:
-    if choice.installed is None:
-        return f"plugin {choice.name!r}"
-    distribution = f"{choice.installed.distribution} {choice.installed.version}"
-    return f"plugin {choice.name!r} (distribution {distribution!r})"
+    return f"plugin {choice.name!r}" if choice.installed is None else _sourced(choice.installed)
+
+
+def _sourced(installed: Installed) -> str:
+    distribution = f"{installed.distribution} {installed.version}"
+    return f"plugin {installed.name!r} (distribution {distribution!r})"
+
+
+def _unusable(installed: Installed) -> str:
+    return f"{_sourced(installed)} cannot be used: {installed.problem}"
 
 
 def _repair(choice: Choice) -> str:
-    if choice.installed is None:
-        return "mend the plugin"
-    return f"{way_out(choice.name)}, or mend the plugin"
+    if choice.name in BUILT_IN:
+        return f"{way_out(choice.name)}, or mend the plugin"
+    return MEND if choice.named else "mend the plugin, or uninstall it"
 
 
 def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> Section:
@@ -331,12 +364,22 @@ def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> Section:
         else value
         for name, value in values.items()
     }
+    if not issubclass(plugin.Settings, Section):
+        raise PluginError(
+            f"{_described(choice)} has Settings that know no unknown keys; "
+            "write class Settings(Plugin.Settings)"
+        )
     try:
         return plugin.Settings.model_validate(typed)
     except ValidationError as error:
         problem = explain(error, plugin.Settings, _origin_in(config), path)
         message = f"{_described(choice)} has wrong settings: {problem}"
         raise (ConfigError(message) if values else PluginError(message)) from None
+    except Exception as error:
+        raise PluginError(
+            f"{_described(choice)} cannot read its settings: {type(error).__name__}: {error}; "
+            f"{_repair(choice)}"
+        ) from error
 
 
 def _origin_in(config: Config) -> Callable[[tuple[str, ...]], Origin | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ DEFAULTS = {
 @click.command(short_help="Serve an agent while you write it.")
 @click.argument("target", required=False)
 @config_option
-@server_options
+@partial(server_options, defaults=DEFAULTS)
 def command(target: str | None, config_file: Path | None, **options: Any) -> None:
     """Serve an agent while you write it: on 127.0.0.1, started again after each change.
 

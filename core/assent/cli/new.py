@@ -12,7 +12,7 @@ from string import Template
 
 import click
 
-from assent.discovery import BUILT_IN
+from assent.discovery import AGENT, BUILT_IN
 from assent.errors import ConfigError
 
 FILES: Mapping[str, Mapping[str, str]] = {
@@ -51,7 +51,7 @@ def command() -> None:
 @click.argument("name")
 def plugin(name: str) -> None:
     """Write a plugin into the folder NAME: an interceptor with a setting, and its tests."""
-    if name in BUILT_IN:
+    if name in (*BUILT_IN, AGENT):
         raise ConfigError(f"{name!r} is a plugin of assent itself; choose another name")
     written("plugin", name, Path.cwd())
     module = name.replace("-", "_")

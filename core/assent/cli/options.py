@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -26,9 +27,16 @@ OTHERS = {
 class SettingOption(click.Option):
     """An option that sets a key of `[server]`; its help is that key's meaning."""
 
+    def __init__(self, *declarations: Any, stands: object = None, **options: Any) -> None:
+        super().__init__(*declarations, **options)
+        self._stands = stands
+
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        field = ServerSettings.model_fields[str(self.name)]
-        default = "" if field.default in (None, [], False) else f"  [default: {field.default}]"
+        value = self._stands
+        if value is None:
+            value = ServerSettings.model_fields[str(self.name)].default
+        shown = "on" if value is True else value
+        default = "" if value in (None, [], False) else f"  [default: {shown}]"
         self.help = meanings(ServerSettings)[str(self.name)] + default
         return super().get_help_record(ctx)
 
@@ -45,10 +53,13 @@ def config_option(command: Command) -> Command:
     )(command)
 
 
-def server_options(command: Command) -> Command:
-    """Give `command` one option for each key of `[server]`, and those of `OTHERS`."""
+def server_options(command: Command, defaults: Mapping[str, object] = {}) -> Command:
+    """Give `command` one option for each key of `[server]`, and those of `OTHERS`.
+
+    `defaults` are those of the command itself, by their dotted keys, as its help tells them.
+    """
     for name in reversed(ServerSettings.model_fields):
-        command = _setting(name)(command)
+        command = _setting(name, defaults.get(f"server.{name}"))(command)
     others = [
         click.option(
             "--plugins",
@@ -69,18 +80,19 @@ def server_options(command: Command) -> Command:
     return command
 
 
-def _setting(name: str) -> Callable[[Command], Command]:
+def _setting(name: str, stands: object) -> Callable[[Command], Command]:
     flag = f"--{name.replace('_', '-')}"
+    option = partial(click.option, cls=SettingOption, stands=stands)
     annotation = ServerSettings.model_fields[name].annotation
     kinds = {annotation, *get_args(annotation)} - {type(None)}
     if bool in kinds:
-        return click.option(f"{flag}/--no-{flag[2:]}", cls=SettingOption, default=None)
+        return option(f"{flag}/--no-{flag[2:]}", default=None)
     if get_origin(annotation) is Literal:
-        return click.option(flag, cls=SettingOption, type=click.Choice(get_args(annotation)))
+        return option(flag, type=click.Choice(get_args(annotation)))
     if get_origin(annotation) is list:
-        return click.option(flag, cls=SettingOption, multiple=True, metavar="NAMES")
+        return option(flag, multiple=True, metavar="NAMES")
     kind = int if int in kinds else float if name.startswith("ws_") else str
-    return click.option(flag, cls=SettingOption, type=kind)
+    return option(flag, type=kind)
 
 
 def overrides(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from assent.cli.group import COMMANDS
 from assent.cli.options import config_option, configuration
 from assent.config import ApprovalSettings, Config, ModelSettings, load_agent
 from assent.discovery import BUILT_IN, Installed, discover, way_out
@@ -82,9 +83,9 @@ def check(plugin: tuple[str, ...], config_file: Path | None) -> None:
 
     PLUGIN is the name of an installed one, or "module:object" or "path/to/file.py:object" of one
     that is not; without it all installed ones are checked, also those that are not active.
-    Misspelt hooks, hooks without a mark, wrong arguments, wrong settings, a route that is taken, a
-    requirement that does not admit this version of assent, and whatever importing it raises are
-    found.
+    Misspelt hooks, hooks without a mark, wrong arguments, wrong settings, a route or sub-command
+    that is taken, a requirement that does not admit this version of assent, and whatever importing
+    it raises are found.
     """
     config = configuration(config_file)
     installed = discover()
@@ -106,6 +107,7 @@ def _problems(name: str, config: Config, installed: dict[str, Installed]) -> Ite
     try:
         host = _alone(name, config)
         infos = host.plugins.info(host)
+        host.plugins.register_commands(click.Group(), COMMANDS)
     except AssentError as error:
         yield str(error)
         return
