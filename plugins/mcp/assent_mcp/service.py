@@ -11,6 +11,7 @@ from typing import Any
 import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.shared.exceptions import MCPError
 
 from assent import Host, PlatformContext, PluginError, Tool, __version__
 from assent_mcp.calls import Result, ToolCalls
@@ -104,6 +105,7 @@ class Service:
     async def _list(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
+        _check_first(params)
         return types.ListToolsResult(tools=[_described(tool) for tool in self._tools().values()])
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> Result:
@@ -150,19 +152,28 @@ def _described(tool: Tool) -> types.Tool:
     )
 
 
+def _check_first(params: types.PaginatedRequestParams | None) -> None:
+    """Refuse a cursor: each list is one page, and gives none."""
+    if params is not None and params.cursor:
+        raise MCPError(code=types.INVALID_PARAMS, message="this cursor is not one of this server")
+
+
 async def _no_resources(
     context: Context, params: types.PaginatedRequestParams | None
 ) -> types.ListResourcesResult:
+    _check_first(params)
     return types.ListResourcesResult(resources=[])
 
 
 async def _no_templates(
     context: Context, params: types.PaginatedRequestParams | None
 ) -> types.ListResourceTemplatesResult:
+    _check_first(params)
     return types.ListResourceTemplatesResult(resource_templates=[])
 
 
 async def _no_prompts(
     context: Context, params: types.PaginatedRequestParams | None
 ) -> types.ListPromptsResult:
+    _check_first(params)
     return types.ListPromptsResult(prompts=[])

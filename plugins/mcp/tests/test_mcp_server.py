@@ -77,6 +77,24 @@ def test_resources_and_prompts_are_empty_lists(serve: Any, era: str) -> None:
 
 
 @ERAS
+def test_cursor_that_no_list_gave_is_refused(serve: Any, era: str) -> None:
+    async def run() -> None:
+        async with serve() as served, served.client(era) as client:
+            assert (await client.list_tools()).next_cursor is None
+            for listed in (
+                client.list_tools,
+                client.list_resources,
+                client.list_resource_templates,
+                client.list_prompts,
+            ):
+                with pytest.raises(MCPError) as refused:
+                    await listed(cursor="page 2")
+                assert refused.value.error.code == -32602
+
+    asyncio.run(run())
+
+
+@ERAS
 def test_wrong_arguments_unknown_tools_and_methods(serve: Any, era: str) -> None:
     async def run() -> None:
         async with serve() as served, served.client(era) as client:
