@@ -106,6 +106,7 @@ if TYPE_CHECKING:
         load_model,
     )
     from assent.plugins import Plugin
+    from assent.protocol import Http
     from assent.server import serve
     from assent.session import Session
     from assent.settings import Duration, Size
@@ -158,6 +159,7 @@ _MODULES = {
         "Ask Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage load_model"
     ),
     "plugins": "Plugin",
+    "protocol": "Http",
     "server": "serve",
     "session": "Session",
     "streams": "EventStream",
@@ -210,6 +212,7 @@ __all__ = [
     "ExecutedToolCalls",
     "Failure",
     "Host",
+    "Http",
     "ImageContent",
     "IntermittentUpdate",
     "InvalidRequest",

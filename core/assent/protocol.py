@@ -49,6 +49,8 @@ class Unchunked(RequestResponseCycle):
 class Http(HttpToolsProtocol):
     """uvicorn's HTTP protocol on a corked transport, with bounds on what comes before a request.
 
+    A plugin's second port has them with `uvicorn.Config(app, http=Http)`.
+
     uvicorn keeps a head of any size, and a connection that never sends one. The timer runs only
     while no request does, so a connection that is busy or kept alive costs none for each request.
     Chat requests are answered by an Exchange once they are whole, all others by a task, as in

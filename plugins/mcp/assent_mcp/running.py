@@ -13,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from assent import Host, PluginError
+from assent import Host, Http, PluginError
 from assent_mcp.keys import key_of
 from assent_mcp.service import Service
 from assent_mcp.stdio import StdioWire, serve_stdio
@@ -100,6 +100,7 @@ async def _started(
 ) -> tuple[_Beside, asyncio.Task[None]]:
     config = uvicorn.Config(
         app,
+        http=Http,
         lifespan="off",
         ws="none",
         log_config=None,
