@@ -751,6 +751,31 @@ def test_generator_that_breaks_off_elsewhere_is_an_error_and_no_end(
     run(work)
 
 
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_iterator_of_long_pieces_is_no_more_than_a_few_ahead(kind: str) -> None:
+    made = 0
+
+    def plain() -> Iterator[str]:
+        nonlocal made
+        for _ in range(100):
+            made += 1
+            yield "x" * 2**20
+
+    async def pieces() -> AsyncIterator[str]:
+        for piece in plain():
+            yield piece
+
+    async def work(workers: Workers) -> None:
+        taken = UserCode(workers).items(plain() if kind == "plain" else pieces())
+        assert len(await anext(taken)) == 2**20
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await until(lambda: made > 4)
+        assert 1 + len([piece async for piece in taken]) == made == 100
+
+    run(work)
+
+
 def forking(how: Callable[[], object]) -> tuple[int, ...]:
     """The process ids of the child, in which `how` is done, and of its parent."""
     pid = os.fork()

@@ -17,6 +17,9 @@ from assent.workers.running import contained
 
 T = TypeVar("T")
 
+_AHEAD = 256 * 1024
+"""How far an iterator may be ahead of whoever takes its items, by `_size`."""
+
 
 def is_coroutine_function(fn: Any) -> bool:
     """Whether calling `fn` gives a coroutine: also for partials and objects with `__call__`."""
@@ -105,7 +108,7 @@ class UserCode:
         return iterator if may_block_here() else self._spawned(iterator)
 
     async def _threaded(self, iterator: Iterator[T]) -> AsyncIterator[T]:
-        channel: Channel[T] = Channel()
+        channel: Channel[T] = Channel(_AHEAD, size=_size)
         wanted = Event()
         channel.on_space = wanted.set
 
@@ -135,7 +138,7 @@ class UserCode:
             channel.cancel()
 
     async def _spawned(self, iterator: AsyncIterator[T]) -> AsyncIterator[T]:
-        channel: Channel[T] = Channel()
+        channel: Channel[T] = Channel(_AHEAD, size=_size)
 
         async def pump() -> None:
             error: BaseException | None = None
@@ -160,6 +163,11 @@ class UserCode:
             channel.cancel()
             if not running.done():
                 running.cancel()
+
+
+def _size(item: object) -> int:
+    """About the memory that an item takes while it waits: pieces of text may be long."""
+    return 1024 + len(item) if isinstance(item, str) else 1024
 
 
 def _close(iterator: object) -> None:
