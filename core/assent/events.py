@@ -188,10 +188,15 @@ def _bare_done(stop_reason: StopReason) -> bytes:
     return _encoded(Done(stop_reason))
 
 
+_DEEPEST = 100
+"""Levels of what is made to fit."""
+
+
 def dump_json(value: Any) -> bytes:
     """`value` as JSON, UTF-8; what no JSON holds, which only user code can bring, is made to fit.
 
-    Infinities and NaN become null, lone surrogates "?", and other objects their text.
+    Infinities and NaN become null, lone surrogates "?", and other objects their text; so does
+    what holds itself.
     """
     try:
         return to_json(value, inf_nan_mode="null")
@@ -220,7 +225,7 @@ def _like(value: Any) -> Any:
     return _fitting(value)
 
 
-def _fitting(value: Any) -> Any:
+def _fitting(value: Any, within: tuple[int, ...] = ()) -> Any:
     match value:
         case float() if not isfinite(value):
             return None
@@ -229,11 +234,14 @@ def _fitting(value: Any) -> Any:
         case str():
             return value.encode("utf-8", "replace").decode()
         case BaseModel():
-            return _fitting(value.model_dump(warnings=False))
-        case dict():
-            return {_fitting(str(key)): _fitting(item) for key, item in value.items()}
-        case list() | tuple() | set() | frozenset():
-            return [_fitting(item) for item in value]
+            return _fitting(value.model_dump(warnings=False), within)
+    ends = id(value) not in within and len(within) < _DEEPEST
+    inner = (*within, id(value))
+    match value:
+        case dict() if ends:
+            return {_fitting(str(key)): _fitting(item, inner) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset() if ends:
+            return [_fitting(item, inner) for item in value]
     try:
         return to_jsonable_python(value, inf_nan_mode="null")
     except Exception:

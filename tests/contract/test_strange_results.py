@@ -291,6 +291,33 @@ def test_session_value_that_no_json_holds_is_the_tools_error(served: Serve) -> N
     assert model.asks[1].turns[-1].blocks[0].is_error
 
 
+def holding_itself(session: Session) -> None:
+    session["a"] = {}
+    session["a"].update(one=session["a"], two=[session["a"]])
+
+
+def without_end(session: Session) -> None:
+    session["a"] = []
+    inner = session["a"]
+    for _ in range(5000):
+        inner.append([])
+        inner = inner[0]
+
+
+@pytest.mark.parametrize("change", [holding_itself, without_end])
+def test_session_changed_in_place_to_what_no_json_holds_is_answered(
+    served: Serve, change: Any
+) -> None:
+    @tool(name="look")
+    def storing(name: str, session: Session) -> str:
+        """Look."""
+        change(session)
+        return "stored"
+
+    agent, _ = scripted(lambda ask: [look("a")] if len(ask.turns) == 1 else "ok", [storing])
+    answered(served(agent), user("x"))
+
+
 def test_surrogate_in_the_models_text_is_answered(served: Serve) -> None:
     agent, _ = scripted(lambda ask: "bad \ud800")
     answered(served(agent), user("x"))
