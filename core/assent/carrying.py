@@ -132,10 +132,10 @@ async def _command(engine: Engine, row: Proposal, grant: Grant, context: Request
     grant.spend()
     start = time.perf_counter()
     files = [CommandFile.model_validate(f) for f in row.input.get("files") or []]
+    # A command that was never proposed may come without a conversation's id.
+    conversation = row.conversation or row.turn
     result = await engine.code.workers.spawn(
-        lambda: shell.run(
-            row.input["command"], files, conversation=row.conversation, context=context
-        )
+        lambda: shell.run(row.input["command"], files, conversation=conversation, context=context)
     )
     secrets = context.platform.secrets()
     limit = _limit(engine.limits.command_output, shell.max_output)

@@ -72,6 +72,7 @@ class _Builder:
     called: set[str] = field(default_factory=set)
     decided_in: dict[str, int] = field(default_factory=dict)
     placed: dict[tuple[str | int, ...], str] = field(default_factory=dict)
+    ran: set[str] = field(default_factory=set)
 
     def build(self) -> list[Turn]:
         for turn in sorted(self.found.turns.values(), key=lambda t: t.created):
@@ -253,6 +254,7 @@ class _Builder:
             for done in data.outcomes:
                 failed = done.output.startswith(("Error:", "Rejected:", "Outcome unknown:"))
                 self.outcomes.setdefault(done.id, (done.output, failed))
+            self.ran |= {ran.command for ran in data.executed_cmds}
             for item in data.stated:
                 if item.rejection_reason:
                     told = f"Rejected by the user: {item.rejection_reason}"
@@ -276,7 +278,8 @@ class _Builder:
             if row is None:
                 reason = command.rejection_reason
                 state = f"Rejected by the user: {reason}" if reason else _NOT_DECIDED
-                if not command.execute and command.id not in self.called:
+                told = command.id in self.called or command.command in self.ran
+                if not command.execute and not told:
                     texts.append(f"{what} {state}")
             elif row.id not in self.called:
                 if self.decided_in.get(row.id, index) > index:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
+
 from assent.canonical import canonical
 from assent.errors import InvalidRequest
 from assent.ledger import ENDED, Decision, Proposal, SuspendedTurn
-from assent.messages import Kind
+from assent.messages import Command, Kind
 
 
 class Requester(NamedTuple):
@@ -176,7 +178,20 @@ def changed(choice: Choice, row: Proposal) -> bool:
 
 def renamed(choice: Choice, row: Proposal) -> bool:
     """Whether the choice names another tool, which no edit of the input makes right."""
+    if row.kind == "command" and not choice.through_approvals:
+        return False
     return choice.name is not None and choice.name != row.name
+
+
+def complete(choice: Choice) -> bool:
+    """Whether the choice says all that it takes to run a call which nobody proposed."""
+    if choice.kind != "command":
+        return bool(choice.id and choice.name)
+    try:
+        Command.model_validate(choice.input)
+    except ValidationError:
+        return False
+    return True
 
 
 def edited_twice(found: Decided, row: Proposal) -> bool:
@@ -190,12 +205,15 @@ def edited_twice(found: Decided, row: Proposal) -> bool:
 
 
 def command_input(given: dict[str, Any]) -> dict[str, Any]:
-    """What of a command decides whether it is the same."""
-    files = [
-        {"file_path": f.get("file_path"), "file_content": f.get("file_content")}
-        for f in given.get("files") or []
-    ]
+    """What of a command decides whether it is the same; of a caller's it may be anything."""
+    files = given.get("files") or []
+    if isinstance(files, list):
+        files = [_file(f) if isinstance(f, dict) else f for f in files]
     return {"command": given.get("command"), "files": files}
+
+
+def _file(given: dict[str, Any]) -> dict[str, Any]:
+    return {"file_path": given.get("file_path"), "file_content": given.get("file_content")}
 
 
 def last_stated(rows: Sequence[Proposal], ordinal: int) -> Proposal | None:

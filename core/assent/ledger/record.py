@@ -140,7 +140,7 @@ class Ledger:
 
         def work(tx: Transaction) -> Decided:
             found = self._rules.rows(tx, ids, who)
-            self._rules.choose(tx, choices, found, who, conversation)
+            self._rules.choose(tx, choices, found, who, conversation, dry=dry)
             self._rules.check(found, edit)
             if not dry:
                 self._rules.record(tx, found, who, edit, decided_by)

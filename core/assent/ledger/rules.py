@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from assent.ledger.choices import (
     Requester,
     changed,
     command_input,
+    complete,
     contradiction,
     decision_of,
     edited_twice,
@@ -91,19 +93,23 @@ class Rules:
         found: Decided,
         who: Requester,
         conversation: Conversation,
+        *,
+        dry: bool = False,
     ) -> None:
         """Pair each choice with its row; raises InvalidRequest for what was never proposed."""
         unknown: list[Choice] = []
-        for choice in choices:
-            row = (
-                found.rows.get(choice.id)
-                if choice.id
-                else self._command(tx, choice, who, conversation)
-            )
-            if row is not None and choice.kind not in (None, row.kind):
-                row = None
-            if row is None and self.accept_unissued and choice.approved and not choice.copy:
-                row = self._issue(tx, choice, who, conversation)
+        rows = [self._row(tx, choice, found, who, conversation) for choice in choices]
+        turn = secrets.token_hex(16)
+        for index, (choice, row) in enumerate(zip(choices, rows, strict=True)):
+            if row is None and choice.id:
+                # Stated twice, and issued for the first time by what stands before it here.
+                row = self._row(tx, choice, found, who, conversation)
+            if row is None and self.accept_unissued and _may_be_issued(choice):
+                row = self._unissued(tx, choice, who, conversation)
+                if not row.turn:
+                    row.turn, row.index = turn, index
+                    if not dry:
+                        log(tx, "unissued", row)
             if row is None:
                 unknown.append(choice)
                 continue
@@ -117,6 +123,20 @@ class Rules:
                 if c.approved and not c.copy
             ]
         )
+
+    def _row(
+        self,
+        tx: Transaction,
+        choice: Choice,
+        found: Decided,
+        who: Requester,
+        conversation: Conversation,
+    ) -> Proposal | None:
+        if choice.id:
+            row = found.rows.get(choice.id)
+        else:
+            row = self._command(tx, choice, who, conversation)
+        return row if row is None or choice.kind in (None, row.kind) else None
 
     def _adopt(self, tx: Transaction, found: Decided, row: Proposal, who: Requester) -> None:
         for sibling in tx.find(turn=row.turn):
@@ -160,21 +180,28 @@ class Rules:
             return same[min(choice.ordinal, len(same) - 1)] if certain else None
         return None
 
-    def _issue(
+    def _unissued(
         self, tx: Transaction, choice: Choice, who: Requester, conversation: Conversation
     ) -> Proposal:
-        """A row for a call that this service never proposed; only with `accept_unissued`."""
-        if choice.id and choice.id in tx.proposals([choice.id]):
+        """The row of a call that this service never proposed; only with `accept_unissued`.
+
+        It is recorded with its decision. A command without an id has one by which the same
+        request finds it again.
+        """
+        id_ = choice.id or _name(choice, who, conversation)
+        known = tx.proposals([id_]).get(id_)
+        if known is not None and (choice.id or not self.visible(known, who)):
             raise InvalidRequest(
                 [refused(choice, "approval_not_issued", "this service did not propose this call")]
             )
-        id_ = choice.id or secrets.token_hex(16)
-        row = Proposal(
+        if known is not None:
+            return self.settle(tx, known)
+        return Proposal(
             id=id_,
             kind=choice.kind or "tool_call",
-            name="command" if choice.kind == "command" else choice.name or "command",
+            name=choice.name or "command",
             input=choice.input or {},
-            turn=secrets.token_hex(16),
+            turn="",
             index=0,
             call_id=id_,
             created=tx.now,
@@ -186,9 +213,6 @@ class Rules:
             protocol=who.protocol,
             address=who.address,
         )
-        tx.put(row)
-        log(tx, "unissued", row)
-        return row
 
     def check(self, found: Decided, edit: Edit | None) -> None:
         """Raise InvalidRequest for choices that are changed, too late or contradictory."""
@@ -343,6 +367,18 @@ class Rules:
         if turn.state == "RESUMING" and turn.owner and self._dead(turn.owner, tx.now):
             turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
         return turn
+
+
+def _may_be_issued(choice: Choice) -> bool:
+    return choice.approved and not choice.copy and complete(choice)
+
+
+def _name(choice: Choice, who: Requester, conversation: Conversation) -> str:
+    """What a command that nobody proposed and that has no id is known by."""
+    place = [conversation.id, *conversation.references[choice.message : choice.message + 1]]
+    wanted = command_input(choice.input or {})
+    parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
+    return hashlib.sha256(canonical(parts)).hexdigest()[:32]
 
 
 def _edited(choice: Choice, row: Proposal, edit: Edit | None) -> bool:
