@@ -405,6 +405,20 @@ def test_built_in_sub_command_loads_neither_plugins_nor_the_server() -> None:
     assert {"fastapi", "uvicorn", "assent_v1", "assent_v2"} & set(done.stderr.split()) == set()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+def test_output_that_finds_no_room_is_one_line(folder: Path) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "assent", "config"],
+            cwd=folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "assent: No space left on device\n")
+
+
 def test_closed_pipe_is_no_traceback() -> None:
     command = f"{sys.executable} -m assent config schema | head -c 1"
     done = subprocess.run(

@@ -195,6 +195,14 @@ def test_variables_that_kubernetes_sets_for_a_service_are_no_settings(folder: Pa
     assert loaded(folder, environ=environ).server.port == 8000
 
 
+@pytest.mark.parametrize("name", ["ASSENT_PORT", "ASSENT_SERVER_PORT"])
+def test_port_under_a_name_that_is_no_setting_is_refused(folder: Path, name: str) -> None:
+    # Kubernetes sets an address there.
+    assert loaded(folder, environ={name: "tcp://10.0.0.1:80"}).server.port == 8000
+    with pytest.raises(ConfigError, match=f"{name} is no setting; did you mean ASSENT_SERVER__"):
+        loaded(folder, environ={name: "9000"})
+
+
 def test_empty_variable_is_not_set(folder: Path) -> None:
     assert loaded(folder, environ={"ASSENT_SERVER__STATE_DIR": ""}).server.state_dir is None
 

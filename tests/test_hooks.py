@@ -365,6 +365,51 @@ def test_broken_plugin_stops_the_start_with_one_line(tmp_path: Path, case: str) 
     assert "Traceback" not in done.stderr
 
 
+LATE = """
+    import asyncio
+    from contextlib import asynccontextmanager
+    from assent import hookimpl
+
+    @hookimpl
+    @asynccontextmanager
+    async def lifespan(host):
+        print("begun", flush=True)
+        try:
+            await asyncio.sleep(600)
+            yield
+        finally:
+            print("left", flush=True)
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_start_that_takes_its_time_ends_at_once_when_the_service_is_told_to(
+    tmp_path: Path, workers: str
+) -> None:
+    install(tmp_path, "late", LATE)
+    (tmp_path / "ops.py").write_text("def agent(messages, context):\n    return 'fine'\n")
+    (tmp_path / "assent.toml").write_text(
+        'agent = "ops.py"\nplugins = ["late"]\n'
+        '[server]\nport = 0\nhost = "127.0.0.1"\nstart_timeout = 600\nstate_dir = "state"\n'
+    )
+    serving = subprocess.Popen(
+        [sys.executable, "-m", "assent", "serve", "--workers", workers],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert serving.stdout is not None
+        assert serving.stdout.readline() == "begun\n"
+        serving.terminate()
+        out, err = serving.communicate(timeout=120)
+    finally:
+        serving.kill()
+    assert (serving.returncode, "left" in out, "Traceback" in err) == (0, True, False)
+
+
 def fail(*arguments: object) -> Any:
     raise OSError("hunter2")
 

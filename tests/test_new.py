@@ -53,7 +53,9 @@ def test_files_of_a_new_agent_say_agent_once(here: Path, name: str, program: str
     assert f'agent = "{program}:agent"' in (here / name / "assent.toml").read_text()
 
 
-@pytest.mark.parametrize("name", ["Shout", "2day", "a b", "../up", "json", "class", "v1", "agent", "a--b"])
+@pytest.mark.parametrize(
+    "name", ["Shout", "2day", "a b", "../up", "json", "class", "v1", "agent", "a--b"]
+)
 def test_name_that_cannot_be_is_refused(
     here: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:

@@ -24,6 +24,8 @@ Path = tuple[str, ...]
 
 # What Kubernetes sets in each pod beside a Service whose name begins with "assent".
 _KUBERNETES = re.compile(r"ASSENT_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_.*)?)")
+# Under these names it sets addresses, never a number alone.
+_BARE_PORT = re.compile(r"ASSENT_(?!.*SERVICE_PORT$)(?!.*PORT_\d+_)(.+_)?PORT")
 _KUBERNETES_VALUE = re.compile(r"(tcp|udp|sctp)://.*|\d+|[\d.]+|[0-9a-f:]+|tcp|udp|sctp", re.I)
 
 
@@ -113,7 +115,7 @@ def _refuse_misspelt(name: str, value: str, key: str, model: type[BaseModel]) ->
     if (
         _KUBERNETES.fullmatch(name)
         and _KUBERNETES_VALUE.fullmatch(value)
-        and not (name == "ASSENT_PORT" and value.isdigit())
+        and not (_BARE_PORT.fullmatch(name) and value.isdigit())
     ):
         return
     import difflib  # needed for a mistake alone

@@ -19,6 +19,10 @@ GC_THRESHOLD = 20_000
 """Objects that are made before the garbage collector looks at the youngest: a turn leaves none."""
 
 
+class GivenUp(Exception):
+    """The service was told to stop before it had started."""
+
+
 class Life:
     """The ASGI lifespan of an app, in place of uvicorn's, which logs a trace for every error.
 
@@ -37,19 +41,28 @@ class Life:
         }
         self._refusal: str | None = None
         self._error: Exception | None = None
+        self._given_up = False
         self.state: dict[str, Any] = {}
 
     async def startup(self) -> None:
-        """Start the app. Raises StartupError."""
+        """Start the app. Raises StartupError, and GivenUp after `give_up`."""
         self._task = asyncio.get_running_loop().create_task(self._live())
         await self._ask("startup")
         if self._refusal is not None:
             # Starlette says that it failed, with a trace, just before it raises the cause.
             await asyncio.wait([self._task])
+        if self._given_up:
+            raise GivenUp
         if self._error is not None:
             raise _startup_error(self._error)
         if self._refusal is not None:
             raise StartupError(self._refusal)
+
+    def give_up(self) -> None:
+        """Cancel a start that is under way: what has started already is left again."""
+        if not self._answered["startup"].is_set():
+            self._given_up = True
+            self._task.cancel()
 
     async def shutdown(self) -> None:
         """Let the app end; returns when it has."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 
-from assent.life import BACKLOG, GC_THRESHOLD, Life
+from assent.life import BACKLOG, GC_THRESHOLD, GivenUp, Life
 from assent.protocol import CLOSING, Http
 from assent.signals import answered, nothing
 
@@ -126,7 +126,10 @@ class Listener(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the app, then leave what start-up made out of every later garbage collection."""
-        await super().startup([])
+        try:
+            await super().startup([])
+        except GivenUp:
+            return
         await self._listen({self._place.own if self._place else 0})
         gc.collect()
         gc.freeze()
@@ -198,6 +201,8 @@ class Listener(uvicorn.Server):
                 # The host keeps to the timeout; if it cannot, closing must not wait for it.
                 async with asyncio.timeout(self._drain_timeout + LATE):
                     await host.drain(self._drain_timeout)
+            else:
+                self.lifespan.give_up()
         except Exception:
             logger.exception("the turns did not end in order")
         finally:

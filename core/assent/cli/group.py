@@ -135,16 +135,27 @@ def run(arguments: Sequence[str]) -> int:
         click.echo(err=True)
         return 130
     except BrokenPipeError:
-        # The reader has gone; nothing may be written to it while Python ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         return 1
     except AssentError as error:
         return _failed(str(error), 1, arguments)
     except OSError as error:
+        _give_up_output()
         file = f": {error.filename!r}" if error.filename else ""
         return _failed(f"{error.strerror or error}{file}", 1, arguments)
     except Exception as error:
         return _failed(f"internal error: {type(error).__name__}: {error}", 1, arguments)
+
+
+def _give_up_output() -> None:
+    """Where nobody takes what was written, nothing more may be written while Python ends."""
+    output = sys.__stdout__
+    try:
+        if output is not None:
+            output.flush()
+    except OSError:
+        assert output is not None
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output.fileno())
 
 
 def _failed(message: str, code: int, arguments: Sequence[str] = ()) -> int:
