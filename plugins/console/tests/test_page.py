@@ -495,6 +495,36 @@ def test_call_of_another_protocol_is_rejected_with_a_reason(
     assert (found.state, found.output) == ("REJECTED", "Rejected: not today")
 
 
+def test_decision_that_comes_too_late_says_how_another_decided(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files()
+    service = served(assent_served, files.agent)
+    run(service.host.calls.propose("delete", {"path": "x"}, Caller("a2a")))
+    page = opened(service)
+    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel.get_by_role("button", name="Reject…").click()
+    decided_elsewhere(service, approved=True)
+    page.keyboard.press("Enter")
+    panel.get_by_text("Approved elsewhere: delete").wait_for()
+    assert page.locator("#announcer").inner_text() == "the call was approved before"
+
+
+def test_call_that_is_gone_while_somebody_works_on_it_says_so(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files()
+    service = served(assent_served, files.agent)
+    run(service.host.calls.propose("delete", {"path": "x"}, Caller("a2a")))
+    page = opened(service)
+    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel.get_by_role("button", name="Reject…").click()
+    page.keyboard.type("because")
+    decided_elsewhere(service, approved=True)
+    look_again(page)
+    panel.get_by_text("No longer waits: delete. It was decided elsewhere").wait_for()
+
+
 def test_own_proposals_do_not_wait_elsewhere(assent_served: Served, opened: Opened) -> None:
     files = Files(deleting("a.txt"))
     page = opened(served(assent_served, files.agent))

@@ -107,8 +107,8 @@ export class Card {
   }
 
   // Cannot be decided any more, for `why`.
-  close(why) {
-    this.fold(el("span", { class: "decision" }, "Not decided: ", this.line(), ". ", visible(why)));
+  close(why, word = "Not decided") {
+    this.fold(el("span", { class: "decision" }, `${word}: `, this.line(), ". ", visible(why)));
   }
 
   line() {

@@ -8,6 +8,7 @@ import { announce, byId, visible } from "./text.js";
 import { askToken, signedIn } from "./token.js";
 
 const POLL = 4000;
+const TOLD = 6000; // how long a decided call stays in sight
 const elsewhere = new Map(); // id -> Card
 let polling = 0;
 let served = true;
@@ -39,6 +40,7 @@ function list({ agent, approvals, more }) {
   const others = approvals.filter((item) => !ours(item));
   const ids = new Set(others.map((item) => item.id));
   for (const [id, card] of elsewhere) {
+    if (!ids.has(id) && card.element.contains(document.activeElement)) closeElsewhere(card);
     if (!ids.has(id) && !(card.until > Date.now())) {
       card.element.remove();
       elsewhere.delete(id);
@@ -75,26 +77,32 @@ function addElsewhere(item) {
   byId("elsewhere-list").append(card.element);
 }
 
+// Somebody works on a call that is gone: it says so for a moment.
+function closeElsewhere(card) {
+  if (card.until > Date.now()) return;
+  const why = "It was decided elsewhere, or has expired.";
+  card.until = Date.now() + TOLD;
+  card.close(why, "No longer waits");
+  announce(why);
+}
+
 async function decideElsewhere(card, decision) {
   const approve = decision.execute === true;
   card.enable(false);
-  card.until = Date.now() + 6000;
-  let failed = "The service could not be reached.";
+  card.until = Date.now() + TOLD;
+  let failed = { message: "The service could not be reached." };
   try {
     const body = JSON.stringify({ approve, reason: decision.rejection_reason });
     const path = `console/approvals/${encodeURIComponent(card.proposal.id)}`;
     const response = await request(path, { method: "POST", body, signal: AbortSignal.timeout(30000) });
     if (response.status === 401) askToken(false);
-    failed = response.ok ? settledAs(card, decision, await response.json()) : (await problem(response)).message;
-    if (response.status === 404) failed = "It is no longer there.";
+    failed = response.ok ? undefined : await problem(response);
+    if (response.ok) settledAs(card, decision, await response.json());
+    else if (response.status === 404) failed.message = "It is no longer there.";
   } catch {
     // `failed` says so.
   }
-  if (failed) {
-    card.until = undefined;
-    card.open(failed);
-    card.enable(true);
-  }
+  if (failed) refused(card, decision, failed);
   poll();
 }
 
@@ -102,7 +110,17 @@ function settledAs(card, decision, { state }) {
   if (state === "EXPIRED") card.close("It has expired.");
   else card.sent(decision);
   announce(state === "EXPIRED" ? "It has expired." : decision.execute ? "Approved." : "Rejected.");
-  return "";
+}
+
+function refused(card, decision, { code, message }) {
+  announce(message);
+  if (code === "APPROVAL_CONFLICT") card.before({ execute: !decision.execute });
+  else if (code === "APPROVAL_EXPIRED" || code === "NOT_FOUND") card.close(message);
+  else {
+    card.until = undefined;
+    card.open(message);
+    card.enable(true);
+  }
 }
 
 export function clearElsewhere() {
