@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import copy
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from assent.agent import RequestContext
 from assent.approvals import mask
 from assent.errors import LedgerUnavailable
+from assent.events import dump_json
 from assent.gate import Outcome, cut, error_text, hidden_trace
 from assent.ledger import Proposal
 from assent.ledger.choices import Continuation, Grant
@@ -48,7 +49,7 @@ async def carry_out(
 ) -> None:
     """Run the call of `grant` once, record how it ended with its change of the session, and tell
     `ran`. Never raises for what the tool does; LedgerUnavailable when the end stays unrecorded."""
-    before = copy.deepcopy(context.session.shown() or {})
+    before = _state(context.session)
     try:
         if row.kind == "command":
             outcome = await _command(engine, row, grant, context)
@@ -148,10 +149,16 @@ async def _command(engine: Engine, row: Proposal, grant: Grant, context: Request
 
 
 def _change(before: dict[str, Any], session: Session) -> dict[str, Any] | None:
-    after = session.shown() or {}
+    after = _state(session)
     changed = {k: v for k, v in after.items() if k not in before or before[k] != v}
     gone = [k for k in before if k not in after]
-    return {"set": copy.deepcopy(changed), "delete": gone} if changed or gone else None
+    return {"set": changed, "delete": gone} if changed or gone else None
+
+
+def _state(session: Session) -> dict[str, Any]:
+    """The session as it leaves: a value changed in place may be what no JSON holds."""
+    state: dict[str, Any] = json.loads(dump_json(session.shown() or {}))
+    return state
 
 
 def _limit(limit: int, own: int) -> int:

@@ -304,7 +304,35 @@ def without_end(session: Session) -> None:
         inner = inner[0]
 
 
-@pytest.mark.parametrize("change", [holding_itself, without_end])
+def odd_within(session: Session) -> None:
+    session["a"] = []
+    session["a"].append(object())
+
+
+CHANGES = pytest.mark.parametrize("change", [holding_itself, without_end, odd_within])
+
+
+@CHANGES
+def test_session_changed_in_place_by_an_approved_call_loses_no_outcome(
+    served: Serve, change: Any
+) -> None:
+    @tool(requires_approval=True, name="delete")
+    def storing(name: str, session: Session) -> str:
+        """Delete."""
+        change(session)
+        return "stored"
+
+    agent, _ = scripted([[delete("a")], "I see."], [storing])
+    service = served(agent)
+    reply = service.chat(user("go"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    messages = [user("go"), said(reply), user("", data=data)]
+    got = service.chat(*messages)
+    assert got["data"]["executed_tool_calls"][0]["output"] == "stored"
+    assert service.chat(*messages) == got
+
+
+@CHANGES
 def test_session_changed_in_place_to_what_no_json_holds_is_answered(
     served: Serve, change: Any
 ) -> None:
