@@ -434,11 +434,15 @@ def test_token_in_the_environment_is_no_setting(
 
 
 def test_error_of_a_turn_is_exit_code_one(capsys: pytest.CaptureFixture[str]) -> None:
-    with served(Deletes(ValueError("inner"), "fine").agent, config=PLUGINS) as service:
+    fails = ValueError("inner")
+    with served(Deletes(fails, "fine", fails).agent, config=PLUGINS) as service:
         code, out, _ = chat(capsys, service, "--json", "-m", "hello")
         assert (code, events(out)[-1]["type"]) == (1, "error")
         code, out, _ = chat(capsys, service, "-m", "hello")
         assert (code, out) == (0, "fine\n")
+        code, out, err = chat(capsys, service, "-m", "hello")
+        assert (code, out) == (1, "")
+        assert err.startswith("assent: ")
 
 
 def test_nothing_that_listens_is_said_with_the_way_out(

@@ -54,8 +54,12 @@ class Screen:
         self._write(self._styled(text, **style) + "\n")
 
     def error(self, text: str) -> None:
-        """Write an error as a line of its own."""
-        self.line(f"error: {visible(text)}", fg="red")
+        """Write an error as a line of its own; to stderr where stdout is kept for replies."""
+        if self.terminal:
+            self.line(f"error: {visible(text)}", fg="red")
+        else:
+            self.end_line()
+            click.echo(f"assent: {visible(text)}", err=True)
 
     def note(self, text: str) -> None:
         """Write something beside the conversation."""
