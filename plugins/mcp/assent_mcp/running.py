@@ -72,8 +72,8 @@ def bind(host: str, port: int) -> socket.socket:
         listening.close()
         where = f"port {port} of {host}"
         if error.errno == errno.EADDRINUSE:
-            others = "choose another with plugin.mcp.port, mcp_port or --mcp-port"
-            cause = f"{where} is in use; stop what listens there, or {others}"
+            others = "plugin.mcp.port, mcp_port, --mcp-port, or --port of assent mcp"
+            cause = f"{where} is in use; stop what listens there, or choose another with {others}"
         else:
             cause = f"{where} cannot be listened on: {error.strerror or error}; see plugin.mcp.host"
         raise PluginError(f"plugin 'mcp': {cause}") from error

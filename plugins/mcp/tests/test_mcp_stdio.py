@@ -292,7 +292,7 @@ def test_busy_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     assert out == b"noise at import\n"
     line = error.splitlines()[-1]
     assert line.startswith("assent: plugin 'mcp': port ")
-    assert "--mcp-port" in line
+    assert "--mcp-port, or --port of assent mcp" in line
     assert "Traceback" not in error
 
 
