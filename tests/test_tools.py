@@ -630,6 +630,18 @@ def test_wrong_declaration_is_told_with_the_way_out(fn: Any, options: Any, said:
         tool(fn, **options)
 
 
+def test_function_that_changes_its_arguments_leaves_the_input_alone() -> None:
+    def mark(**given: Any) -> Any:
+        given["labels"].append("seen")
+        return given
+
+    schema = {"type": "object", "properties": {"labels": {"type": "array"}}}
+    sent: dict[str, Any] = {"labels": ["a"], "big": 10**30, "deep": {"x": 1.5}}
+    made = tool(mark, input_schema=schema)
+    assert called(made, sent) == {"labels": ["a", "seen"], "big": 10**30, "deep": {"x": 1.5}}
+    assert sent["labels"] == ["a"]
+
+
 def test_typed_model_as_input_schema_gives_the_instance() -> None:
     @tool(input_schema=Label)
     def put(label, session: Session):  # type: ignore[no-untyped-def]

@@ -155,8 +155,9 @@ class SchemaInputs:
             )
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
-        given = dict(input)
-        _raw(given)
+        _raw(input)
+        # The function may change what it gets; what was approved or asked for stays.
+        given = copy.deepcopy(dict(input))
         _refuse(self._closed & given.keys(), self._names)
         try:
             errors = list(itertools.islice(self._validator.iter_errors(given), _SHOWN_ERRORS))
