@@ -50,9 +50,12 @@ class Answer:
 class Link:
     """One remote agent over HTTP, by whichever protocol it speaks."""
 
-    def __init__(self, url: str, headers: Headers | None, timeout: float) -> None:
+    def __init__(
+        self, url: str, headers: Headers | None, timeout: float, auth: tuple[str, str] | None = None
+    ) -> None:
         self._url = url
         self._headers = headers
+        self._auth = auth
         self._timeout = timeout
         self._card: Json | None = None
 
@@ -83,7 +86,9 @@ class Link:
         import httpx
 
         given = self._headers() if callable(self._headers) else self._headers or {}
-        return httpx.AsyncClient(headers=dict(given), timeout=self._timeout, follow_redirects=False)
+        return httpx.AsyncClient(
+            headers=dict(given), auth=self._auth, timeout=self._timeout, follow_redirects=False
+        )
 
     async def _address(self, client: Any) -> tuple[str, str]:
         """Which protocol the agent speaks, and where; its card is read once."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from assent import Tool, ToolResult, tool
 from assent_a2a.link import Headers, Link
@@ -83,11 +83,21 @@ def remote_agent(
 
     `url` is its address without a path to a card; the official card is asked for first, then the
     contract's. `headers`, or what a function gives for each request, are sent to that address
-    only. `timeout` is in seconds. Nothing is asked for before a tool is called.
+    only, as are a user and password in `url`. `timeout` is in seconds. Nothing is asked for
+    before a tool is called.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError(f"the address of a remote agent begins with http:// or https://: {url!r}")
     if not 0 < timeout < math.inf:
         raise ValueError(f"remote_agent: timeout must be above 0 seconds, not {timeout!r}")
-    return RemoteAgent(url, name, description, Link(url.rstrip("/"), headers, timeout))
+    # Errors and logs name the address, and its card other addresses of the same agent.
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    link = Link(bare.rstrip("/"), headers, timeout, _credentials(parts))
+    return RemoteAgent(bare, name, description, link)
+
+
+def _credentials(parts: SplitResult) -> tuple[str, str] | None:
+    if parts.username is None:
+        return None
+    return unquote(parts.username), unquote(parts.password or "")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
+from base64 import b64decode
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from a2a_services import Cluster, Scripted, Service, configured, running
 
-from assent import Agent, Ask, Call, Config, Result, Text
+from assent import Agent, Ask, Call, Config, Plugin, Result, Text, hookimpl
+from assent.testing import served
 from assent_a2a import RemoteAgent, remote_agent
 
 
@@ -124,6 +128,36 @@ def test_headers_go_with_each_request(tmp_path: Path, cluster: Cluster, adapter:
         with running(refused, configured(tmp_path / "near")) as near:
             answer = ask(near, said("hello"))["content"]
             assert "401" in answer
+
+
+class Basic(Plugin):
+    """Lets in who sends the user and the password."""
+
+    name = "basic"
+
+    @hookimpl
+    def authenticate(self, headers: Mapping[str, str]) -> str | None:
+        given = b64decode(headers.get("authorization", "").removeprefix("Basic "))
+        return "joe" if given == b"joe:p@ss word" else None
+
+
+@pytest.mark.parametrize(
+    ("password", "wanted"), [("p%40ss%20word", "You said"), ("wrong%20word", "401")]
+)
+def test_password_in_the_address_is_sent_and_never_shown(
+    tmp_path: Path, adapter: str, password: str, wanted: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    table = f'plugins = ["a2a", "basic"]\n[plugin.a2a]\nadapter = "{adapter}"'
+    echo = lambda messages, context: f"You said: {messages[-1].content}"  # noqa: E731
+    with served(echo, [Basic], config=table) as far:
+        remote = remote_agent(f"http://joe:{password}@127.0.0.1:{far.port}/", name="kube")
+        agent, _ = driver(remote)
+        with running(agent, configured(tmp_path / "near")) as near:
+            answer = ask(near, said("hello"))["content"]
+    assert wanted in answer
+    shown = repr(remote) + answer + caplog.text
+    assert password not in shown and "joe:" not in shown
 
 
 def test_card_that_names_another_address_is_refused(tmp_path: Path, cluster: Cluster) -> None:
