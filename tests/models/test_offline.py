@@ -8,6 +8,7 @@ from asking import asked, assistant, calls_of, reply_of, said, text_of, user
 from hypothesis import given
 from hypothesis import strategies as st
 
+from assent.messages import ToolCall
 from assent.models import (
     Ask,
     Call,
@@ -511,6 +512,12 @@ def test_script_is_followed_step_by_step() -> None:
     with pytest.raises(ModelError, match="no step 8"):
         asked(scripted)
     assert [ask.system for ask in scripted.asks] == ["", "", "", "S", "", "", "", ""]
+
+
+@pytest.mark.parametrize("step", [ToolCall(id="1", name="delete_file", input={}), [7], 7, None])
+def test_step_that_says_nothing_is_named(step: Any) -> None:
+    with pytest.raises(ModelError, match="a step of a script holds .*; give Call, Text"):
+        asked(Offline([step]))
 
 
 def test_model_without_a_script_keeps_no_asks() -> None:

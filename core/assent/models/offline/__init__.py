@@ -19,6 +19,7 @@ from assent.models import (
     ModelError,
     ModelEvent,
     Reply,
+    Result,
     Text,
     TextDelta,
     Thought,
@@ -76,6 +77,8 @@ class Offline:
         outcome = await self._outcome(ask)
         if isinstance(outcome, Exception):
             raise outcome
+        if not isinstance(outcome, (Reply, Sequence)):
+            raise _no_step(outcome)
         reply = outcome if isinstance(outcome, Reply) else None
         parts = reply.turn.blocks if reply else [outcome] if isinstance(outcome, str) else outcome
         assert not isinstance(parts, Reply)
@@ -93,8 +96,10 @@ class Offline:
                         yield TextDelta(piece)
                     if text.strip():
                         blocks.append(Text(text))
-                case _:
+                case Result():
                     blocks.append(part)
+                case _:
+                    raise _no_step(part)
         yield reply or _reply(blocks)
 
     async def _outcome(self, ask: Ask) -> Outcome:
@@ -111,6 +116,12 @@ class Offline:
             step = step(ask)
         outcome: Outcome = await step if inspect.isawaitable(step) else step
         return outcome
+
+
+def _no_step(given: object) -> ModelError:
+    kind = type(given).__name__
+    wanted = "Call, Text, Thought or str, a Reply or an exception"
+    return ModelError("bad_request", f"a step of a script holds {kind}; give {wanted}")
 
 
 def _reply(blocks: Sequence[Block]) -> Reply:
