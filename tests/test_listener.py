@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from assent import Message, protocol
+from assent import Message, corked, protocol
 from assent.testing import served
 from assent.testing.client import Service
 from raw import DEADLINE, rest
@@ -268,6 +271,78 @@ def test_connection_whose_body_stalls_is_closed_in_time(
     with kept() as service, connected(service) as connection:
         connection.sendall(POST + head + BODY[:1000])
         assert rest(connection) == b""
+
+
+@contextmanager
+def unread(service: Service, sent: bytes) -> Iterator[socket.socket]:
+    """A connection whose client takes a few kilobytes of the replies into its buffer."""
+    with closing(socket.socket()) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(DEADLINE)
+        connection.connect(("127.0.0.1", service.port))
+        connection.sendall(sent)
+        yield connection
+
+
+@pytest.mark.parametrize("path", [b"/api/chat", b"/api/chat-stream"])
+@pytest.mark.parametrize("kept", [b"", b"Connection: close\r\n"])
+def test_connection_whose_client_takes_nothing_of_a_reply_is_cut_in_time(
+    monkeypatch: pytest.MonkeyPatch, path: bytes, kept: bytes
+) -> None:
+    monkeypatch.setattr(corked, "SEND_TIME", 0.3)
+    post = POST.replace(b"/api/chat", path) + kept + b"Content-Length: %d\r\n\r\n" % len(SMALL)
+    with (
+        served(lambda messages, context: "x" * 20_000_000) as service,
+        unread(service, post + SMALL) as connection,
+    ):
+        deadline = time.monotonic() + DEADLINE
+        while not sent_to(connection) or established(connection):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert len(rest(connection)) < 20_000_000
+
+
+def sent_to(connection: socket.socket) -> bool:
+    return bool(connection.recv(1, socket.MSG_PEEK))
+
+
+def established(connection: socket.socket) -> bool:
+    """Whether the service still holds its end of the connection, as the kernel tells it."""
+    ours = f"{connection.getsockname()[1]:04X}"
+    rows = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    return any(remote.endswith(f":{ours}") and state == "01" for _, _, remote, state, *_ in rows)
+
+
+def test_connection_is_kept_while_its_client_takes_a_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(corked, "SEND_TIME", 0.01)
+    # Each look that finds less begins another.
+    sizes = [5, 4, 4, 3, 3, 3, 9]
+
+    class Sending:
+        def __init__(self) -> None:
+            self.aborted = asyncio.Event()
+
+        def abort(self) -> None:
+            self.aborted.set()
+
+        def get_write_buffer_size(self) -> int:
+            return sizes.pop(0)
+
+        def is_closing(self) -> bool:
+            return False
+
+        get_protocol = is_closing
+
+    async def send() -> None:
+        transport: Any = Sending()
+        corked.Corked(transport).watch()
+        async with asyncio.timeout(DEADLINE):
+            await transport.aborted.wait()
+        assert sizes == [9]
+
+    asyncio.run(send())
 
 
 def test_body_behind_a_request_that_runs_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

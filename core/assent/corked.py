@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+SEND_TIME = 60.0
+"""Seconds in which a client must take something of what waits to be sent to it."""
+
 
 class Corked:
     """A transport that sends what one iteration of the loop wrote as one.
@@ -13,7 +16,7 @@ class Corked:
     would be a system call of its own.
     """
 
-    __slots__ = ("_loop", "_transport", "_waiting", "get_protocol", "is_closing")
+    __slots__ = ("_loop", "_transport", "_unsent", "_waiting", "get_protocol", "is_closing")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -22,6 +25,7 @@ class Corked:
         self.get_protocol = transport.get_protocol
         self._loop = asyncio.get_running_loop()
         self._waiting: list[bytes] | None = None
+        self._unsent: asyncio.TimerHandle | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -44,6 +48,26 @@ class Corked:
     def close(self) -> None:
         self.flush()
         self._transport.close()
+        self.watch()
+
+    def watch(self) -> None:
+        """Abort if the client takes nothing of what waits; it would keep it, and the connection,
+        for as long as it likes."""
+        if self._unsent is None and (size := self._transport.get_write_buffer_size()):
+            self._unsent = self._loop.call_later(SEND_TIME, self._look, size)
+
+    def unwatch(self) -> None:
+        """The client has taken much of it, or has gone."""
+        if self._unsent is not None:
+            self._unsent.cancel()
+            self._unsent = None
+
+    def _look(self, before: int) -> None:
+        self._unsent = None
+        if self._transport.get_write_buffer_size() < before:
+            self.watch()
+        else:
+            self.abort()
 
     def abort(self) -> None:
         self._waiting = None

@@ -89,13 +89,19 @@ class Http(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._request_came()
         self._unset_keepalive_if_required()
+        self.transport.unwatch()
         self._then = None
         super().connection_lost(exc)
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.left()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.transport.watch()
+
     def resume_writing(self) -> None:
+        self.transport.unwatch()
         super().resume_writing()
         if self._exchange is not None:
             self._exchange.read_on()
