@@ -3,6 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,10 +85,55 @@ def test_error_of_a_foreign_package_is_not_taken_for_a_missing_extra(
     def broken(name: str, settings: Any) -> Model:
         raise ModuleNotFoundError("no", name="some_library")
 
-    entry = type("Entry", (), {"name": "mine", "load": lambda self: broken})()
+    entry = type("Entry", (), {"name": "mine", "dist": None, "load": lambda self: broken})()
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [entry])
-    with pytest.raises(ModuleNotFoundError):
+    with pytest.raises(ConfigError, match="'mine' cannot be made: ModuleNotFoundError") as caught:
         load_model("mine", {})
+    assert "pip install" not in str(caught.value)
+
+
+FAILING = """
+import sys
+def broken(name, settings): raise OSError("no key")
+def leaves(name, settings): sys.exit(3)
+def wrong(name, settings): return 5
+async def later(name, settings): ...
+number = 5
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("broken", "cannot be made: OSError: no key; mend its distribution 'strange 1.0'"),
+        ("leaves", "cannot be made: SystemExit: 3"),
+        ("number", "cannot be made: TypeError"),
+        ("wrong", "(distribution 'strange 1.0') made int, which is no model"),
+        ("later", "made coroutine, which is no model"),
+        ("missing", "cannot be imported: AttributeError"),
+        ("twice", "'other 1.0' and 'strange 1.0' both have a model 'twice'"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
+def test_factory_of_others_that_fails_is_named_with_its_distribution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, cause: str
+) -> None:
+    for distribution, entries in (
+        ("strange", f"{name} = foreign_{name}:{name}"),
+        ("other", "twice = x"),
+    ):
+        folder = tmp_path / f"{distribution}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
+        )
+        (folder / "entry_points.txt").write_text(f"[assent.models]\n{entries}\n")
+    (tmp_path / f"foreign_{name}.py").write_text(FAILING)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ConfigError) as caught:
+        load_model(f"{name}:x", {})
+    assert f"the model {name!r}" in str(caught.value) or name == "twice"
+    assert cause in str(caught.value)
 
 
 def test_importing_models_imports_no_client() -> None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from assent.errors import ConfigError
+from assent.factories import installed, made
 from assent.messages import Kind
 
 T = TypeVar("T")
@@ -346,14 +346,11 @@ def _postgresql(url: str) -> Store:
 
 
 def _installed(scheme: str, url: str) -> Store:
-    found: dict[str, EntryPoint] = {e.name: e for e in entry_points(group="assent.ledgers")}
+    found = installed("assent.ledgers")
     if scheme not in found:
         known = ", ".join(repr(name) for name in sorted({*_BUILT_IN, *found}))
         # What stands behind the first word may be a password.
         shown = re.split(r"[^\w.+-]", scheme, maxsplit=1)[0][:20]
         raise ConfigError(f"'approvals.ledger' has the unknown scheme {shown!r}; known: {known}")
-    try:
-        store: Store = found[scheme].load()(url)
-    except ImportError as error:
-        raise ConfigError(f"the ledger {scheme!r} cannot be imported: {error}") from error
+    store: Store = made(found[scheme], "ledger", "url", url)
     return store

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -244,11 +245,10 @@ def _factory(provider: str) -> _Factory:
     if provider in _BUILT_IN:
         built_in: _Factory = import_module(f"assent.models.{provider}").connect
         return built_in
-    from importlib.metadata import entry_points
+    from assent.factories import installed, made
 
-    found = {entry.name: entry for entry in entry_points(group="assent.models")}
+    found = installed("assent.models")
     if provider in found:
-        factory: _Factory = found[provider].load()
-        return factory
+        return partial(made, found[provider], "model", "provider")
     known = ", ".join(sorted({*_BUILT_IN, *found}))
     raise ConfigError(f"there is no model provider {provider!r}; known ones: {known}")

@@ -1,0 +1,53 @@
+"""Models and ledgers of other distributions: factories by entry point, made or refused by name."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from importlib.metadata import EntryPoint
+from typing import Any
+
+from assent.errors import ConfigError
+
+
+def installed(group: str) -> dict[str, list[EntryPoint]]:
+    """The factories in `group` by their names; one name is of several distributions at times."""
+    found: dict[str, list[EntryPoint]] = {}
+    for entry in metadata.entry_points(group=group):
+        found.setdefault(entry.name, []).append(entry)
+    return found
+
+
+def made(entries: list[EntryPoint], what: str, needed: str, *arguments: Any) -> Any:
+    """What the one factory in `entries` makes of `arguments`; it has the attribute `needed`.
+
+    Raises ConfigError with the name of the `what` and of its distribution.
+    """
+    sources = sorted({_source(entry) for entry in entries})
+    entry = entries[0]
+    if len(sources) > 1:
+        both = " and ".join(map(repr, sources))
+        raise ConfigError(
+            f"the distributions {both} both have a {what} {entry.name!r}; uninstall one of them"
+        )
+    failure = "cannot be imported"
+    try:
+        factory = entry.load()
+        failure = "cannot be made"
+        result = factory(*arguments)
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"the {what} {entry.name!r} {failure}: {type(error).__name__}: {error}; mend its "
+            f"distribution {sources[0]!r}, or take it out of the configuration"
+        ) from error
+    if not hasattr(result, needed):
+        raise ConfigError(
+            f"the {what} {entry.name!r} (distribution {sources[0]!r}) made "
+            f"{type(result).__name__}, which is no {what}"
+        )
+    return result
+
+
+def _source(entry: EntryPoint) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist is not None else "unknown"
