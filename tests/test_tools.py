@@ -630,6 +630,15 @@ def test_wrong_declaration_is_told_with_the_way_out(fn: Any, options: Any, said:
         tool(fn, **options)
 
 
+def test_json_schema_with_what_a_partial_fixes_is_refused() -> None:
+    def mark(**given: Any) -> Any:
+        return given
+
+    schema = {"properties": {"a": {}, "b": {}}, "required": ["a", "b"]}
+    with pytest.raises(ValueError, match=r"its schema has \['b'\], which the function does not"):
+        tool(functools.partial(mark, b=1), name="mark", input_schema=schema)
+
+
 def test_function_that_changes_its_arguments_leaves_the_input_alone() -> None:
     def mark(**given: Any) -> Any:
         given["labels"].append("seen")

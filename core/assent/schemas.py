@@ -140,8 +140,8 @@ class SchemaInputs:
 
     def _fit(self, label: str, signature: Signature) -> None:
         properties = self.schema["properties"]
-        taken = set(properties) - (set() if self._open else set(self._names))
-        if not self._open and taken:
+        unknown = set() if self._open else set(properties) - set(self._names)
+        if taken := unknown | (set(properties) & self._closed):
             raise ValueError(
                 f"tool {label!r}: its schema has {sorted(taken)}, which the function does not "
                 "take; add the parameters or **kwargs"
