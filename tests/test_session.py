@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -58,6 +59,14 @@ def test_the_reserved_key_is_hidden_kept_by_clear_and_refused() -> None:
     assert session.conversation == "key"
     with pytest.raises(ValueError, match="reserved"):
         session.set(RESERVED, "other")
+
+
+@pytest.mark.parametrize("sent", [None, "", 5, ["key"], {"key": "key"}])
+def test_what_is_no_key_under_the_reserved_one_is_as_none(sent: Any) -> None:
+    session = Session({RESERVED: sent, "a": 1})
+    assert session.conversation is None
+    session.conversation = "made"
+    assert session.dump() == {RESERVED: "made", "a": 1}
 
 
 def test_what_is_no_json_value_is_refused() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, MutableMapping
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
@@ -95,7 +95,7 @@ class Session(MutableMapping[str, Any]):
     @property
     def conversation(self) -> str | None:
         """The conversation id that Assent keeps here; None before the first command proposal."""
-        return cast("str | None", self._hidden) if isinstance(self._hidden, str) else None
+        return self._hidden if isinstance(self._hidden, str) and self._hidden else None
 
     @conversation.setter
     def conversation(self, value: str) -> None:
