@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -243,7 +244,13 @@ def test_given_plugins_that_are_none_are_told(tmp_path: Path, plugins: Any, expe
 
 
 @pytest.mark.parametrize(
-    ("model", "named"), [(7, "int"), (Offline, r"the class Offline; give an instance: Offline\(\)")]
+    ("model", "named"),
+    [
+        (7, "int"),
+        (Offline, r"the class Offline; give an instance: Offline\(\)"),
+        (SimpleNamespace(stream=print), "give SimpleNamespace a text as 'provider'"),
+        (SimpleNamespace(stream=print, provider="own"), "give SimpleNamespace a text as 'name'"),
+    ],
 )
 def test_what_is_no_model_stops_the_start(tmp_path: Path, model: Any, named: str) -> None:
     with pytest.raises(ValueError, match=f"the agent's model is no Model: {named}"):

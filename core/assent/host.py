@@ -369,6 +369,9 @@ def _model(agent: Agent, config: Config) -> Model:
             kind = f"the class {given.__name__}; give an instance: {given.__name__}()"
         if isinstance(given, type) or not callable(getattr(given, "stream", None)):
             raise ConfigError(f"the agent's model is no Model: {kind}")
+        for name in ("provider", "name"):
+            if not isinstance(getattr(given, name, None), str):
+                raise ConfigError(f"the agent's model is no Model: give {kind} a text as {name!r}")
         return given
     if given is None and agent.function is not None:
         # It is named where a model is shown, and hardly ever asked.
