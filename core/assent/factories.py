@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from importlib import metadata
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -42,6 +43,8 @@ def made(entries: list[EntryPoint], what: str, needed: str, *arguments: Any) -> 
             f"distribution {sources[0]!r}, or take it out of the configuration"
         ) from error
     if not hasattr(result, needed):
+        if isinstance(result, Coroutine):
+            result.close()
         raise ConfigError(
             f"the {what} {entry.name!r} (distribution {sources[0]!r}) made "
             f"{type(result).__name__}, which is no {what}"

@@ -114,7 +114,6 @@ number = 5
         ("twice", "'other 1.0' and 'strange 1.0' both have a model 'twice'"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 def test_factory_of_others_that_fails_is_named_with_its_distribution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, cause: str
 ) -> None:
