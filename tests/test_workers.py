@@ -595,6 +595,21 @@ def test_per_loop_gives_one_object_a_loop_closed_with_it() -> None:
     assert sorted(events) == ["closed on MainThread", "closed on assent-home"]
 
 
+async def an_async_factory() -> str:
+    return "made"
+
+
+@pytest.mark.parametrize("factory", [5, an_async_factory])
+def test_per_loop_refuses_what_makes_no_object(factory: Any) -> None:
+    with pytest.raises(TypeError, match="per_loop takes a plain function that makes the object"):
+        per_loop(factory)
+
+
+def test_per_loop_without_a_loop_says_the_way_out() -> None:
+    with pytest.raises(RuntimeError, match="a tool that is an 'async def'"):
+        per_loop(list)()
+
+
 def test_per_loop_keeps_no_foreign_loop_alive() -> None:
     made = []
 

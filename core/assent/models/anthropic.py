@@ -159,7 +159,7 @@ def _failure(error: Exception) -> ModelError:
             return fault("anthropic", "auth")
         case anthropic.AnthropicError():
             return fault("anthropic", "protocol")
-        case ValueError() | LookupError() | TypeError() | httpx2.HTTPError():
+        case ValueError() | LookupError() | TypeError() | AttributeError() | httpx2.HTTPError():
             log.info("unreadable answer of the model provider: %s", where(error))
             return fault("anthropic", "protocol")
     log.warning("unforeseen failure of a model call: %s", where(error))

@@ -142,12 +142,24 @@ def per_loop(factory: Callable[[], T]) -> Callable[[], T]:
 
     The object is closed with its loop, by `aclose()` or else `close()` where it has one: a client
     or pool bound to an event loop is made once a loop and never in a request. On a loop that is
-    not the service's own the object lives as long as the loop (design, section 9).
+    not the service's own the object lives as long as the loop (design, section 9). Raises
+    TypeError for a factory that is async; the function raises RuntimeError where no loop runs.
     """
+    if not callable(factory) or inspect.iscoroutinefunction(factory):
+        raise TypeError(
+            f"per_loop takes a plain function that makes the object, not {factory!r}; what has to "
+            "be awaited is awaited where it is used"
+        )
     key = object()
 
     def get() -> T:
-        objects = mailbox().objects
+        try:
+            objects = mailbox().objects
+        except RuntimeError:
+            raise RuntimeError(
+                "what per_loop makes belongs to an event loop, and none runs here; use it in "
+                "async code, such as a tool that is an 'async def'"
+            ) from None
         if key not in objects:
             objects[key] = factory()
         found: T = objects[key]
