@@ -440,6 +440,22 @@ def test_request_without_one_host_that_may_be_one_is_400(
         assert rest(connection).startswith(b"HTTP/1.1 400 ")
 
 
+@pytest.mark.parametrize(
+    ("target", "host", "wanted"),
+    [
+        (b"http://localhost/health", b"elsewhere.example", b"200"),
+        (b"http://elsewhere.example/health", b"localhost", b"421"),
+        (b"http://a@localhost/health", b"localhost", b"400"),
+        (b"/health?to=http://elsewhere.example/", b"localhost", b"200"),
+    ],
+)
+def test_host_of_the_target_counts(target: bytes, host: bytes, wanted: bytes) -> None:
+    agent = lambda messages, context: "ok"  # noqa: E731
+    with served(agent, host="127.0.0.1") as service, connected(service) as connection:
+        connection.sendall(b"GET " + target + b" HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+        assert status(connection) == wanted
+
+
 @pytest.mark.parametrize("host", [b"a_b:8000", b"[::1]:80", b"\txn--a.example. ", b""])
 def test_every_host_that_may_be_one_is_taken(service: Service, host: bytes) -> None:
     with connected(service) as connection:

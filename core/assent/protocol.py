@@ -32,6 +32,23 @@ TOO_LARGE = (
 )
 
 
+def _with_one_host(
+    headers: list[tuple[bytes, bytes]], target: bytes, *, required: bool
+) -> list[tuple[bytes, bytes]]:
+    """The headers with the host that is asked for (RFC 9112, section 3.2); raises ValueError."""
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) > 1 or (required and not hosts):
+        raise ValueError("there is not one host")
+    if b"://" in target and not target.startswith(b"/"):
+        # That of the target counts.
+        hosts = [target.split(b"/", 3)[2]]
+        headers = [header for header in headers if header[0] != b"host"]
+        headers.append((b"host", hosts[0]))
+    if not all(map(is_host, hosts)):
+        raise ValueError("there is no such host")
+    return headers
+
+
 class Unchunked(RequestResponseCycle):
     """A reply to HTTP/1.0, which knows no chunks: the end of the connection ends its body."""
 
@@ -153,9 +170,7 @@ class Http(HttpToolsProtocol):
             return
         url, headers = self.url, self.headers
         modern = self.parser.get_http_version() != "1.0"
-        hosts = [value for name, value in headers if name == b"host"]
-        if len(hosts) > 1 or (modern and not hosts) or not all(map(is_host, hosts)):
-            raise ValueError("RFC 9112, section 3.2")
+        headers = _with_one_host(headers, url, required=modern)
         expects = self.expect_100_continue and modern
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
