@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 from fastapi import APIRouter
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from assent import (
     Agent,
@@ -560,6 +562,19 @@ class TestFailuresInATurn:
         assert (failed.status, failed.json()["code"]) == (500, "AGENT_ERROR")
         assert "hunter2" not in failed.text
         assert service.post("/api/chat", body).status == 200
+        assert service.get("/health").status == 200
+
+    @pytest.mark.parametrize("named", [False, True, "", " ", 5, b"ann", {"name": "ann"}, []])
+    def test_authentication_by_what_is_no_name_lets_nobody_in(
+        self, assent_served: Served, named: object
+    ) -> None:
+        plugin = made("bad", authenticate=lambda self: named)
+        service = assent_served(talkative(), [plugin])
+        failed = service.post("/api/chat", {"messages": [user("hello")]})
+        assert (failed.status, failed.json()["code"]) == (500, "AGENT_ERROR")
+        assert "plugin 'bad'" in failed.json()["detail"]
+        with pytest.raises(InvalidStatus):
+            connect(service.url.replace("http", "ws", 1) + "/api/chat-ws")
         assert service.get("/health").status == 200
 
 

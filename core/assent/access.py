@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from assent.errors import Unauthenticated
+from assent.errors import AgentError, Unauthenticated
 from assent.host import Host
 from assent.http import PRINCIPAL, Receive, Scope, Send, standard_error
 
@@ -105,8 +105,11 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
         available = {"headers": headers, "scope": scope, "host": host}
         bound = partial(impl.function, **{n: available[n] for n in impl.names})
         principal = await host.code.call(bound)
+        if isinstance(principal, str) and principal.strip():
+            return principal
         if principal is not None:
-            return str(principal)
+            # A False or an empty name was hardly meant to let the caller in.
+            raise AgentError(f"plugin {impl.plugin!r} named the caller by what is no name")
     if host.config.auth.scheme == "bearer":
         return bearer(host, headers.get("authorization", ""))
     if hooks:

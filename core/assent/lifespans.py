@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from assent.deadlines import Overdue, interrupted, watched
-from assent.errors import PluginError
+from assent.errors import PluginError, StartupError
 from assent.implementations import MEND
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class _Named(AbstractAsyncContextManager[None]):
                     await self._enter()
         except PluginError:
             raise
+        except StartupError as error:
+            raise PluginError(f"{self._impl.described}: {error}") from error
         except (Exception, Overdue, SystemExit) as error:
             if isinstance(error, Overdue) or deadline.expired():
                 raise overdue from error

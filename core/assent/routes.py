@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from assent.deadlines import Overdue, bounded
-from assent.errors import PluginError
+from assent.errors import PluginError, StartupError
 from assent.implementations import MEND
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def _router(impl: Impl, host: Host, timeout: float) -> APIRouter | None:
             f"{impl.described}: register_routes did not return within {timeout:g} seconds "
             f"(server.start_timeout); {MEND}"
         ) from None
+    except StartupError as error:
+        raise PluginError(f"{impl.described}: {error}") from error
     except (Exception, SystemExit) as error:
         raise PluginError(
             f"{impl.described}: register_routes raised {type(error).__name__}: {error}; {MEND}"
