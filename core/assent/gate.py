@@ -229,7 +229,8 @@ def error_text(error: BaseException) -> str:
     message = text[0] if text else type(error).__name__
     if not isinstance(error, (ValueError, RuntimeError, ToolInputError)) and text:
         message = f"{type(error).__name__}: {message}"
-    return f"Error: {message[:_LONGEST_ERROR]}"
+    # File names that are not UTF-8 hold lone surrogates, which no JSON encoder takes.
+    return f"Error: {message[:_LONGEST_ERROR]}".encode("utf-8", "replace").decode()
 
 
 def hidden_trace(error: BaseException, secrets: Sequence[str]) -> str:

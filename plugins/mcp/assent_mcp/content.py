@@ -31,7 +31,7 @@ EVENT = 2**20 - 2**14
 
 def said(text: str, *, error: bool = False) -> types.CallToolResult:
     """A result of one text; with `error` one that the model should read as a failure."""
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=error)
+    return types.CallToolResult(content=[types.TextContent(text=clean(text))], is_error=error)
 
 
 def result_of(outcome: Outcome, *, limit: int, modern: bool) -> types.CallToolResult:
@@ -46,12 +46,37 @@ def result_of(outcome: Outcome, *, limit: int, modern: bool) -> types.CallToolRe
     if _text_bytes(blocks) > limit or not blocks:
         others = [b for b in blocks if not isinstance(b, types.TextContent)]
         blocks = [types.TextContent(text=outcome.output), *others]
-    structured = to_jsonable_python(value.structured, fallback=str)
+    structured = _json_value(value.structured)
     if not modern and not isinstance(structured, dict):
         # Before 2026-07-28 it is an object or absent; the text has it all the same.
         structured = None
     given: dict[str, Any] = {} if structured is None else {"structured_content": structured}
     return types.CallToolResult(content=blocks, is_error=outcome.failed, **given)
+
+
+def _json_value(value: Any) -> Any:
+    """`value` as JSON holds it; None for what it cannot hold at all, such as what holds itself."""
+    try:
+        try:
+            return _fit(to_jsonable_python(value, fallback=str))
+        except UnicodeEncodeError:
+            # A name in it holds half a surrogate pair.
+            return _fit(to_jsonable_python(_fit(value), fallback=str))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _fit(value: Any) -> Any:
+    match value:
+        case str():
+            return clean(value)
+        case float() if not isfinite(value):
+            return None
+        case dict():
+            return {clean(str(key)): _fit(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_fit(item) for item in value]
+    return value
 
 
 def fitting(result: types.CallToolResult, *, ascii: bool) -> types.CallToolResult:
@@ -101,9 +126,9 @@ def _block(part: Any) -> types.ContentBlock:
         case TextContent(text=text):
             return types.TextContent(text=clean(text))
         case ImageContent(data=data, mime=mime) if len(data) <= MOST_BYTES:
-            return types.ImageContent(data=_base64(data), mime_type=mime)
+            return types.ImageContent(data=_base64(data), mime_type=clean(mime))
         case AudioContent(data=data, mime=mime) if len(data) <= MOST_BYTES:
-            return types.AudioContent(data=_base64(data), mime_type=mime)
+            return types.AudioContent(data=_base64(data), mime_type=clean(mime))
         case ResourceContent(data=data) if len(data) <= MOST_BYTES:
             return types.EmbeddedResource(resource=_resource(part))
         case ImageContent() | AudioContent() | ResourceContent():
@@ -113,9 +138,10 @@ def _block(part: Any) -> types.ContentBlock:
 
 
 def _resource(part: ResourceContent) -> types.TextResourceContents | types.BlobResourceContents:
+    uri, mime = clean(part.uri), None if part.mime is None else clean(part.mime)
     if isinstance(part.data, str):
-        return types.TextResourceContents(uri=part.uri, mime_type=part.mime, text=clean(part.data))
-    return types.BlobResourceContents(uri=part.uri, mime_type=part.mime, blob=_base64(part.data))
+        return types.TextResourceContents(uri=uri, mime_type=mime, text=clean(part.data))
+    return types.BlobResourceContents(uri=uri, mime_type=mime, blob=_base64(part.data))
 
 
 def _base64(data: bytes) -> str:

@@ -193,6 +193,8 @@ class _Reader:
                 self._hand(lambda: self._into.send(ValueError("the line is too long")))
             if too_long:
                 line.clear()
+        if line.strip() and not self._stopped:
+            self._give(bytes(line))
 
     def _chunk(self) -> bytes:
         """What comes next; whoever shares stdin may have made it non-blocking."""

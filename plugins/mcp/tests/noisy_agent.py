@@ -71,6 +71,12 @@ def reads() -> str:
 
 
 @tool
+def misses() -> str:
+    """Fail to open a file whose name is not UTF-8."""
+    raise FileNotFoundError("no file \udcff")
+
+
+@tool
 def slow() -> str:
     """Take a moment."""
     time.sleep(0.5)
@@ -89,5 +95,5 @@ def gated(path: str) -> str:
 agent = Agent(
     name="noisy",
     model="offline",
-    tools=[prints, forks, ends_a_fork, forever, floods, reads, slow, gated],
+    tools=[prints, forks, ends_a_fork, forever, floods, reads, misses, slow, gated],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from assent import (
     ImageContent,
     PluginError,
     RequestContext,
+    ResourceContent,
     StartupError,
     ToolResult,
     tool,
@@ -321,6 +323,17 @@ def test_what_no_json_holds_is_told_as_on_v2(serve: Any, transport: str, era: st
         context.update("reading \udcff")
         return "file \udcff"
 
+    @tool
+    def missing() -> str:
+        """Fail to open a file."""
+        raise FileNotFoundError("no file \udcff")
+
+    @tool
+    def document() -> ToolResult:
+        """A document and values."""
+        values = {"of \udcff": ["\udcff", math.inf, {1: 2.5}]}
+        return ToolResult([ResourceContent("file:///\udcff", "\udcff")], structured=values)
+
     async def odd(messages: Any, context: RequestContext) -> Any:
         context.update("reading \udcff")
         yield "half \ud83d"
@@ -333,9 +346,20 @@ def test_what_no_json_holds_is_told_as_on_v2(serve: Any, transport: str, era: st
             pieces.append(message or "")
 
         async with (
-            serve(agent=Agent(tools=[names], model="offline"), transport=transport) as served,
+            serve(
+                agent=Agent(tools=[names, missing, document], model="offline"), transport=transport
+            ) as served,
             served.client(era) as client,
         ):
+            failed = await client.call_tool("missing", {})
+            assert failed.is_error
+            assert text(failed) == "Error: FileNotFoundError: no file ?"
+            rich = await client.call_tool("document", {})
+            assert rich.structured_content == {"of ?": ["?", None, {"1": 2.5}]}
+            assert (rich.content[0].resource.uri, rich.content[0].resource.text) == (
+                "file:///?",
+                "?",
+            )
             result = await client.call_tool("names", {}, progress_callback=progress)
             assert text(result) == "file ?"
         async with serve(agent=odd, transport=transport) as served, served.client(era) as client:

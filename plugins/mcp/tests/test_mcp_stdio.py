@@ -131,6 +131,15 @@ def test_wrong_lines_do_not_end_the_session(stdio: Process) -> None:
     assert stdio.call(1, "prints") == "printed"
 
 
+def test_error_that_no_json_holds_does_not_end_the_process(stdio: Process) -> None:
+    stdio.begin()
+    stdio.send(id=1, method="tools/call", params={"name": "misses", "arguments": {}})
+    result = stdio.answer(1)["result"]
+    assert result["isError"]
+    assert result["content"][0]["text"] == "Error: FileNotFoundError: no file ?"
+    assert stdio.call(2, "prints") == "printed"
+
+
 def test_sigterm_lets_the_call_end(stdio: Process) -> None:
     stdio.begin()
     stdio.send(id=1, method="tools/call", params={"name": "slow", "arguments": {}})
@@ -165,7 +174,9 @@ def test_end_of_a_fork_is_not_the_servers(stdio: Process) -> None:
 def test_what_was_asked_before_the_end_of_stdin_is_answered(stdio: Process) -> None:
     stdio.begin()
     stdio.send(id=1, method="tools/call", params={"name": "slow", "arguments": {}})
-    stdio.send(id=2, method="tools/call", params={"name": "prints", "arguments": {}})
+    last = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "prints"}}
+    assert stdio.process.stdin is not None
+    stdio.process.stdin.write(json.dumps(last).encode())
     out, _ = stdio.rest()
     results = {answer["id"]: answer["result"] for answer in map(json.loads, out.splitlines())}
     texts = {id_: result["content"][0]["text"] for id_, result in results.items()}
