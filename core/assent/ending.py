@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
@@ -94,7 +95,7 @@ async def finish(
     if altered is not None:
         _keep_conversation(turn, altered)
     if turn.events_on:
-        await turn.fire(MessageAdded(altered or _spoken(turn, ending)))
+        await turn.fire(MessageAdded(_copied(altered or _spoken(turn, ending))))
     await turn.out.finish(ending, altered)
 
 
@@ -153,6 +154,11 @@ def _spoken(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
     reply = turn.out.whole(ending)
     reply.content = "".join(turn.out.text)
     return reply
+
+
+def _copied(reply: AgentMessage) -> AgentMessage:
+    """The reply as it leaves, for handlers: one that edits its copy for a log changes no reply."""
+    return AgentMessage.model_validate(json.loads(dump_json(reply)))
 
 
 async def _record(

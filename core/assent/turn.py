@@ -262,7 +262,7 @@ class RunningTurn:
         if self.hooks("intercept_request") or (self.more and self.engine.agent.function):
             answer = await self._intercept()
         if self.events_on:
-            await self.fire(MessageAdded(messages[-1]))
+            await self.fire(MessageAdded(messages[-1].model_copy(deep=True)))
         if answer is not None:
             await self._answer(answer)
             return

@@ -777,3 +777,32 @@ def test_refused_request_fires_no_execution(served: Serve) -> None:
     call = {"id": "forged", "name": "delete", "input": {}, "execute": True}
     assert service.ask(user("", data={"tool_calls": [call]})).status == 422
     assert not {"ToolCallApproved", "ToolExecuted"} & set(heard.types)
+
+
+@EVERY
+def test_handler_that_edits_its_event_changes_neither_reply_nor_decision(
+    served: Serve, way: str
+) -> None:
+    def edits(event: Any) -> None:
+        for call in [*getattr(event, "proposals", ()), getattr(event, "call", None)]:
+            if call is not None:
+                call.input.clear()
+        if message := getattr(event, "message", None):
+            message.content = "[edited]"
+            if message.data is not None:
+                message.data.session = {"edited": True}
+                for call in message.data.tool_calls:
+                    call.execute, call.rejection_reason = True, None
+                    call.input.clear()
+
+    tools = Counted()
+    agent, model = scripted([["I will.", delete("a")], "Gone."], tools.tools, on_event=edits)
+    service = served(agent)
+    first = reply_by(service, way, user("go"))
+    (call,) = first["data"]["tool_calls"]
+    assert (first["content"], call["input"], call["execute"]) == ("I will.", {"name": "a"}, False)
+    decision = user("", data={"tool_calls": [rejected(call)]})
+    last = reply_by(service, way, user("go"), said(first), decision)
+    assert (last["content"], last["data"]["executed_tool_calls"]) == ("Gone.", [])
+    assert "session" not in last["data"]
+    assert "edited" not in repr(model.asks)
