@@ -263,6 +263,15 @@ def test_unknown_ledger_is_refused_without_its_secrets(
     assert "SECRETQ" not in str(caught.value)
 
 
+def test_tool_is_no_agent(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    (folder / "ops.py").write_text(
+        "from assent import tool\n@tool\ndef load() -> str:\n    return '1'\n", "utf-8"
+    )
+    code, _, err = outcome(capsys, "serve", "ops.py:load", "--port", "0")
+    assert code == 1
+    assert "ops.py:load: an agent is an assent.Agent or a callable (messages, context)" in err
+
+
 def test_schema_accepts_what_the_loader_accepts_and_explains_each_key(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

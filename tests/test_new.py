@@ -72,3 +72,11 @@ def test_folder_with_something_in_it_is_left_alone(
     assert assent(["new", "agent", "shout"]) == 1
     assert "is there already" in capsys.readouterr().err
     assert [path.name for path in (here / "shout").iterdir()] == ["mine.txt"]
+
+
+def test_new_without_a_kind_says_what_to_write(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert assent(["new", "desk"]) == 2
+    assert "assent new agent desk, or: assent new plugin desk" in capsys.readouterr().err
+    assert list(here.iterdir()) == []

@@ -282,7 +282,7 @@ def as_agent(given: object) -> Agent:
     """`given` as an Agent; raises TypeError for what is none and cannot be one."""
     if isinstance(given, Agent):
         return given
-    if callable(given):
+    if callable(given) and not isinstance(given, Tool):
         return CallableAgent(given)
     raise TypeError(
         f"an agent is an assent.Agent or a callable (messages, context), not {type(given).__name__}"

@@ -36,7 +36,18 @@ FILES: Mapping[str, Mapping[str, str]] = {
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 
 
-@click.group(short_help="Write a new plugin or agent that runs at once.")
+class _Kinds(click.Group):
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            kinds = f"assent new agent {args[0]}, or: assent new plugin {args[0]}"
+            raise click.UsageError(f"say which kind {args[0]!r} is: {kinds}", ctx) from None
+
+
+@click.group(cls=_Kinds, short_help="Write a new plugin or agent that runs at once.")
 def command() -> None:
     """Write a folder with a new plugin or agent; it installs, runs and passes its own tests.
 

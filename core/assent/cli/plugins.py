@@ -49,7 +49,7 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
     for info in infos:
         click.echo("\n".join(_lines(info)))
     if not any(info.active for info in infos):
-        click.echo("no plugin is active; try: pip install 'assent[v1,v2]'")
+        click.echo("no plugin is active; name one in plugins, or try: pip install 'assent[v1,v2]'")
 
 
 def _host(config: Config, given: Sequence[object] = ()) -> Host:
