@@ -7,6 +7,7 @@ descriptor 1 is stderr, until the process ends: a late `print` cannot reach the 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import queue
 import select
@@ -23,6 +24,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from assent import PluginError
+from assent_mcp.content import clean
 from assent_mcp.service import Service
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -73,7 +75,7 @@ class StdioWire:
         into, read = anyio.create_memory_object_stream[SessionMessage | Exception](16)
         write, out = anyio.create_memory_object_stream[SessionMessage](16)
         asked = _Unanswered()
-        reader = _Reader(self.reading, into, limit, asked, self._settle)
+        reader = _Reader(self.reading, into, write, limit, asked, self._settle)
         writer = _Writer(self.writing, asked)
         reader.start()
         writing = asyncio.create_task(writer.drain(out))
@@ -148,12 +150,14 @@ class _Reader:
         self,
         descriptor: int,
         into: MemoryObjectSendStream[SessionMessage | Exception],
+        back: Outgoing,
         limit: int,
         asked: _Unanswered,
         at_end: Callable[[_Unanswered], Awaitable[None]],
     ) -> None:
         self._descriptor = descriptor
         self._into = into
+        self._back = back
         self._limit = limit
         self._asked = asked
         self._at_end = at_end
@@ -211,6 +215,9 @@ class _Reader:
             self._asked.came(message)
             item = SessionMessage(message)
         except ValueError as error:
+            if (refusal := _refusal(line)) is not None:
+                self._hand(lambda: self._back.send(refusal))
+                return
             item = error
         self._hand(lambda: self._into.send(item))
 
@@ -226,6 +233,20 @@ class _Reader:
         with suppress(Exception):
             self._sending = asyncio.run_coroutine_threadsafe(run(), self._loop)
             self._sending.result()
+
+
+def _refusal(line: bytes) -> SessionMessage | None:
+    """The answer to a request of which no more than its id can be read."""
+    try:
+        given = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    id_ = given.get("id") if isinstance(given, dict) and "method" in given else None
+    if isinstance(id_, bool) or not isinstance(id_, int | str) or clean(str(id_)) != str(id_):
+        return None
+    message = "this is no JSON-RPC request, or holds what is no Unicode text"
+    error = types.ErrorData(code=types.INVALID_REQUEST, message=message)
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=id_, error=error))
 
 
 class _Writer:

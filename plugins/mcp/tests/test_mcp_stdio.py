@@ -131,6 +131,16 @@ def test_wrong_lines_do_not_end_the_session(stdio: Process) -> None:
     assert stdio.call(1, "prints") == "printed"
 
 
+def test_request_of_which_only_the_id_can_be_read_is_refused(stdio: Process) -> None:
+    """JavaScript writes half an emoji as an escape that is no Unicode text."""
+    stdio.begin()
+    stdio.send(id=1, method="tools/call", params={"name": "prints", "arguments": {"a": "\ud83d"}})
+    assert stdio.answer(1)["error"]["code"] == -32600
+    stdio.send(id=2, method=5)
+    assert stdio.answer(2)["error"]["code"] == -32600
+    assert stdio.call(3, "prints") == "printed"
+
+
 def test_error_that_no_json_holds_does_not_end_the_process(stdio: Process) -> None:
     stdio.begin()
     stdio.send(id=1, method="tools/call", params={"name": "misses", "arguments": {}})
