@@ -189,12 +189,14 @@ class _Builder:
         if before:
             self.out.append(Turn("assistant", [Call(e.id, e.name, e.input) for e in before]))
             self.out.append(Turn("user", [self._known(e.id) for e in before]))
+        notes = [*self.late.get(index, ())]
         blocks: list[Block] = []
         if index not in self.taken_place:
-            if notes := self._commands(data, index):
-                self.out.append(Turn("user", [Text(text, note=True) for text in notes]))
+            notes += self._commands(data, index)
             if message.content.strip():
                 blocks.append(Text(message.content))
+        if notes:
+            self.out.append(Turn("user", [Text(text, note=True) for text in notes]))
         if blocks or own:
             self.out.append(Turn("assistant", [*blocks, *own]))
         if own:

@@ -381,3 +381,27 @@ def hurt_by(history: list[Json], harms: list[tuple[str, int]]) -> list[Json]:
             case "repeat":
                 old.insert(n, old[n])
     return [*old, last]
+
+
+@pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_outcome_that_came_after_other_words_stays_in_the_conversation(
+    served: Serve, watched: bool, trimmed: bool
+) -> None:
+    """An interceptor sees old decisions as no longer live; a client may have left them out."""
+    watch = [lambda request, context: None] if watched else []
+    agent, model = scripted(
+        [[delete("a")], "sure", "gone", "yes"], Counted().tools, request_interceptors=watch
+    )
+    service = served(agent)
+    proposed = service.chat(user("delete a"))
+    (call,) = proposed["data"]["tool_calls"]
+    service.chat(user("and you?"))
+    before = [user("delete a"), said(proposed), user("and you?"), assistant("sure")]
+    deciding = user("", data={"tool_calls": [approved(call)]})
+    reply = service.chat(*before, deciding)
+    later = user("") if trimmed else deciding
+    service.chat(*before, later, said(reply), user("is it?"))
+    check(model.asks[-1])
+    told = str(model.asks[-1].turns)
+    assert told.count("has now ended: deleted a") == 1
