@@ -356,6 +356,7 @@ def chunk(delta: Mapping[str, Any], *, finish_reason: str | None = None) -> byte
 
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
 _TOP = {
     "model",
@@ -419,6 +420,8 @@ def _tools(tools: Any) -> str | None:
             return "unknown keys of a tool"
         if not _NAME.fullmatch(tool["name"]):
             return f"tool name {tool['name']!r}"
+        if not all(_KEY.fullmatch(key) for key in schema.get("properties", {})):
+            return f"property keys of {tool['name']!r}"
         if schema.get("type") != "object" or {"anyOf", "oneOf", "allOf"} & schema.keys():
             return f"schema of {tool['name']!r}"
     return None

@@ -5,7 +5,7 @@ import logging
 from typing import Any
 
 import pytest
-from asking import WEATHER, asked, assistant, reply_of, said, user
+from asking import WEATHER, asked, assistant, calls_of, reply_of, said, user
 from providers import AnthropicServer, sse, stream
 
 from assent.models import (
@@ -174,6 +174,34 @@ def test_tools_get_valid_names_and_plain_schemas(anthropic_server: AnthropicServ
     assert set(second["input_schema"]["properties"]) == {"a", "b"}
     assert isinstance(reply.turn.blocks[0], Call)
     assert reply.turn.blocks[0].name == "read file!", "the reply names the tool as we do"
+
+
+def test_parameters_that_the_provider_would_refuse_go_and_come_under_other_names(
+    anthropic_server: AnthropicServer,
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"$top": {"type": "integer"}, "_top": {}, "größe": {}, "x" * 80: {}},
+        "required": ["$top", "_top"],
+    }
+    find = ToolDefinition("find", "Find it.", schema)
+    anthropic_server.then(
+        stream(
+            anthropic_server.message(calls=[("1", "find", '{"_top_2": 5, "_top": 1, "gr__e": 2}')])
+        ),
+        stream(anthropic_server.message("Fine.")),
+    )
+    reply = reply_of(asked(model(anthropic_server), tools=(find,)))
+    (call,) = calls_of(reply.turn)
+    assert call.input == {"$top": 5, "_top": 1, "größe": 2}
+    history = (user("go"), assistant(call), user(Result("1", "found")))
+    asked(model(anthropic_server), *history, tools=(find,))
+    sent = anthropic_server.requests[1].body
+    properties = sent["tools"][0]["input_schema"]["properties"]
+    assert list(properties) == ["_top_2", "_top", "gr__e", "x" * 60]
+    assert properties["_top_2"] == {"title": "$top", "type": "integer"}
+    assert sent["tools"][0]["input_schema"]["required"] == ["_top_2", "_top"]
+    assert sent["messages"][1]["content"][0]["input"] == {"_top_2": 5, "_top": 1, "gr__e": 2}
 
 
 def test_thinking_is_shown_and_goes_back_verbatim(anthropic_server: AnthropicServer) -> None:

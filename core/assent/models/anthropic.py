@@ -18,7 +18,7 @@ import httpx2
 from assent.errors import ConfigError, ModelError
 from assent.models import Ask, ModelEvent, Text, TextDelta
 from assent.models.anthropic_reply import Accumulator
-from assent.models.anthropic_request import explain_config, request
+from assent.models.anthropic_request import explain_config, keys_of, request
 from assent.models.faults import cut_off, drain, fault, retried, status_fault, where
 from assent.models.replies import held_document
 from assent.models.transcript import sent_names
@@ -104,7 +104,7 @@ class Anthropic:
 
     async def _events(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
         names = {sent: tool.name for sent, tool in sent_names(ask.tools).items()}
-        whole = Accumulator(names, hold_text=ask.schema is not None)
+        whole = Accumulator(names, keys_of(ask.tools), hold_text=ask.schema is not None)
         async with await self._client().messages.create(**request(ask, self.name)) as stream:
             events = aiter(stream)
             async for event in events:

@@ -23,6 +23,7 @@ from assent.models import (
     Usage,
 )
 from assent.models.replies import read_input, stop_of
+from assent.models.schemas import renamed
 
 _STOPS: Mapping[str, Stop] = {
     "end_turn": "end_turn",
@@ -39,17 +40,28 @@ _FRAGMENTS = {
     "signature_delta": "signature",
     "input_json_delta": "partial_json",
 }
+_NOTHING: Mapping[str, Mapping[str, str]] = {}
 _FIELDS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
 
 class Accumulator:
     """Feed it each event as a JSON object; it gives the deltas, and the Reply once it is whole.
 
+    `names` and `keys` tell the tools and their parameters that were sent under another name.
     Raises KeyError, TypeError or ValueError for an event that is not of the wire format.
     """
 
-    def __init__(self, names: Mapping[str, str], *, hold_text: bool = False) -> None:
+    def __init__(
+        self,
+        names: Mapping[str, str],
+        keys: Mapping[str, Mapping[str, str]] = _NOTHING,
+        *,
+        hold_text: bool = False,
+    ) -> None:
         self._names = names
+        self._keys = {
+            tool: {sent: own for own, sent in found.items()} for tool, found in keys.items()
+        }
         self._hold_text = hold_text
         self._blocks: dict[int, dict[str, Any]] = {}
         self._fragments: dict[int, dict[str, list[str]]] = {}
@@ -117,7 +129,9 @@ class Accumulator:
             value, error = read_input(text) if text else (block.get("input") or {}, None)
             block["input"] = value
             if block["type"] == "tool_use":
-                self._calls[index] = Call(block["id"], self._name(block["name"]), value, error)
+                name, keys = block["name"], self._keys.get(block["name"])
+                own = renamed(value, keys) if keys else value
+                self._calls[index] = Call(block["id"], self._name(name), own, error)
 
     def _whole(self) -> Reply:
         if self._fragments or not self.begun:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from assent.models import Ask, Block, Call, Result, Text, ToolDefinition, Turn
-from assent.models.schemas import closed, plain_object
+from assent.models.schemas import closed, plain_object, renamed, sent_keys, with_keys
 from assent.models.transcript import encodable, has_raw, sent_names, transcript
 
 log = logging.getLogger(__name__)
@@ -118,6 +118,8 @@ def _system(ask: Ask) -> list[dict[str, Any]]:
 
 def _tool(name: str, tool: ToolDefinition) -> dict[str, Any]:
     schema = plain_object(tool.input_schema)
+    if keys := sent_keys(schema):
+        schema = with_keys(schema, keys)
     definition: dict[str, Any] = {"name": name, "input_schema": schema}
     if tool.description.strip():
         definition["description"] = tool.description
@@ -126,8 +128,9 @@ def _tool(name: str, tool: ToolDefinition) -> dict[str, Any]:
 
 def _messages(ask: Ask) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
+    keys = keys_of(ask.tools)
     for turn in transcript(ask.turns, adapter="anthropic", tools=bool(ask.tools)):
-        content = _content(turn)
+        content = _content(turn, keys)
         if messages and messages[-1]["role"] == turn.role:
             messages[-1]["content"] += content
         else:
@@ -135,13 +138,21 @@ def _messages(ask: Ask) -> list[dict[str, Any]]:
     return messages
 
 
-def _content(turn: Turn) -> list[Any]:
+def keys_of(tools: Sequence[ToolDefinition]) -> dict[str, dict[str, str]]:
+    """The renamed parameters of each tool that has any, by the name under which it is sent."""
+    found = {
+        name: sent_keys(plain_object(tool.input_schema)) for name, tool in sent_names(tools).items()
+    }
+    return {name: keys for name, keys in found.items() if keys}
+
+
+def _content(turn: Turn, keys: Mapping[str, Mapping[str, str]]) -> list[Any]:
     if has_raw(turn, "anthropic"):
         return list((turn.raw or {})["anthropic"])
-    return [_block(block) for block in turn.blocks]
+    return [_block(block, keys) for block in turn.blocks]
 
 
-def _block(block: Block) -> dict[str, Any]:
+def _block(block: Block, keys: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
     match block:
         case Text():
             return {"type": "text", "text": block.text}
@@ -150,7 +161,7 @@ def _block(block: Block) -> dict[str, Any]:
                 "type": "tool_use",
                 "id": block.id,
                 "name": block.name,
-                "input": dict(block.input),
+                "input": renamed(block.input, keys.get(block.name, {})),
             }
         case Result():
             sent: dict[str, Any] = {

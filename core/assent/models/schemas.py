@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+_KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _COMBINATORS = ("allOf", "anyOf", "oneOf")
 
 
@@ -19,6 +21,41 @@ def plain_object(schema: Mapping[str, Any]) -> dict[str, Any]:
     merged = _merged(schema, schema, 0)
     definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     return {"type": "object", "properties": {}, **merged, **definitions}
+
+
+def sent_keys(schema: Mapping[str, Any]) -> dict[str, str]:
+    """The properties whose names Anthropic refuses, each with a unique one that it takes.
+
+    One such name, such as `$filter`, would have it refuse every request with that tool.
+    """
+    properties = schema.get("properties", {})
+    taken = {key for key in properties if _KEY.fullmatch(key)}
+    fitting: dict[str, str] = {}
+    for key in properties:
+        if key not in taken:
+            clean, number = re.sub(r"[^a-zA-Z0-9_.-]", "_", key)[:60], 2
+            fresh = clean or "_"
+            while fresh in taken:
+                fresh, number = f"{clean}_{number}", number + 1
+            taken.add(fresh)
+            fitting[key] = fresh
+    return fitting
+
+
+def renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """`values` with the keys that stand in `names` under their other name."""
+    return {names.get(key, key): value for key, value in values.items()}
+
+
+def with_keys(schema: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """`schema` with the properties in `names` under their new name, the old one as their title."""
+    properties = {
+        key: {"title": key, **value} if key in names and isinstance(value, Mapping) else value
+        for key, value in schema.get("properties", {}).items()
+    }
+    properties = renamed(properties, names)
+    required = [names.get(key, key) for key in schema.get("required", ())]
+    return {**schema, "properties": properties, **({"required": required} if required else {})}
 
 
 def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
