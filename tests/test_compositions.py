@@ -196,3 +196,16 @@ def test_router_in_front(service: Service, tmp_path: Path) -> None:
     (event,) = service.stream(said, source="team-chat")
     assert (event["type"], event["stop_reason"]) == ("done", "silent")
     assert service.chat(said)["content"] != ""
+
+
+@pytest.mark.parametrize(
+    ("plugins", "served"),
+    [([], False), (["console"], False), (["router"], False), (["v1"], True), (["mcp"], True)],
+)
+def test_service_that_nobody_can_talk_to_says_what_to_install(
+    tmp_path: Path, plugins: list[str], served: bool
+) -> None:
+    overrides = {"plugins": plugins, "server.state_dir": str(tmp_path)}
+    app = create_app(Agent(name="kube"), config=load_config(environ={}, overrides=overrides))
+    told = [line for line in app.host.describe() if "pip install 'assent[v1,v2]'" in line]
+    assert bool(told) is not served

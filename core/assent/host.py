@@ -315,8 +315,11 @@ class Host:
                 "no model is configured: the built-in offline responder answers; set model.name "
                 "or Agent(model=...), for example 'anthropic:claude-sonnet-5-5'"
             )
-        protocols = self.plugins.implementations("register_routes")
-        if not protocols and not self.plugins.implementations("lifespan"):
+        doors = [
+            i for h in ("register_routes", "lifespan") for i in self.plugins.implementations(h)
+        ]
+        # The console is a page, which talks to the endpoints of V2 or V1.
+        if {impl.plugin for impl in doors} <= {"console"}:
             lines.append(
                 "no protocol plugin is active; name one in plugins, or try: "
                 "pip install 'assent[v1,v2]'"
