@@ -650,6 +650,29 @@ class TestFailuresOfLife:
             freed.set()
         assert "'bad': resources failed at its end: it took longer than 1 seconds" in caplog.text
 
+    def test_turn_that_never_lets_go_of_home_holds_up_no_end(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        freed = threading.Event()
+
+        @asynccontextmanager
+        async def opened(self: Plugin, host: Host) -> AsyncIterator[None]:
+            yield
+
+        async def block(self: Plugin, request: ChatRequest) -> None:
+            freed.wait(600)
+
+        plugin = made("bad", resources=opened, intercept_request=block)
+        config = '[limits]\nturn_time = "300ms"'
+        try:
+            with caplog.at_level(logging.ERROR):
+                with served(talkative(), [plugin], config=config, start_timeout=1) as service:
+                    assert service.ask("hello").status == 504
+            assert not freed.is_set()
+        finally:
+            freed.set()
+        assert "resources stay open: a turn blocks home for 1 seconds" in caplog.text
+
     def test_routes(self) -> None:
         plugin = made("bad", register_routes=lambda self: fail())
         with pytest.raises(PluginError, match="plugin 'bad': register_routes raised OSError"):

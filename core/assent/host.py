@@ -413,9 +413,10 @@ async def _at_home(host: Host) -> AsyncIterator[None]:
     if not host.plugins.implementations("resources") and not host.agent.sources:
         yield
         return
-    here = asyncio.get_running_loop()
+    here, timeout = asyncio.get_running_loop(), host.plugins.start_timeout
     started: asyncio.Future[None] = here.create_future()
     blocked: asyncio.Future[PluginError] = here.create_future()
+    leaving: asyncio.Future[None] = here.create_future()
     stop: list[Any] = []
 
     def tell(error: PluginError) -> None:
@@ -430,6 +431,8 @@ async def _at_home(host: Host) -> AsyncIterator[None]:
         async with host.plugins.resources(host, tell), sources:
             here.call_soon_threadsafe(started.set_result, None)
             await ended.wait()
+            with suppress(RuntimeError):
+                here.call_soon_threadsafe(leaving.set_result, None)
 
     task = asyncio.ensure_future(host.workers.at_home(live))
     await _first(task, started, blocked)
@@ -441,6 +444,11 @@ async def _at_home(host: Host) -> AsyncIterator[None]:
         yield
     finally:
         stop[0]()
+        await asyncio.wait({task, leaving}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if not (task.done() or leaving.done()):
+            # Code of a turn never lets go of the loop, so nobody watches the end on it.
+            seconds = f"{timeout:g} seconds (server.start_timeout)"
+            _hear(blocked, PluginError(f"resources stay open: a turn blocks home for {seconds}"))
         await _first(task, blocked)
         await _ended(task, blocked)
         if blocked.done():
