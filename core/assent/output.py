@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from pydantic_core import from_json
+
 from assent.approvals import approval, command, tool_call
 from assent.events import (
     Approvals,
@@ -18,6 +20,7 @@ from assent.events import (
     StopReason,
     TextDelta,
     ToolCalls,
+    dump_json,
     fold,
 )
 from assent.ledger import Proposal
@@ -180,7 +183,7 @@ def leftover(data: Data) -> dict[str, Any] | None:
         return None
     rest = {
         name: value
-        for name, value in data.model_dump(mode="json").items()
+        for name, value in from_json(dump_json(data)).items()
         if name not in _IN_EVENTS and not (name == "url_configs" and not value)
     }
     return rest or None

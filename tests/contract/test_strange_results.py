@@ -92,6 +92,23 @@ def test_result_that_no_json_holds_is_answered(served: Serve, name: str) -> None
     answered(served(lambda messages, context: result() if callable(result) else result), user("x"))
 
 
+@pytest.mark.parametrize(
+    ("extra", "sent"),
+    [
+        ({"\udfff": "\ud800"}, {"?": "?"}),
+        ({"a": Odd()}, {"a": "<Odd>"}),
+        (float("inf"), None),
+        ([{1}], [[1]]),
+    ],
+)
+def test_data_of_a_callable_that_no_json_holds_is_made_to_fit(
+    served: Serve, extra: Any, sent: Any
+) -> None:
+    service = served(lambda messages, context: {"content": "x", "data": {"extra": extra}})
+    assert service.ask(user("x")).json()["data"]["extra"] == sent
+    assert service.stream(user("x"))[-1]["data"] == {"extra": sent}
+
+
 @pytest.mark.parametrize("text", ["\ud800", "a\udc80b"])
 def test_delta_that_no_json_holds_is_answered(served: Serve, text: str) -> None:
     def agent(messages: Any, context: Any) -> Any:
