@@ -94,7 +94,7 @@ class WorkerLoop:
     def left(self, turn: Running[Any]) -> None:
         """One of its turns ended; called on the loop."""
         self.turns.discard(turn)
-        if not self.turns and self._idle is None and not self.stopping:
+        if self is not self._workers.home and not self.turns and self._idle is None:
             self._rest()
 
     def end(self, seconds: float) -> None:
@@ -133,7 +133,7 @@ class WorkerLoop:
 
     def _rest(self) -> None:
         seconds = self._workers.idle_seconds
-        if self not in (self._workers.home, self._workers.desk):
+        if not self.stopping and self not in (self._workers.home, self._workers.desk):
             self._idle = self.loop.call_later(seconds, self._rested, context=self.context)
 
     def _rested(self) -> None:
