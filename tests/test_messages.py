@@ -176,10 +176,17 @@ def test_region_among_credentials_is_no_secret() -> None:
     credentials = {
         "secret_access_key": "aws-12345",
         "region": "us-gov-west-1",
-        "zone": "eu-north-1",
+        "AWS_DEFAULT_REGION": "eu-north-1",
     }
     context = PlatformContext.model_validate({"aws_credentials": credentials})
     assert context.secrets() == ["aws-12345"]
+
+
+@pytest.mark.parametrize("name", ["password", "region", "Region"])
+def test_password_that_looks_much_like_a_region_is_a_secret(name: str) -> None:
+    word = "my-horse-42" if name == "password" else "my-horse-battery"
+    context = PlatformContext.model_validate({"aws_credentials": {name: word}})
+    assert context.secrets() == [word]
 
 
 def test_the_newest_platform_context_wins_field_by_field() -> None:

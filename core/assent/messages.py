@@ -204,13 +204,13 @@ class PlatformContext(Wire):
     def secrets(self) -> list[str]:
         """Each secret value of this context, longest first, for masking."""
         found = [s.get_secret_value() for s in (self.platform_token, self.kubeconfig) if s]
-        found += [text for text in _strings(self.aws_credentials) if not _REGION.fullmatch(text)]
+        found += _strings(self.aws_credentials)
         forms = {form for value in found for form in _forms(value)}
         return sorted((form for form in forms if len(form) >= 4), key=len, reverse=True)
 
 
 _REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
-"""What stands among credentials, is no secret, and is an input of many tools."""
+"""What stands among credentials as their region is no secret, and an input of many tools."""
 
 
 def _forms(value: str) -> set[str]:
@@ -225,10 +225,16 @@ def _strings(value: object) -> list[str]:
         case str():
             return [value]
         case dict():
-            return [text for item in value.values() for text in _strings(item)]
+            kept = [item for name, item in value.items() if not _is_region(name, item)]
+            return _strings(kept)
         case list():
             return [text for item in value for text in _strings(item)]
     return []
+
+
+def _is_region(name: object, value: object) -> bool:
+    named = isinstance(name, str) and name.lower().endswith("region")
+    return named and isinstance(value, str) and _REGION.fullmatch(value) is not None
 
 
 class Message(Wire):
