@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
@@ -26,11 +26,9 @@ from assent.code import UserCode
 from assent.config import Config, bearer_tokens, state_dir
 from assent.direct import DirectCalls
 from assent.errors import (
-    AssentError,
     Busy,
     ConfigError,
     NotStarted,
-    PluginError,
     RequestError,
     TurnError,
     TurnTimeout,
@@ -46,8 +44,8 @@ from assent.output import Gathered, Sink
 from assent.own_hooks import agent_plugin
 from assent.plugins import Plugins
 from assent.policy import Policy
+from assent.resources import resources
 from assent.slots import PATIENCE, Slots
-from assent.sources import opened
 from assent.streams import STOPPED, Begun, EventStream
 from assent.turn import Caller, Engine
 from assent.workers import Workers
@@ -150,7 +148,7 @@ class Host:
         try:
             await self.workers.at_desk(self.ledger.open)
             purging = self.workers.at_desk(self._purge)
-            async with _at_home(self), self.plugins.lifespans(self, only=only):
+            async with resources(self), self.plugins.lifespans(self, only=only):
                 yield
             purging.cancel()
         finally:
@@ -404,70 +402,3 @@ def ledger_of(config: Config) -> Ledger:
         deciders=given.deciders,
         accept_unissued=given.accept_unissued,
     )
-
-
-@asynccontextmanager
-async def _at_home(host: Host) -> AsyncIterator[None]:
-    """The `resources` of the plugins and the agent's sources of tools, entered and left by one
-    task on the home loop. Resources that block it are left behind."""
-    if not host.plugins.implementations("resources") and not host.agent.sources:
-        yield
-        return
-    here, timeout = asyncio.get_running_loop(), host.plugins.start_timeout
-    started: asyncio.Future[None] = here.create_future()
-    blocked: asyncio.Future[PluginError] = here.create_future()
-    leaving: asyncio.Future[None] = here.create_future()
-    stop: list[Any] = []
-
-    def tell(error: PluginError) -> None:
-        # Neither twice nor where the loop has ended.
-        with suppress(RuntimeError):
-            here.call_soon_threadsafe(_hear, blocked, error)
-
-    async def live() -> None:
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        stop.append(partial(loop.call_soon_threadsafe, ended.set))
-        sources = opened(host.agent.sources, host, host.agent.gather_tools)
-        async with host.plugins.resources(host, tell), sources:
-            here.call_soon_threadsafe(started.set_result, None)
-            await ended.wait()
-            with suppress(RuntimeError):
-                here.call_soon_threadsafe(leaving.set_result, None)
-
-    task = asyncio.ensure_future(host.workers.at_home(live))
-    await _first(task, started, blocked)
-    if not started.done():
-        started.cancel()
-        await _ended(task, blocked)
-        raise blocked.result() if blocked.done() else AssentError("the resources ended at once")
-    try:
-        yield
-    finally:
-        stop[0]()
-        await asyncio.wait({task, leaving}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        if not (task.done() or leaving.done()):
-            # Code of a turn never lets go of the loop, so nobody watches the end on it.
-            seconds = f"{timeout:g} seconds (server.start_timeout)"
-            _hear(blocked, PluginError(f"resources stay open: a turn blocks home for {seconds}"))
-        await _first(task, blocked)
-        await _ended(task, blocked)
-        if blocked.done():
-            logger.error("%s", blocked.result())
-
-
-def _hear(blocked: asyncio.Future[PluginError], error: PluginError) -> None:
-    if not blocked.done():
-        blocked.set_result(error)
-
-
-async def _first(*futures: asyncio.Future[Any]) -> None:
-    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
-
-
-async def _ended(task: asyncio.Future[None], blocked: asyncio.Future[PluginError]) -> None:
-    """The end of `task`, which is given up once its loop is known to be blocked."""
-    if not blocked.done():
-        await task
-        return
-    task.cancel()
-    await asyncio.wait({task})
