@@ -423,8 +423,8 @@ class TestChecks:
             def intercept_request(request, context) -> None: ...  # type: ignore[no-untyped-def]
 
         class Fine(Plugin):
-            @hookimpl
             @staticmethod
+            @hookimpl
             def intercept_request(request: object) -> None: ...
 
         assert "'request' in the place of `self`" in self.refusal(Wrong)
