@@ -256,7 +256,8 @@ def encode_lines(events: Sequence[Event | str]) -> bytes:
         if type(event) is not str:
             lines += (text_lines(events[start:n]), encode(event), b"\n")  # type: ignore[arg-type]
             start = n + 1
-    return b"".join([*lines, text_lines(events[start:])])  # type: ignore[arg-type]
+    rest = text_lines(events[start:] if start else events)  # type: ignore[arg-type]
+    return b"".join([*lines, rest]) if lines else rest
 
 
 # A letter that JSON escapes and that texts hardly ever hold.
@@ -269,18 +270,17 @@ def text_lines(pieces: Sequence[str]) -> bytes:
     """The lines of text deltas, as `encode` writes each."""
     if not pieces:
         return b""
-    if len(pieces) == 1:
-        return _TEXT + dump_json(pieces[0]) + b"}\n"
     # One call for all of them: a twentieth of a microsecond for each instead of a third. What
     # stands between two pieces is told from their text: a backslash could be half of an escape.
     joined = _MARK.join(pieces)
-    if "\\" not in joined and joined.count(_MARK) == len(pieces) - 1:
+    alone = len(pieces) == 1
+    if alone or ("\\" not in joined and joined.count(_MARK) == len(pieces) - 1):
         try:
             text = to_json(joined)
         except PydanticSerializationError:
             pass
         else:
-            return _TEXT + text.replace(_ESCAPED_MARK, _BETWEEN) + b"}\n"
+            return _TEXT + (text if alone else text.replace(_ESCAPED_MARK, _BETWEEN)) + b"}\n"
     return b"".join([_TEXT + dump_json(piece) + b"}\n" for piece in pieces])
 
 

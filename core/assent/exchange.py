@@ -210,11 +210,11 @@ class Exchange:
         if not self._started and (lines or not more):
             parts.append(self._head(200, NDJSON, chunked=True))
         if lines:
-            parts += (b"%x\r\n" % len(lines), lines, b"\r\n")
+            parts.append(b"%x\r\n%b\r\n" % (len(lines), lines))
         if not more:
             parts.append(b"0\r\n\r\n")
         if parts:
-            self._write(b"".join(parts))
+            self._write(parts[0] if len(parts) == 1 else b"".join(parts))
         if more:
             stream.when_ready(self._more)
         else:

@@ -99,10 +99,9 @@ class Channel(Generic[T]):
 
     def take(self) -> list[T] | None:
         """Everything that waits; None while nothing does, and an empty list at the end."""
-        items = self._take()
-        if items or not (self._closed or self.cancelled):
-            return items or None
-        # What was put before the end.
+        if not (self._items or self._closed or self.cancelled):
+            return None
+        # At the end also what was put just before it.
         return self._take()
 
     def when_ready(self, call: Callable[[], object]) -> None:
