@@ -128,7 +128,7 @@ class Channel(Generic[T]):
     def _take(self) -> list[T]:
         if self.cancelled or not self._items:
             return []
-        # Two steps that no thread can come between the halves of; what comes between the two stays.
+        # Each is one step to the other threads; what they put between the two stays.
         waiting = self._items
         items = waiting[:]
         del waiting[: len(items)]
