@@ -207,12 +207,12 @@ def tool_call(row: Proposal) -> ToolCall:
 
 
 def approval(row: Proposal, *, execute: bool = False) -> Approval:
-    """The proposal in the shape that holds both kinds."""
+    """The proposal in the shape that holds both kinds; `input` is what runs, edits included."""
     return Approval(
         id=row.id,
         type=row.kind,
         name=row.name,
-        input=copied(row.input),
+        input=copied(row.runs),
         execute=execute,
         description=row.description,
         intent=row.intent,

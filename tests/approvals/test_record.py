@@ -12,7 +12,16 @@ from agents import Counted, delete, scripted, suggest
 from processes import Nursery, Process, database, lines, lost
 from serving import Json, Serve, Service, approved, rejected, said, user
 
-from assent import Call, LocalShell, Session, cli, tool
+from assent import (
+    AgentEvent,
+    Call,
+    LocalShell,
+    Session,
+    ToolCallApproved,
+    ToolExecuted,
+    cli,
+    tool,
+)
 from assent.ledger import log
 from assent.ledger.sqlite import SqliteStore
 from assent.models import Result
@@ -215,6 +224,21 @@ def test_a_stale_copy_beside_an_edit_is_refused(served: Serve) -> None:
     answer = service.ask(user("wipe"), said(reply), user("", data=data))
     assert answer.types == {"approval_conflict"}
     assert tools.runs == []
+
+
+def test_event_handlers_are_told_the_input_that_the_approver_made_of_it(served: Serve) -> None:
+    told: list[tuple[str, Json]] = []
+
+    def note(event: AgentEvent) -> None:
+        if isinstance(event, (ToolCallApproved, ToolExecuted)):
+            told.append((event.event_type, event.call.input))
+
+    agent, _ = scripted([[delete("a")], "done"], Counted(editable=True).tools, on_event=note)
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    (call,) = reply["data"]["tool_calls"]
+    service.chat(*deciding(reply, approved(call, input={"name": "b"})))
+    assert told == [("ToolCallApproved", {"name": "b"}), ("ToolExecuted", {"name": "b"})]
 
 
 TOKEN = 'tok-"4711"\\n-geheim'
