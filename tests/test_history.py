@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assent.approvals import references
-from assent.history import model_turns, paired
+from assent.history import bound_to, model_turns, paired
 from assent.ledger import Decision, Proposal, SuspendedTurn
 from assent.ledger.choices import Decided
 from assent.messages import Message
@@ -189,7 +189,7 @@ def suspended(reference: str, state: Any = "DONE") -> Decided:
         reference=reference,
         transcript=dump_turns([asked]),
         calls=["p1"],
-        prefix="same",
+        prefix=bound_to("same", [Turn("user", [Text("go")])]),
     )
     found.rows["p1"] = Proposal(
         id="p1",

@@ -18,7 +18,7 @@ from assent.ending import finish, suspend
 from assent.errors import AgentError, ModelError, ToolInputError
 from assent.events import IntermittentUpdate, StopReason, TextDelta
 from assent.gate import Outcome
-from assent.history import NO_OUTPUT, model_turns
+from assent.history import NO_OUTPUT, bound_to, model_turns
 from assent.ledger import Proposal
 from assent.messages import Approval
 from assent.models import (
@@ -84,8 +84,9 @@ async def ask_model(turn: RunningTurn) -> None:
         if step.proposals:
             if not step.results:
                 transcript.pop()
-            prefix = prefix or _prefix(system, context, tools)
-            await suspend(turn, step.proposals, transcript, prefix)
+            before = [*turns, *transcript[: -2 if step.results else -1]]
+            bound = bound_to(prefix or _prefix(system, context, tools), before)
+            await suspend(turn, step.proposals, transcript, bound)
             return
     words = f"I stopped after {limits.model_calls} model calls without coming to an end."
     await turn.out.send(TextDelta(f"\n\n{words}" if turn.out.text else words))

@@ -48,6 +48,8 @@ async def suspend(
         turn.session.conversation = secrets.token_hex(16)
     key = turn.session.conversation or ""
     references = turn.references or approvals.references(turn.said)
+    dumped = dump_turns(transcript)
+    masked = approvals.mask(dumped, turn.secrets)
     suspended = SuspendedTurn(
         id=secrets.token_hex(16),
         created=0.0,
@@ -56,8 +58,9 @@ async def suspend(
         principal=turn.who.principal,
         tenant=turn.who.tenant,
         user=turn.who.user,
-        transcript=approvals.mask(dump_turns(transcript), turn.secrets),
-        prefix=prefix,
+        transcript=masked,
+        # A provider refuses blocks of its own that read otherwise.
+        prefix=prefix if masked == dumped else "",
         calls=[p.id for p in proposals],
         from_callable=turn.engine.agent.function is not None,
     )

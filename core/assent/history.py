@@ -6,8 +6,9 @@ from the messages (design, section 5, "Messages to the model").
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from assent.canonical import canonical
 from assent.ledger import Proposal, SuspendedTurn
 from assent.ledger.choices import Decided
 from assent.messages import Command, Data, Message
-from assent.models import Block, Call, Result, Text, Turn, load_turns
+from assent.models import Block, Call, Result, Text, Turn, dump_turns, load_turns
 
 NO_OUTPUT = "(no output)"
 _NOT_DECIDED = "Not run: not decided. Nobody has approved or rejected this yet."
@@ -36,11 +37,27 @@ def model_turns(
     """The turns for an `Ask`: alternating, first and last a user's, each call answered once.
 
     `references` are the prefix digests of the messages as received; `prefix` is the digest of
-    system prompt, context and tools that provider blocks are sent verbatim for.
+    system prompt, context and tools. Provider blocks are sent verbatim where `bound_to` gives for
+    all that stands before them what it gave when they were made.
     """
     if not found.rows and not found.turns and (turns := _texts(messages)):
         return turns
     return _Builder(messages, found, references, prefix).build()
+
+
+def bound_to(prefix: str, turns: Iterable[Turn]) -> str:
+    """The digest of all that a model got before it produced its blocks.
+
+    A provider that signs thinking refuses it after anything else, and whatever follows it.
+    """
+    running = hashlib.sha256(prefix.encode())
+    for turn in turns:
+        running.update(_as_sent(turn))
+    return running.hexdigest()[:32]
+
+
+def _as_sent(turn: Turn) -> bytes:
+    return json.dumps(dump_turns([turn]), sort_keys=True, default=str).encode()
 
 
 def _texts(messages: Sequence[Message]) -> list[Turn] | None:
@@ -73,6 +90,8 @@ class _Builder:
     decided_in: dict[str, int] = field(default_factory=dict)
     placed: dict[tuple[str | int, ...], str] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)
+    made: list[tuple[str, list[Mapping[str, Any]]]] = field(default_factory=list)
+    """The provider blocks of each suspended turn, with what the last of them are bound to."""
 
     def build(self) -> list[Turn]:
         for turn in sorted(self.found.turns.values(), key=lambda t: t.created):
@@ -91,7 +110,23 @@ class _Builder:
                 self._assistant(index, message)
             else:
                 self._user(index, message)
-        return paired(self.out)
+        return self._verbatim(paired(self.out))
+
+    def _verbatim(self, turns: list[Turn]) -> list[Turn]:
+        """The turns with provider blocks only where they are still taken."""
+        if not self.made:
+            return turns
+        running = hashlib.sha256(self.prefix.encode())
+        found: dict[int, str] = {}
+        for turn in turns:
+            found[id(turn.raw)] = running.hexdigest()[:32]
+            running.update(_as_sent(turn))
+        kept: set[int] = set()
+        for bound, blocks in self.made:
+            if found.get(id(blocks[-1])) != bound:
+                break
+            kept |= {id(raw) for raw in blocks}
+        return [turn if id(turn.raw) in kept else replace(turn, raw=None) for turn in turns]
 
     def _place(self, turn: SuspendedTurn) -> int:
         """The index of the message that the suspended turn stands at or before."""
@@ -112,8 +147,8 @@ class _Builder:
 
     def _suspended(self, turn: SuspendedTurn, index: int) -> None:
         turns = load_turns(turn.transcript)
-        if turn.prefix != self.prefix:
-            turns = [replace(t, raw=None) for t in turns]
+        if blocks := [t.raw for t in turns if t.raw]:
+            self.made.append((turn.prefix, blocks))
         partial = list(turns.pop().blocks) if turns[-1].role == "user" else []
         have = {b.call_id: b for b in partial if isinstance(b, Result)}
         rows: dict[str, list[Proposal]] = {}

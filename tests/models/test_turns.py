@@ -43,6 +43,9 @@ def user(content: str = "", **data: Any) -> dict[str, Any]:
     return {"role": "user", "content": content, "data": data}
 
 
+ANSWER = {"role": "assistant", "content": "Hello."}
+
+
 def proposed(service: Service, text: str = "delete a") -> dict[str, Any]:
     reply = service.chat(user(text))
     assert isinstance(reply, dict)
@@ -96,6 +99,52 @@ def test_thinking_is_left_out_when_the_context_has_changed(
     sent = server.requests[1].body["messages"]
     assert [b["type"] for b in sent[1]["content"]] == ["tool_use"]
     assert server.refusals == []
+
+
+@pytest.mark.parametrize("before", [[], [user("Hello!"), ANSWER], [ANSWER]])
+def test_thinking_is_left_out_when_the_messages_before_it_have_changed(
+    anthropic_server: AnthropicServer, before: list[dict[str, Any]]
+) -> None:
+    """Current models refuse thinking, and all that follows it, after any other messages."""
+    server = anthropic_server
+    delete_of = [
+        stream(server.message(calls=[(f"toolu_{n}", "delete", '{"name": "a"}')], thinking="hm"))
+        for n in range(2)
+    ]
+    server.then(*delete_of, stream(server.message("Gone.")), stream(server.message("Gone.")))
+    history = [user("hello"), ANSWER, user("delete a")]
+    with served(agent_of(server)) as service:
+        first = service.chat(*history)
+        deciding = [first, approve(first)]
+        second = service.chat(*history, *deciding)
+        deciding += [second, approve(second)]
+        service.chat(*history, *deciding)
+        service.chat(*before, *deciding[:-1], approve(second, "and?"))
+    assert server.refusals == []
+    thinking = [
+        [b["type"] for m in r.body["messages"] for b in m["content"]].count("thinking")
+        for r in server.requests
+    ]
+    assert thinking == [0, 1, 2, 0]
+
+
+def test_thinking_is_left_out_when_a_secret_in_it_was_masked(
+    anthropic_server: AnthropicServer,
+) -> None:
+    """Current models refuse thinking that reads otherwise than it did."""
+    server = anthropic_server
+    call = ("toolu_1", "delete", '{"name": "a"}')
+    server.then(
+        stream(server.message(calls=[call], thinking="The token is pass-word-1.")),
+        stream(server.message("Gone.")),
+    )
+    asking = user("delete a; the token is pass-word-1")
+    context = {"platform_context": {"platform_token": "pass-word-1"}}
+    with served(agent_of(server)) as service:
+        reply = service.chat({**asking, **context})
+        service.chat({**asking, **context}, reply, approve(reply))
+    sent = server.requests[1].body["messages"]
+    assert [b["type"] for b in sent[1]["content"]] == ["tool_use"]
 
 
 def test_a_resumed_turn_survives_a_restart(
