@@ -119,6 +119,24 @@ def ended(task: Task, turned: Turned) -> Task:
     return task.model_copy(update=update)
 
 
+def left_waiting(before: Task, turned: Turned, waiting: Sequence[Approval]) -> Task:
+    """The task after a turn that was withheld while calls wait: as it was, with what was said."""
+    reply = turned.reply()
+    spoken = next(m.data for m in reversed(before.messages) if m.role == "assistant")
+    assert spoken is not None
+    ids = {proposal.id for proposal in waiting}
+    for name in ("tool_calls", "approvals", "cmds"):
+        setattr(reply.data, name, [item for item in getattr(spoken, name) if item.id in ids])
+    created = before.metadata.get("created", now())
+    update: dict[str, Any] = {
+        "status": "input-required",
+        "text": reply.content,
+        "error": None,
+        "metadata": {"created": created, "updated": now(), **_metadata(reply, turned)},
+    }
+    return before.model_copy(update=update)
+
+
 def _joined(before: list[Json], new: list[Json]) -> list[Json]:
     fresh = {artifact["artifactId"] for artifact in new}
     return [*(a for a in before if a["artifactId"] not in fresh), *new]

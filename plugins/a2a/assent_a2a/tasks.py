@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from assent import (
+    Approval,
     Caller,
     ChatRequest,
     Data,
@@ -22,7 +23,16 @@ from assent import (
 from assent_a2a.incoming import PROTOCOL, Incoming
 from assent_a2a.refusals import TaskBusy, TaskUnknown, refusal_of
 from assent_a2a.rows import Row, Rows
-from assent_a2a.task import BUSY, LEASE, Task, ended, now, proposals_of, task_of
+from assent_a2a.task import (
+    BUSY,
+    LEASE,
+    Task,
+    ended,
+    left_waiting,
+    now,
+    proposals_of,
+    task_of,
+)
 from assent_a2a.turned import Turned
 
 logger = logging.getLogger("assent.a2a")
@@ -66,10 +76,8 @@ class Tasks:
         is refused; the task is then as it was before, and with `keep` carries the error.
         """
         message = Message(role="user", content=text, data=data)
-        before = Task(id=secrets.token_hex(16), owner=caller.principal or "")
-        if id is not None:
-            before = await self.look(caller.principal or "", id)
-        begun = await self._claim(before, message, new=id is None, at_once=keep)
+        task = Task(id=id or secrets.token_hex(16), owner=caller.principal or "")
+        before, begun = await self._claim(task, message, new=id is None, at_once=keep)
         work = self._run(begun, before if id is not None else None, caller, keep)
         run = self._runs[begun.run] = asyncio.ensure_future(work)
         run.add_done_callback(partial(self._forget, begun.run))
@@ -82,8 +90,11 @@ class Tasks:
         if not isinstance(error, RequestError):
             logger.error("the run of a task failed", exc_info=error)
 
-    async def _claim(self, task: Task, message: Message, *, new: bool, at_once: bool) -> Task:
-        claimed: list[Task] = []
+    async def _claim(
+        self, task: Task, message: Message, *, new: bool, at_once: bool
+    ) -> tuple[Task, Task]:
+        """The task as it stood just before, and as it begins this turn."""
+        claimed: list[tuple[Task, Task]] = []
         most = self._host.config.limits.messages
 
         def change(row: Row | None) -> Row:
@@ -110,7 +121,7 @@ class Tasks:
                     },
                 }
             )
-            claimed[:] = [begun]
+            claimed[:] = [(current, begun)]
             return begun.row()
 
         await self._rows.change(task.owner, task.id, change)
@@ -120,6 +131,8 @@ class Tasks:
         watch = asyncio.ensure_future(self._keep_alive(task))
         try:
             turned = await self._turn(task, caller)
+            known = proposals_of(before.messages) if before is not None and turned.withheld else []
+            waiting = await still_waiting(self._host, caller, known)
         except asyncio.CancelledError:
             await asyncio.shield(self._write(task, self._stopped(task)))
             raise
@@ -133,6 +146,8 @@ class Tasks:
         if turned.refused and turned.error is not None:
             await self._put_back(task, before, turned.error, keep)
             raise refusal_of(turned.error, [p.id for p in proposals_of(task.messages)])
+        if before is not None and waiting:
+            return await self._write(task, left_waiting(before, turned, waiting))
         return await self._write(task, ended(task, turned))
 
     def _stopped(self, task: Task) -> Task:
@@ -253,6 +268,15 @@ async def withdraw(host: Host, caller: Caller, messages: Sequence[Message]) -> N
             )
         except (RequestError, KeyError):
             logger.debug("a proposal of a canceled task was decided before")
+
+
+async def still_waiting(
+    host: Host, caller: Caller, proposals: Sequence[Approval]
+) -> list[Approval]:
+    """Those of the proposals that neither have run nor were rejected, and did not expire."""
+    rows = [await host.calls.look(proposal.id, caller) for proposal in proposals]
+    waits = [row is not None and row.state in ("PENDING", "APPROVED") for row in rows]
+    return [proposal for proposal, one in zip(proposals, waits, strict=True) if one]
 
 
 def _check_free(task: Task) -> None:

@@ -58,6 +58,11 @@ class Turned:
         return self.error is not None and self.error.incident is None
 
     @property
+    def withheld(self) -> bool:
+        """Whether the request was blocked or silenced."""
+        return self.done is not None and self.done.stop_reason in ("blocked", "silent")
+
+    @property
     def state(self) -> str:
         """The task's state, in A2A's words."""
         if self.error is not None:

@@ -24,7 +24,20 @@ from a2a_services import (
     wait_for,
 )
 
-from assent import Agent, AgentMessage, Ask, Call, Config, Data, Message, RequestContext, tool
+from assent import (
+    Agent,
+    AgentMessage,
+    Ask,
+    Blocked,
+    Call,
+    ChatRequest,
+    Config,
+    Data,
+    Message,
+    RequestContext,
+    Silence,
+    tool,
+)
 from assent_a2a import Artifact, reply, send_artifact, working
 
 
@@ -134,6 +147,30 @@ def test_approval_by_a_data_part_runs_the_call_once(rpc: Rpc, cluster: Cluster) 
     )
     assert code_of(again) == -32004, "the task has ended"
     assert cluster.deleted == ["web"]
+
+
+@pytest.mark.parametrize("error", [Blocked("not now", code="LATER"), Silence("not now")])
+@pytest.mark.parametrize("text", ["", "hello"])
+def test_task_waits_on_where_an_interceptor_withholds_the_answer(
+    serve: Serve, cluster: Cluster, error: Exception, text: str
+) -> None:
+    withheld = [error]
+
+    def stop(request: ChatRequest, context: RequestContext) -> None:
+        if len(request.messages) > 1 and withheld:
+            raise withheld.pop()
+
+    cluster.agent.request_interceptors = (stop,)
+    rpc = Rpc(serve(cluster.agent, adapter="a2a"))
+    task = rpc.task("delete web")
+    (call,) = proposals(task)
+    decision = {"id": call["id"], "execute": True}
+    after = rpc.task(text or decision, taskId=task["id"])
+    assert after["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert proposals(after) == [call]
+    done = rpc.task(decision, taskId=task["id"])
+    assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
 
 
 def test_rejection_by_a_data_part_runs_nothing(rpc: Rpc, cluster: Cluster) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +19,18 @@ import httpx
 import pytest
 from a2a_services import PATIENCE, Cluster, Serve, Service, configured, running, wait_for
 
-from assent import AgentMessage, Config, Message, RequestContext, ToolCall
+from assent import (
+    AgentMessage,
+    Blocked,
+    ChatRequest,
+    Config,
+    Message,
+    RequestContext,
+    Silence,
+    ToolCall,
+)
 from assent_a2a import Artifact, incoming, reply, send_artifact, working
+from assent_a2a.tasks import Tasks
 
 
 @pytest.fixture(scope="module")
@@ -419,8 +431,6 @@ def test_v2_field_is_no_a2a_message(serve: Serve) -> None:
 
 
 def test_interceptor_blocks_over_a2a_too(serve: Serve, cluster: Cluster) -> None:
-    from assent import Blocked, ChatRequest
-
     def stop(request: ChatRequest, context: RequestContext) -> None:
         raise Blocked("not over here", code="NO")
 
@@ -429,6 +439,83 @@ def test_interceptor_blocks_over_a2a_too(serve: Serve, cluster: Cluster) -> None
     assert (task["status"], task["text"]) == ("completed", "not over here")
     assert task["metadata"]["blocked"] == {"code": "NO"}
     assert cluster.model.asks == []
+
+
+@pytest.mark.parametrize("error", [Blocked("not now", code="LATER"), Silence("not now")])
+@pytest.mark.parametrize("text", ["", "hello"])
+def test_task_waits_on_where_an_interceptor_withholds_the_answer(
+    serve: Serve, cluster: Cluster, error: Exception, text: str
+) -> None:
+    withheld = [error]
+
+    def stop(request: ChatRequest, context: RequestContext) -> None:
+        if len(request.messages) > 1 and withheld:
+            raise withheld.pop()
+
+    cluster.agent.request_interceptors = (stop,)
+    service = serve(cluster.agent)
+    task = service.send("delete web")
+    (call,) = task["metadata"]["approvals"]
+    decision = {"approvals": [{"id": call["id"], "execute": True}]}
+    after = service.send(text, id=task["task_id"], data=None if text else decision)
+    assert after["status"] == "input-required"
+    assert after["text"] == ("not now" if isinstance(error, Blocked) else "")
+    assert after["metadata"]["approvals"] == [call]
+    assert service.http.get(f"/a2a/tasks/{task['task_id']}").json() == after
+    done = service.send("", id=task["task_id"], data=decision)
+    assert (done["status"], done["text"]) == ("completed", "The tool says: deleted web")
+
+
+def test_task_that_a_response_interceptor_withholds_waits_for_no_call_that_has_run(
+    serve: Serve, cluster: Cluster
+) -> None:
+    def stop(response: AgentMessage, context: RequestContext) -> None:
+        if response.data.executed_approvals:
+            raise Blocked("not told")
+
+    cluster.agent.response_interceptors = (stop,)
+    service = serve(cluster.agent)
+    task = service.send("delete web")
+    (call,) = task["metadata"]["approvals"]
+    decision = {"approvals": [{"id": call["id"], "execute": True}]}
+    done = service.send("", id=task["task_id"], data=decision)
+    assert (done["status"], done["text"]) == ("completed", "not told")
+    assert cluster.deleted == ["web"]
+
+
+def test_refused_decision_leaves_the_outcome_that_another_brought_meanwhile(
+    serve: Serve, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came, go = threading.Event(), threading.Event()
+    claim = Tasks._claim
+
+    async def late(self: Tasks, *given: Any, **named: Any) -> Any:
+        if not came.is_set():
+            came.set()
+            await asyncio.to_thread(go.wait, PATIENCE)
+        return await claim(self, *given, **named)
+
+    service = serve(cluster.agent)
+    task = service.send("delete web")
+    (call,) = task["metadata"]["approvals"]
+    monkeypatch.setattr(Tasks, "_claim", late)
+
+    def reject() -> httpx.Response:
+        decision = {"approvals": [{"id": call["id"], "rejection_reason": "no"}]}
+        body = {"message": "", "id": task["task_id"], "data": decision}
+        return httpx.post(f"{service.url}/a2a/tasks/send", json=body, timeout=PATIENCE)
+
+    with ThreadPoolExecutor() as pool:
+        rejecting = pool.submit(reject)
+        assert came.wait(PATIENCE)
+        decision = {"approvals": [{"id": call["id"], "execute": True}]}
+        done = service.send("", id=task["task_id"], data=decision)
+        go.set()
+        refused = rejecting.result()
+    assert refused.json()["detail"][0]["type"] == "approval_conflict"
+    assert done["text"] == "The tool says: deleted web"
+    after = service.http.get(f"/a2a/tasks/{task['task_id']}").json()
+    assert (after["status"], after["text"]) == ("completed", done["text"])
 
 
 def test_session_goes_on_with_the_task(serve: Serve) -> None:

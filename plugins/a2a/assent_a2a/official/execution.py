@@ -36,6 +36,7 @@ from assent_a2a.official.conversation import agent_message, conversation, parts_
 from assent_a2a.official.stores import RUNNING, KeptTasks
 from assent_a2a.refusals import plain_refusal
 from assent_a2a.task import proposals_of
+from assent_a2a.tasks import still_waiting
 from assent_a2a.turned import Turned, own
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Executor(AgentExecutor):
             # It ended while this message waited for its turn; the sender has been told so.
             return
         request = await self._request(context, message)
-        execution = _Execution(context, event_queue, message)
+        execution = _Execution(self._host, context, event_queue, message)
         if task is not None and not await self._goes_on(task, message, context.call_context):
             context.call_context.state[TOO_LATE] = True
             return
@@ -187,7 +188,11 @@ def _caller(context: RequestContext, message: WireMessage, *, held: bool) -> Cal
 class _Execution:
     """One turn on its way into a task's events."""
 
-    def __init__(self, context: RequestContext, queue: EventQueue, message: WireMessage) -> None:
+    def __init__(
+        self, host: Host, context: RequestContext, queue: EventQueue, message: WireMessage
+    ) -> None:
+        self._host = host
+        self._caller = caller_in(context.call_context)
         self._queue = queue
         self._message = message
         self._task = context.current_task
@@ -284,6 +289,11 @@ class _Execution:
             await self._failed(turned.error)
             return
         reply = turned.reply()
+        known = self._pending if turned.withheld else []
+        if waiting := await still_waiting(self._host, self._caller, known):
+            message = self._worded(reply.content, waiting, ours={"refused": True})
+            await self._updater.requires_input(message)
+            return
         message = self._worded(reply.content, reply.data.approvals, data=reply.data)
         if self._direct:
             message.task_id = ""
