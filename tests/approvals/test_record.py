@@ -57,6 +57,23 @@ def assent(
     return call
 
 
+def test_the_command_line_shows_what_would_hide_or_forge_a_line(served: Serve, assent: Cli) -> None:
+    hidden = "echo hi\t\x1b[8m; rm -rf x\n\u202e" + "y" * 100
+    agent, _ = scripted([[suggest(hidden)]], commands=LocalShell())
+    service = served(agent, **SQLITE)
+    reply = service.chat(user("go"))
+    (item,) = reply["data"]["approvals"]
+    name = {"name": "ann", "id": "ann\n2026-01-01 00:00:00Z  DONE  forged"}
+    data = {"approvals": [rejected(item, "no")]}
+    service.ask(user("go"), said(reply), user("", data=data, user=name))
+    (line,) = assent("list").splitlines()
+    assert "$ echo hi<U+0009><U+001B>[8m; rm -rf x<U+000A><U+202E>yyy" in line
+    assert line.endswith("yyy...  decided by ann<U+000A>2026-01-01 00:00:00Z  DONE  forged")
+    shown = assent("show", item["id"])
+    assert "\u202e" not in shown
+    assert json.loads(shown)["input"]["command"] == hidden
+
+
 def deciding(reply: Json, *calls: Json, **last: Any) -> list[Json]:
     calls = calls or tuple(approved(call) for call in reply["data"]["tool_calls"])
     return [user("wipe"), said(reply), user("", data={"tool_calls": list(calls)}, **last)]

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar, get_args
 import click
 from pydantic import ValidationError
 
+from assent.cli.chat_text import pretty, visible
 from assent.cli.options import config_option, configuration
 from assent.errors import AssentError, ConfigError, InvalidRequest
 from assent.ledger import LogRow, Proposal, State, Transaction
@@ -25,6 +26,7 @@ from assent.settings import Section
 
 T = TypeVar("T")
 _PAGE = 1_000
+_WIDTH = 100
 _UNSETTLED: tuple[State, ...] = ("PENDING", "APPROVED", "EXECUTING")
 """What time or the death of an owner ends, which stands in the row when somebody looks."""
 
@@ -84,7 +86,7 @@ def list_(config_file: Path | None, state: State | None, limit: int, as_json: bo
         return
     for row in rows:
         who = row.decision.who if row.decision else None
-        decided = f"  decided by {who or 'somebody'}" if row.decision else ""
+        decided = f"  decided by {_line(who or 'somebody')}" if row.decision else ""
         click.echo(f"{_time(row.created)}  {row.state:<13}  {row.id}  {_what(row)}{decided}")
     if not rows:
         click.echo("nothing was proposed" if state is None else f"nothing is {state}")
@@ -119,7 +121,7 @@ def show(config_file: Path | None, id: str) -> None:
     shown = asdict(rows[id]) | {
         "log": [{"seq": r.seq, "at": _time(r.at), **r.entry} for r in history]
     }
-    click.echo(json.dumps(shown, indent=2, ensure_ascii=False))
+    click.echo(pretty(shown))
 
 
 @command.command(short_help="Approve a pending call; the protocol that proposed it runs it.")
@@ -290,8 +292,16 @@ def _table(file: Path) -> list[_Case]:
 
 def _what(row: Proposal) -> str:
     if row.kind == "command":
-        return f"$ {row.input.get('command', '')}"[:100]
-    return f"{row.name} {json.dumps(row.input, ensure_ascii=False)}"[:100]
+        text = _line(f"$ {row.input.get('command', '')}")
+    else:
+        text = _line(f"{row.name} {json.dumps(row.input, ensure_ascii=False)}")
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+
+
+def _line(text: str) -> str:
+    """`text` in one line, in which nothing is hidden from the eye."""
+    shown = visible(text, strict=True)
+    return shown.replace("\n", "<U+000A>").replace("\t", "<U+0009>")
 
 
 def _time(at: float) -> str:
