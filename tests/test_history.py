@@ -121,7 +121,7 @@ def assert_accepted_by_providers(turns: list[Turn]) -> None:
             assert all(not isinstance(b, Result) for b in turns[index + 1].blocks[len(asked) :])
         elif turn.role == "assistant":
             assert not any(isinstance(b, Result) for b in turns[index + 1].blocks)
-        assert all(r.output for r in results)
+        assert all(r.output.strip() for r in results)
     assert not any(isinstance(b, Result) for b in turns[0].blocks)
 
 

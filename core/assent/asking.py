@@ -18,7 +18,7 @@ from assent.ending import finish, suspend
 from assent.errors import AgentError, ModelError, ToolInputError
 from assent.events import IntermittentUpdate, StopReason, TextDelta
 from assent.gate import Outcome
-from assent.history import NO_OUTPUT, bound_to, model_turns
+from assent.history import bound_to, model_turns, spoken
 from assent.ledger import Proposal
 from assent.messages import Approval
 from assent.models import (
@@ -265,7 +265,7 @@ class _Step:
 
 
 def _result(call: Call, outcome: Outcome) -> Result:
-    return Result(call.id, outcome.output or NO_OUTPUT, outcome.failed)
+    return Result(call.id, spoken(outcome.output), outcome.failed)
 
 
 def _with_fresh_ids(said: Turn, calls: list[Call], used: set[str]) -> tuple[Turn, list[Call]]:

@@ -19,7 +19,7 @@ from assent.ledger.choices import Decided
 from assent.messages import Command, Data, Message
 from assent.models import Block, Call, Result, Text, Turn, dump_turns, load_turns
 
-NO_OUTPUT = "(no output)"
+_NO_OUTPUT = "(no output)"
 _NOT_DECIDED = "Not run: not decided. Nobody has approved or rejected this yet."
 _NEVER_DECIDED = "Not run: never decided. The proposal is no longer open."
 _LOST = "No result of this call is known."
@@ -282,7 +282,7 @@ class _Builder:
 
     def _known(self, id_: str) -> Result:
         output, failed = self.outcomes.get(id_, (_NEVER_DECIDED, True))
-        return Result(id_, output or NO_OUTPUT, failed)
+        return Result(id_, output, failed)
 
     def _collect_outcomes(self) -> None:
         for message in self.messages:
@@ -290,7 +290,7 @@ class _Builder:
                 continue
             for done in data.outcomes:
                 failed = done.output.startswith(("Error:", "Rejected:", "Outcome unknown:"))
-                self.outcomes.setdefault(done.id, (done.output, failed))
+                self.outcomes.setdefault(done.id, (spoken(done.output), failed))
             self.ran |= {ran.command for ran in data.executed_cmds}
             for item in data.stated:
                 if item.rejection_reason:
@@ -308,7 +308,7 @@ class _Builder:
             known = any(r.input.get("command") == done.command for r in held)
             if not known and done.id not in self.called:
                 self.called |= {done.id} if done.id else set()
-                texts.append(f"The command `{done.command}` was run:\n{done.output or NO_OUTPUT}")
+                texts.append(f"The command `{done.command}` was run:\n{spoken(done.output)}")
         for n, command in enumerate(data.cmds):
             what = f"The command `{command.command}` was suggested."
             row = self._row_of(command, index, n)
@@ -345,6 +345,11 @@ class _Builder:
         return equal[0] if equal else None
 
 
+def spoken(output: str | None) -> str:
+    """What the model reads of a call's output, which providers do not take blank."""
+    return output if output and output.strip() else _NO_OUTPUT
+
+
 def outcome_text(row: Proposal) -> tuple[str, bool]:
     """What the model reads of a proposal's state, and whether as an error."""
     if row.state == "DONE" and row.purged:
@@ -353,7 +358,7 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
         changed = ""
         if row.edited is not None:
             changed = f"(The approver changed the input to {json.dumps(row.edited)}.)\n"
-        return changed + (row.output or NO_OUTPUT), False
+        return changed + spoken(row.output), False
     if row.state == "REJECTED":
         reason = row.decision.reason if row.decision and row.decision.reason else "no reason given"
         return f"Rejected by the user: {reason}", True
