@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Silence,
         StartupError,
         StillRunning,
+        Stopping,
         TooLarge,
         ToolInputError,
         TurnError,
@@ -135,7 +136,7 @@ _MODULES = {
     "config": "Config load_config state_dir",
     "errors": (
         "AgentError AssentError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
-        "ModelError PluginError RequestError Silence StartupError StillRunning TooLarge "
+        "ModelError PluginError RequestError Silence StartupError StillRunning Stopping TooLarge "
         "ToolInputError TurnError Unauthenticated"
     ),
     "events": (
@@ -241,6 +242,7 @@ __all__ = [
     "Socket",
     "StartupError",
     "StillRunning",
+    "Stopping",
     "Store",
     "SuspendedTurn",
     "Text",

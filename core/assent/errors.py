@@ -164,6 +164,16 @@ class Busy(RequestError):
         super().__init__(message)
 
 
+class Stopping(RequestError):
+    """The service stopped before the turn had ended; what it ran by then has run."""
+
+    status = 503
+    code = "STOPPING"
+
+    def __init__(self) -> None:
+        super().__init__("the service stopped before the turn had ended")
+
+
 class TurnError(AssentError):
     """A turn that had begun failed. The message is for callers; the cause goes to the log."""
 

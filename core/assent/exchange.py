@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Protocol
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from assent.departure import A_MOMENT, soon
-from assent.errors import Busy
+from assent.errors import Busy, Stopping
 from assent.events import reply_json
 from assent.http import JSON, ChatEndpoint, Headers
 from assent.ndjson import NDJSON
 from assent.output import Gathered
-from assent.streams import STOPPED, Begun, EventStream
+from assent.streams import Begun, EventStream
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.flow_control import FlowControl
@@ -156,7 +156,7 @@ class Exchange:
             return
         self.keep_alive = False
         if self._stream is None:
-            self._refuse(Busy(STOPPED))
+            self._refuse(Stopping())
         else:
             self._connection.transport.close()
 
@@ -168,7 +168,7 @@ class Exchange:
             return
         if error is not None:
             cancelled = isinstance(error, asyncio.CancelledError)
-            self._refuse(Busy(STOPPED) if cancelled else error)
+            self._refuse(Stopping() if cancelled else error)
             return
         try:
             body = reply_json(self._gathered.events)

@@ -30,6 +30,7 @@ from assent.errors import (
     ConfigError,
     NotStarted,
     RequestError,
+    Stopping,
     TurnError,
     TurnTimeout,
 )
@@ -46,7 +47,7 @@ from assent.plugins import Plugins
 from assent.policy import Policy
 from assent.resources import resources
 from assent.slots import PATIENCE, Slots
-from assent.streams import STOPPED, Begun, EventStream
+from assent.streams import Begun, EventStream
 from assent.turn import Caller, Engine
 from assent.workers import Workers
 
@@ -220,7 +221,7 @@ class Host:
         """Why a turn was cancelled, where that was not its client's doing."""
         if begun.overdue:
             return TurnTimeout(self.config.limits.turn_time)
-        return Busy(STOPPED) if self._cut_off else None
+        return Stopping() if self._cut_off else None
 
     def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
         """Start a turn where its course does best.

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
-from assent.errors import NotStarted, TurnTimeout
+from assent.errors import NotStarted, Stopping, TurnTimeout
 from assent.events import Done, ErrorEvent, Event, TextDelta, encode_lines, sendable
 from assent.messages import ChatRequest
 from assent.turn import Caller
@@ -15,7 +15,6 @@ from assent.workers import Channel, Running
 if TYPE_CHECKING:
     from assent.host import Host
 
-STOPPED = "the service stopped before the turn had ended"
 GRACE = 2.0
 """Seconds that a turn which ran over its time has to clean up."""
 _WAITING_BYTES = 1 << 18
@@ -103,7 +102,7 @@ class EventStream:
             return self._host.failure(error).event()
         if self._begun.overdue:
             return self._host.failure(TurnTimeout(self._host.config.limits.turn_time)).event()
-        return ErrorEvent(STOPPED, "STOPPING")
+        return self._host.failure(Stopping()).event()
 
     async def ready(self) -> list[Event]:
         """All events that wait, at least one; an empty list after the terminal event."""
