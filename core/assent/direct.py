@@ -14,7 +14,7 @@ from typing import Any
 from assent import approvals
 from assent.agent import RequestContext
 from assent.carrying import carry_out
-from assent.errors import ToolInputError
+from assent.errors import InvalidRequest, ToolInputError
 from assent.events import (
     ApprovalRequested,
     IntermittentUpdate,
@@ -25,7 +25,7 @@ from assent.events import (
 )
 from assent.gate import Outcome
 from assent.ledger import Proposal, Transaction
-from assent.ledger.choices import Choice, Conversation, Requester
+from assent.ledger.choices import Choice, Conversation, Requester, refused
 from assent.messages import Approval, Kind, PlatformContext
 from assent.policy import Verdict
 from assent.session import Session
@@ -190,7 +190,9 @@ class DirectCalls:
         engine = self._engine
         found = await engine.ledger.decide([choice], [], who, Conversation(), claim=run)
         if not found.chosen:
-            raise KeyError(choice.id)
+            # An unknown call can be rejected in a conversation, where nothing comes of it.
+            item = refused(choice, "approval_not_issued", "this service did not propose this call")
+            raise InvalidRequest([item])
         row = found.rows[found.chosen[0][1].id]
         if found.fresh:
             call = approvals.approval(row, execute=choice.approved)

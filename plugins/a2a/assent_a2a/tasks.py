@@ -266,7 +266,7 @@ async def withdraw(host: Host, caller: Caller, messages: Sequence[Message]) -> N
                 kind=proposal.type,
                 reason="the task was canceled",
             )
-        except (RequestError, KeyError):
+        except RequestError:
             logger.debug("a proposal of a canceled task was decided before")
 
 

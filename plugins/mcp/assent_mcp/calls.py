@@ -260,7 +260,10 @@ class _Call:
                 return said(f"Not run: the call was rejected{why}", error=True)
             case "EXPIRED":
                 return said("Not run: the approval expired", error=True)
-        return said(f"The call {row.id} is {row.state.lower()}.")
+            case "APPROVED":
+                text = "Not run: it was approved elsewhere, but not by the answer given here"
+                return said(text, error=True)
+        return said(f"Error: the approved call {row.id} is still running", error=True)
 
     async def _standing(self, row: Proposal) -> types.CallToolResult:
         """How a call stands; one that was approved and has not run, runs now."""

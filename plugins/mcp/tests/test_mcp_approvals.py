@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import mcp_types as types
@@ -134,6 +135,40 @@ def test_concurrent_replays_run_once(serve: Any, raw: Any) -> None:
             )
             assert {raw_text(answer) for answer in answers} == {"deleted default/web-1"}
             assert len(served.ran.calls) == 1
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_no_here_and_yes_elsewhere_is_not_told_as_a_success(serve: Any, era: str) -> None:
+    async def run() -> None:
+        async def no(context: Any, params: Any) -> types.ElicitResult:
+            [row] = await served.proposals()
+            await served.host.calls.decide(row.id, Caller("console"), approved=True, run=False)
+            return types.ElicitResult(action="decline")
+
+        async with serve() as served, served.client(era, elicitation_callback=no) as client:
+            result = await client.call_tool("delete_pod", POD)
+            assert result.is_error
+            assert "Not run" in text(result)
+            assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("answer", [YES, NO])
+def test_answer_for_a_call_that_a_restart_forgot_is_refused(
+    serve: Any, raw: Any, tmp_path: Path, answer: Any
+) -> None:
+    async def run() -> None:
+        forgetful = {"approvals_": {"ledger": "memory://"}, "key_file": tmp_path / "key"}
+        async with serve(**forgetful) as served:
+            state = (await raw(served.url).call("delete_pod", POD))["result"]["requestState"]
+        async with serve(**forgetful) as served:
+            answered = {"requestState": state, "inputResponses": answer}
+            told = await raw(served.url).call("delete_pod", POD, **answered)
+            assert raw_text(told) == "Not run: this service did not propose this call"
+            assert served.ran.calls == []
 
     asyncio.run(run())
 
