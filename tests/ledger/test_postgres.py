@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from assent.errors import ConfigError, LedgerUnavailable
-from assent.ledger import Store, Transaction, log
+from assent.ledger import Owner, Store, Transaction, log
 from assent.ledger.conformance import get, opened, proposal, put, turn
 from assent.ledger.postgres import PostgresStore
 from ports import quiet_port
@@ -100,6 +100,12 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", self.port))
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
+    def strand(self) -> None:
+        """Let nothing more through on the connections there are; those made from now on flow."""
+        self.flowing.clear()
+        self.flowing = threading.Event()
+        self.flowing.set()
+
     def cut(self) -> None:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -120,9 +126,10 @@ class Proxy:
                     threading.Thread(target=self._pump, args=pair, daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        flowing = self.flowing
         with suppress(OSError):
             while data := source.recv(65536):
-                self.flowing.wait(120)
+                flowing.wait(120)
                 if self.loses_commits and b"COMMIT" in data:
                     self.loses_commits = False
                     # Before the server can answer: its reply must not overtake the loss.
@@ -192,6 +199,45 @@ def test_a_server_that_does_not_answer_gives_an_error_in_time(proxy: tuple[Proxy
             assert "in time" in str(await refused(store))
             between.flowing.set()
             await settled(store)
+
+    run(work)
+
+
+def test_a_lease_is_renewed_past_a_connection_that_never_answers(
+    proxy: tuple[Proxy, str],
+) -> None:
+    between, url = proxy
+
+    async def work() -> None:
+        async with opened(lambda: PostgresStore(url, patience=2)) as store:
+            await put(store, proposal("a", state="EXECUTING", owner=Owner("me", "boot", 1, 5.0)))
+            await asyncio.to_thread(store.renew, "me", 1.0)
+            between.strand()
+            await asyncio.wait_for(asyncio.to_thread(store.renew, "me", 3600.0), 60)
+            await settled(store)
+            row = await get(store, "a")
+            assert row
+            assert row.owner
+            assert row.owner.lease > time.time() + 3000
+
+    run(work)
+
+
+def test_a_server_that_never_answers_holds_up_no_close(proxy: tuple[Proxy, str]) -> None:
+    between, url = proxy
+    url = url.replace("connect_timeout=60", "connect_timeout=3")
+
+    async def work() -> None:
+        store = PostgresStore(url, patience=2)
+        await store.open()
+        await asyncio.to_thread(store.renew, "me", 1.0)
+        between.flowing.clear()
+        renewing = asyncio.create_task(asyncio.to_thread(store.renew, "me", 3600.0))
+        while not store._renewing.locked():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.wait_for(store.close(), 60)
+        with pytest.raises(LedgerUnavailable):
+            await renewing
 
     run(work)
 

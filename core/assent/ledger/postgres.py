@@ -235,8 +235,15 @@ class PostgresStore:
 
     def _renew(self, owner: str, seconds: float) -> None:
         raw = self._renewer.live()
-        for sql in _RENEW:
-            raw.execute(sql.encode(), (seconds, key(owner)))
+        # A connection may stand, and nobody answer on it: then a new one has to do.
+        alarm = threading.Timer(min(self._patience, seconds / 3), self._renewer.abort)
+        with contextlib.suppress(RuntimeError):
+            alarm.start()
+        try:
+            for sql in _RENEW:
+                raw.execute(sql.encode(), (seconds, key(owner)))
+        finally:
+            alarm.cancel()
 
     def _connect(self) -> psycopg.Connection[Any]:
         connection: psycopg.Connection[Any] = psycopg.connect(autocommit=True, **self._parameters)
