@@ -28,11 +28,12 @@ from assent.ledger.tables import SCHEMA
 T = TypeVar("T")
 
 PRELUDE = """
-import asyncio, os, signal, sys, time
+import asyncio, os, signal, sys, threading, time
 from pathlib import Path
 from assent.errors import ConfigError, LedgerUnavailable
-from assent.ledger import Reading, log
+from assent.ledger import Owner, Reading, log
 from assent.ledger.conformance import get, opened, proposal, put
+from assent.ledger.owners import boot_id
 from assent.ledger.sqlite import SqliteStore
 path = Path(sys.argv[1])
 """
@@ -317,6 +318,49 @@ def test_a_killed_owner_is_dead_at_once(path: Path) -> None:
     assert not store.dead(Owner("../ledger.db", boot_id(), 1, 0.0))
 
 
+FORKS = """
+async def main():
+    store = SqliteStore(path)
+    await store.open()
+    store.hold("other")
+
+    def work(tx):
+        child = os.fork()
+        if child == 0:
+            os.close(0)
+            os.close(1)
+            os.close(2)
+            time.sleep(600)
+            os._exit(0)
+        print(child, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    await store.run(work)
+
+asyncio.run(main())
+"""
+
+
+OPENS = """
+async def main():
+    async with opened(lambda: SqliteStore(path)) as store:
+        await put(store, proposal("a"))
+        print(store.dead(Owner("other", boot_id(), 1, time.time() + 3600)))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not boot_id(), reason="this kernel tells no boot id")
+def test_process_that_was_forked_keeps_no_lock_of_its_dead_parent(path: Path) -> None:
+    made(path)
+    forked = int(output(process(FORKS, path)))
+    try:
+        assert output(process(OPENS, path)) == "True\n"
+    finally:
+        os.kill(forked, signal.SIGKILL)
+
+
 def test_hold_removes_stale_files_and_close_its_own(path: Path) -> None:
     made(path)
     child = process(HOLDS, path)
@@ -508,6 +552,41 @@ def test_a_locked_file_stops_the_start(path: Path) -> None:
     foreign.execute("BEGIN IMMEDIATE")
     assert "is locked by another process" in stopped(path)
     foreign.close()
+
+
+GATED = """
+import fcntl
+
+async def main():
+    store = SqliteStore(path, busy=0.2)
+    with path.with_name("ledger.db.lock").open() as gate:
+        if sys.argv[2] == "start":
+            fcntl.flock(gate, fcntl.LOCK_EX)
+        try:
+            await store.open()
+        except ConfigError as error:
+            print(error)
+            return
+        await asyncio.to_thread(store.renew, "me", 10.0)
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        threading.Thread(target=store.renew, args=("me", 10.0), daemon=True).start()
+        while not store._renewing.locked():
+            await asyncio.sleep(0.01)
+        await store.close()
+        print("closed")
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "told"), [("start", "is locked by another process"), ("later", "closed")]
+)
+def test_a_process_that_keeps_the_gate_holds_up_neither_start_nor_end(
+    path: Path, when: str, told: str
+) -> None:
+    made(path)
+    assert told in output(process(GATED, path, when))
 
 
 async def settled(store: Store) -> None:

@@ -13,7 +13,7 @@ import re
 import threading
 from pathlib import Path
 
-from assent.ledger import Owner
+from assent.ledger import Owner, locks
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -54,7 +54,7 @@ class Owners:
         with self._lock:
             for owner, descriptor in self._held.items():
                 (self.folder / owner).unlink(missing_ok=True)
-                os.close(descriptor)
+                locks.closed(descriptor)
             self._held.clear()
 
     def dead(self, owner: Owner) -> bool:
@@ -70,14 +70,14 @@ class Owners:
         except OSError:
             return False
         try:
-            return _take(descriptor, fcntl.LOCK_SH)
+            return locks.taken(descriptor, fcntl.LOCK_SH)
         finally:
             os.close(descriptor)
 
     def _locked(self, owner: str) -> int:
         # Others judge by the final name, so it appears only when the lock is already held.
         draft = self.folder / f".{owner}"
-        descriptor = os.open(draft, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = locks.opened(draft)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         draft.rename(self.folder / owner)
         return descriptor
@@ -90,14 +90,6 @@ class Owners:
                 descriptor = os.open(path, os.O_RDONLY)
             except OSError:
                 continue
-            if _take(descriptor, fcntl.LOCK_EX):
+            if locks.taken(descriptor):
                 path.unlink(missing_ok=True)
             os.close(descriptor)
-
-
-def _take(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from assent.errors import ConfigError, LedgerUnavailable
-from assent.ledger import LogRow, Owner, Transaction
+from assent.ledger import LogRow, Owner, Transaction, locks
 from assent.ledger.owners import Owners
 from assent.ledger.rows import Row, Statement
 from assent.ledger.tables import HEAD, RENEW, SCHEMA, SET_META, TABLES
@@ -52,7 +52,16 @@ class Gate:
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._descriptor = locks.opened(path)
+
+    def wait(self, seconds: float) -> None:
+        """Enter within `seconds`; LedgerUnavailable where another process, stopped perhaps, does
+        not leave."""
+        end = time.monotonic() + seconds
+        while not locks.taken(self._descriptor):
+            if time.monotonic() > end:
+                raise LedgerUnavailable(_WAYS_OUT["BUSY"])
+            time.sleep(0.01)
 
     def enter(self) -> None:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
@@ -61,7 +70,7 @@ class Gate:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        locks.closed(self._descriptor)
 
 
 class SqliteConnection:
@@ -106,6 +115,11 @@ class SqliteConnection:
 
     def read_all(self, asked: Sequence[Statement]) -> list[list[Row]]:
         return [self.read(sql, values) for sql, values in asked]
+
+    def wait(self, seconds: float) -> None:
+        """Let others leave the store first; LedgerUnavailable where that takes longer."""
+        if self._gate:
+            self._gate.wait(seconds)
 
     def enter(self) -> None:
         """Begin, on a file that may have no tables yet."""
@@ -303,6 +317,7 @@ class SqliteStore:
         if self.path.stat().st_size < _CHECKED_AT_START:
             self._check(db)
         try:
+            db.wait(self._busy)
             db.enter()
             self._migrate(db)
             # Proves that the file takes a write before anyone depends on it.
@@ -340,11 +355,13 @@ class SqliteStore:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
-        with self._renewing:
+        # A renewal that another process keeps out of the store must not hold up the end.
+        if self._renewing.acquire(timeout=1):
             for db in (self._db, self._renewer):
                 if db is not None:
                     db.close()
             self._db = self._renewer = None
+            self._renewing.release()
         self._owners.release()
 
     @contextmanager
