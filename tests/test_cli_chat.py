@@ -549,6 +549,35 @@ def test_addresses_are_told_from_targets(given: str, url: str | None) -> None:
     assert as_url(given) == url
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        "ftp://a",
+        "http://",
+        "http://[::1",
+        "http://a b",
+        "http://a..b",
+        "http://a/b c",
+        "http://a/\u00fc",
+        "http://a:b:c",
+        # It was port 80 of that host, which the token then went to.
+        "127.0.0.1:99999",
+    ],
+)
+def test_address_that_cannot_be_is_said_and_no_other_is_asked(
+    capsys: pytest.CaptureFixture[str], given: str
+) -> None:
+    assert cli.run(["chat", given, "-m", "hello"]) == 1
+    err = capsys.readouterr().err
+    assert "is no address; write http://HOST:PORT" in err
+    assert err.count("\n") == 1
+
+
+def test_token_that_is_empty_is_called_so() -> None:
+    with pytest.raises(ChatError, match="the token is empty"):
+        Client("http://127.0.0.1:1", "")
+
+
 def test_nothing_that_hides_stays_hidden() -> None:
     assert visible("a\tb\nc\u0000\r\u202e\u2028") == "a\tb\nc<U+0000><U+000D><U+202E><U+2028>"
     assert visible("\u200d\u00a0") == "\u200d\u00a0"

@@ -35,22 +35,31 @@ def as_url(given: str) -> str | None:
     return f"http://{given.rstrip('/')}" if _ADDRESS.fullmatch(given) else None
 
 
+def _place(url: str) -> tuple[bool, str, int | None, str]:
+    """Whether it is TLS, the host, the port and the path of `url`; raises ChatError."""
+    try:
+        parts = urlsplit(url)
+        host, port, path = parts.hostname or "", parts.port, parts.path.rstrip("/")
+        if (
+            parts.scheme in ("http", "https")
+            and host.encode("idna")
+            and path.isascii()
+            and not re.search(r"[\x00-\x20\x7f]", host + path)
+        ):
+            return parts.scheme == "https", host, port, path
+    except ValueError:  # Brackets, a port or a name that cannot be.
+        pass
+    raise ChatError(f"{url!r} is no address; write http://HOST:PORT")
+
+
 class Client:
     """One service; `token` is sent as a bearer token and shows in no message and no repr."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        parts = urlsplit(url)
-        try:
-            port = parts.port
-        except ValueError:
-            port = None
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ChatError(f"{url!r} is no address; write http://HOST:PORT")
         if token is not None and not re.fullmatch(r"[\x21-\x7e]+", token):
-            raise ChatError("the token holds a character that no HTTP header may have")
+            raise ChatError("the token is empty, or holds a character that no HTTP header may have")
         self.url = url
-        self._secure = parts.scheme == "https"
-        self._host, self._port, self._prefix = parts.hostname, port, parts.path.rstrip("/")
+        self._secure, self._host, self._port, self._prefix = _place(url)
         self._headers = {"Content-Type": "application/json", "Accept": "application/x-ndjson"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
