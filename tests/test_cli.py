@@ -68,6 +68,8 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
         (["config", "--config", "nope.toml"], 1, "no configuration file 'nope.toml'"),
         (["approvals", "list", "--limit", "-3"], 2, "'--limit': -3 is not in the range x>=1"),
         (["approvals", "purge", "--older-than", "x"], 2, "'--older-than': expected a duration"),
+        # It would forget what nobody has decided yet.
+        (["approvals", "purge", "--older-than", "-9e9"], 2, "'--older-than': must be at least 0"),
     ],
 )
 def test_error_is_one_line_with_an_exit_code(

@@ -215,6 +215,8 @@ def purge(config_file: Path | None, older_than: str | None) -> None:
             retention = seconds(older_than)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="'--older-than'") from None
+        if retention < 0:
+            raise click.BadParameter("must be at least 0", param_hint="'--older-than'")
     counts = _with_ledger(config_file, lambda ledger: ledger.purge(retention))
     click.echo(f"forgot the contents of {counts[0]} calls and {counts[1]} suspended turns")
 
