@@ -32,7 +32,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
     type=click.Choice(["sse", "stdio", "streamable-http"]),
     help="How clients connect.  [default: sse]",
 )
-@click.option("--port", type=int, help="TCP port.  [default: 8001]")
+@click.option("--port", type=click.IntRange(0, 65535), help="TCP port.  [default: 8001]")
 @click.option("--host", help="Address to listen on.  [default: that of the configuration]")
 @click.option(
     "--approvals",

@@ -317,6 +317,14 @@ def test_busy_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     assert "Traceback" not in error
 
 
+def test_wrong_port_is_told_by_the_name_that_the_option_has_here(tmp_path: Path) -> None:
+    process = Process(tmp_path, "--port", "99999")
+    _, error = process.rest()
+    assert process.process.returncode == 2
+    assert "'--port'" in error
+    assert "--mcp-port" not in error
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_serve_has_it_once_and_stops_with_an_open_stream(tmp_path: Path, workers: int) -> None:
     """In the only process, or in the plugins' own one beside several workers."""
