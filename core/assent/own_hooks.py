@@ -38,12 +38,13 @@ def _request_hook(agent: Agent) -> Callable[..., Any]:
     @hookimpl
     async def intercept_request(
         self: Plugin, request: ChatRequest, context: RequestContext, host: Host
-    ) -> ChatRequest | AgentMessage | None:
+    ) -> Any:
         for interceptor in agent.request_interceptors:
             given = await host.code.call(interceptor, request, context)
-            if isinstance(given, AgentMessage):
-                return given
-            request = request if given is None else given
+            if isinstance(given, ChatRequest):
+                request = given
+            elif given is not None:
+                return given  # the answer, or what the turn refuses
         return request
 
     return intercept_request
@@ -53,13 +54,15 @@ def _response_hook(agent: Agent) -> Callable[..., Any]:
     @hookimpl
     async def intercept_response(
         self: Plugin, response: AgentMessage, context: RequestContext, host: Host
-    ) -> AgentMessage:
+    ) -> Any:
         for interceptor in agent.response_interceptors:
             given = await host.code.call(interceptor, response, context)
             if isinstance(given, str):
                 response.content = given
-            elif given is not None:
+            elif isinstance(given, AgentMessage):
                 response = given
+            elif given is not None:
+                return given  # what the turn refuses
         return response
 
     return intercept_response

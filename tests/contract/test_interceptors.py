@@ -587,6 +587,23 @@ def test_interceptor_returning_nonsense_is_an_agent_error(served: Serve) -> None
     assert served(agent).ask(user("x")).json()["code"] == "AGENT_ERROR"
 
 
+@pytest.mark.parametrize("hook", ["request", "response"])
+def test_nonsense_of_one_interceptor_does_not_reach_the_next(served: Serve, hook: str) -> None:
+    seen: list[Any] = []
+
+    def look_on(given: Any, context: Any) -> Any:
+        seen.append(given)
+        return AgentMessage(content="mended") if hook == "response" else None
+
+    pair = [lambda given, context: 7, look_on]
+    options: dict[str, Any] = {f"{hook}_interceptors": pair}
+    agent, _ = scripted(["x"], **options)
+    answer = served(agent).ask(user("x"))
+    assert answer.json()["code"] == "AGENT_ERROR"
+    assert f"a {hook} interceptor returned" in answer.json()["detail"]
+    assert seen == []
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     "field, value",
