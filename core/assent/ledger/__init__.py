@@ -219,7 +219,7 @@ class Transaction(Protocol):
         ...
 
     def append_log(self, row: LogRow) -> None:
-        """Append a row whose `seq` is one more than the newest's."""
+        """Append a row whose `seq` is one more than the newest's; raises ValueError for others."""
         ...
 
     def log(self, *, after: int = 0, limit: int = 1_000) -> list[LogRow]:
