@@ -46,9 +46,9 @@ the environment (`ASSENT_SERVER__PORT=9000`, two underscores for each dot), and 
 `assent config schema` writes the JSON schema for an editor. Unknown keys stop the start, with the
 nearest right one.
 
-In the environment a list is separated by commas, `ASSENT_PLUGINS=v1,v2`, or is JSON, as a list of tables
-has to be; keys of a table follow two more underscores, `ASSENT_AUTH__TOKENS__ANN=...` (in small letters:
-`ann`). An empty variable counts as none.
+In the environment a list is separated by commas, `ASSENT_PLUGINS=v1,v2`, or is JSON, as a list of
+tables has to be; keys of a table follow two more underscores, `ASSENT_AUTH__TOKENS__ANN=...` (in
+small letters: `ann`). An empty variable counts as none.
 
 Durations are `"24h"`, `"10m"`, `"30s"`, `"300ms"` or seconds; sizes are `"10MiB"` or bytes. Paths
 in the file are relative to it. This page is written by `python docs/generate.py`.
