@@ -74,6 +74,15 @@ def test_what_is_no_json_value_is_refused() -> None:
         Session().set("x", object())
 
 
+@pytest.mark.parametrize("key", [5, None, True, ("a", 1)])
+def test_key_that_would_come_back_as_another_is_refused(key: Any) -> None:
+    session = Session({"a": 1})
+    for store in (session.set, session.__setitem__, lambda k, v: session.update({k: v})):
+        with pytest.raises(TypeError, match="must be text, not"):
+            store(key, "value")
+    assert dict(session) == {"a": 1}
+
+
 def test_a_missing_key_raises_by_index() -> None:
     with pytest.raises(KeyError):
         Session()["a"]

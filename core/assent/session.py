@@ -56,7 +56,12 @@ class Session(MutableMapping[str, Any]):
         return value if as_type is None else TypeAdapter(as_type).validate_python(value)
 
     def set(self, key: str, value: Any) -> None:
-        """Store `value`; raises ValueError for the reserved key and what is no JSON value."""
+        """Store `value`; raises ValueError for the reserved key and what is no JSON value.
+
+        A key that is no text raises TypeError: from the wire it would come back as another.
+        """
+        if not isinstance(key, str):
+            raise TypeError(f"a session key must be text, not {type(key).__name__}; try str()")
         if key == RESERVED:
             raise ValueError(f"the session key {RESERVED!r} is reserved")
         self._state[key] = to_jsonable_python(plain(value))
