@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from fastapi import APIRouter, FastAPI
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route, Router
 from starlette.testclient import TestClient
 
 from assent import (
     Agent,
     Call,
+    ConfigError,
     LocalShell,
     PluginError,
     RequestContext,
@@ -36,6 +43,17 @@ def app_of(folder: Path, agent: object, **options: Any) -> App:
     overrides = {"approvals.ledger": "memory://", "server.state_dir": str(folder / "state")}
     config = load_config(environ={}, directory=folder, overrides=overrides)
     return create_app(agent, config=config, **options)
+
+
+async def mine(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(getattr(request.state, "pool", "closed"))
+
+
+class Closed(BaseHTTPMiddleware):
+    """Lets nobody in."""
+
+    async def dispatch(self, request: Request, call_next: object) -> Response:
+        return PlainTextResponse("closed", 403)
 
 
 def answer(messages: Sequence[object], context: RequestContext) -> str:
@@ -147,6 +165,41 @@ def test_additional_router_that_claims_a_taken_path_is_refused(tmp_path: Path) -
     router = APIRouter()
     router.add_api_route("/api/chat", lambda: "mine", methods=["POST"])
     with pytest.raises(ValueError, match="POST /api/chat is served already"):
+        app_of(tmp_path, answer, additional_routers=[router])
+
+
+def test_middleware_of_an_additional_router_is_refused_and_not_dropped(tmp_path: Path) -> None:
+    guarded = Router([Route("/mine", mine)], middleware=[Middleware(Closed)])
+    with pytest.raises(ConfigError, match=r"additional_routers: .*middleware.* Mount\("):
+        app_of(tmp_path, answer, additional_routers=[guarded])
+    app = app_of(tmp_path, answer, additional_routers=[Mount("/own", app=guarded)])
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        assert client.get("/own/mine").status_code == 403
+
+
+@pytest.mark.parametrize("kind", [Router, APIRouter])
+def test_lifespan_of_an_additional_router_is_part_of_the_services_life(
+    kind: type[Router], tmp_path: Path
+) -> None:
+    told: list[str] = []
+
+    @asynccontextmanager
+    async def life(app: object) -> AsyncIterator[dict[str, str]]:
+        told.append("in")
+        yield {"pool": "open"}
+        told.append("out")
+
+    router = kind(routes=[Route("/mine", mine)], lifespan=life)
+    app = app_of(tmp_path, answer, additional_routers=[router])
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        assert client.get("/mine").text == "open"
+    assert told == ["in", "out"]
+
+
+def test_additional_router_with_a_route_without_a_path_is_refused(tmp_path: Path) -> None:
+    router = APIRouter()
+    router.add_api_route("", lambda: "mine")
+    with pytest.raises(ConfigError, match="additional_routers: a route without a path"):
         app_of(tmp_path, answer, additional_routers=[router])
 
 

@@ -241,7 +241,8 @@ def _in_this_process(host: Host) -> Sequence[str] | None:
 
 
 def _include(app: FastAPI, routers: Any) -> None:
-    """Add the additional routers; raises ConfigError for what is none, or claims a taken path."""
+    """Add the additional routers; raises ConfigError for what is none, claims a taken path, or
+    would lose its middleware."""
     if not isinstance(routers, (list, tuple)):
         raise ConfigError("additional_routers takes a list of FastAPI or Starlette routers")
     for router in routers:
@@ -253,10 +254,20 @@ def _include(app: FastAPI, routers: Any) -> None:
         for method, path in claims(router if isinstance(router, Router) else Router([router])):
             if (method, path) in taken:
                 raise ConfigError(f"additional_routers: {method} {path} is served already")
+            if isinstance(router, APIRouter) and not path:
+                raise ConfigError("additional_routers: a route without a path; write '/' or more")
         if isinstance(router, APIRouter):
             app.include_router(router)
-        else:
-            app.router.routes.extend(routes)
+            continue
+        app.router.routes.extend(routes)
+        if isinstance(router, Router):
+            if router.middleware_stack != router.app:
+                # It may be what keeps callers out.
+                raise ConfigError(
+                    "additional_routers: a Starlette Router's middleware is not that of its routes; "
+                    "mount the router, Mount('/path', app=router), or give each Route its own"
+                )
+            app.include_router(APIRouter(lifespan=router.lifespan_context))
 
 
 class _Ready:
