@@ -575,6 +575,11 @@ class TestRoutes:
         with pytest.raises(PluginError, match="GET /health is claimed by 'assent itself'"):
             Plugins.load(NONE, [routed("a", ("GET", "/health"))]).routes(HOST)
 
+    def test_route_without_a_path_names_the_plugin(self) -> None:
+        plugins = Plugins.load(NONE, [routed("a", ("GET", ""))])
+        with pytest.raises(PluginError, match="plugin 'a': a route of its router has no path"):
+            plugins.routes(HOST)
+
     def test_async_implementation_and_a_running_loop_are_fine(self) -> None:
         class Late(Plugin):
             @hookimpl

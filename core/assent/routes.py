@@ -35,6 +35,11 @@ def collect_routes(
         if router is None:
             continue
         for method, path in claims(router):
+            if not path:
+                raise PluginError(
+                    f"{impl.described}: a route of its router has no path; write '/' or more, or "
+                    "give the router a prefix"
+                )
             route = (method, _PARAMETER.sub("{}", path))
             owner = claimed.setdefault(route, impl.plugin)
             if owner != impl.plugin:
