@@ -264,7 +264,7 @@ def _include(app: FastAPI, routers: Any) -> None:
             if router.middleware_stack != router.app:
                 # It may be what keeps callers out.
                 raise ConfigError(
-                    "additional_routers: a Starlette Router's middleware is not that of its routes; "
+                    "additional_routers: a Starlette Router's middleware is not its routes'; "
                     "mount the router, Mount('/path', app=router), or give each Route its own"
                 )
             app.include_router(APIRouter(lifespan=router.lifespan_context))
