@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from assent.config import Config, bearer_tokens, load_agent, load_config, state_dir
-from assent.errors import ConfigError
+from assent.errors import ConfigError, InvalidRequest
 from assent.exact import VariableText
+from assent.messages import parse_request
 from assent.options import configured
 from assent.settings import (
     ApprovalSettings,
@@ -234,6 +235,18 @@ def test_wrong_value_names_key_origin_and_expectation_but_never_itself(folder: P
     message = refused(folder, environ={"ASSENT_AUTH__SCHEME": "hunter2"})
     assert "auth.scheme (environment ASSENT_AUTH__SCHEME): input should be 'none'" in message
     assert "hunter2" not in message
+
+
+def test_nesting_can_be_no_more_than_the_parser_reads(folder: Path) -> None:
+    def body(levels: int) -> str:
+        deep = "[" * (levels - 1) + "]" * (levels - 1)
+        return '{"messages": [{"role": "user", "content": "x"}], "deep": ' + deep + "}"
+
+    most = loaded(folder, "[limits]\nnesting = 200\n").limits.nesting
+    assert parse_request(body(most), nesting=most).request_fields
+    with pytest.raises(InvalidRequest, match="nested deeper than 200 levels"):
+        parse_request(body(most + 1), nesting=most)
+    assert "less than or equal to 200" in refused(folder, "[limits]\nnesting = 201\n")
 
 
 def test_every_wrong_key_gets_a_line(folder: Path) -> None:

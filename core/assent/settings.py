@@ -241,7 +241,7 @@ class LimitSettings(Section):
     """Largest WebSocket frame."""
     messages: _Count = 10_000
     """Most messages of a request."""
-    nesting: _Count = 64
+    nesting: int = Field(default=64, ge=1, le=200)  # the parser's own bound
     """Deepest nesting of a request's JSON."""
     tool_output: _Bytes = 2**20
     """Largest output of a tool; the rest is cut, and the cut is told to the model."""
