@@ -382,6 +382,10 @@ def test_path_that_an_earlier_route_may_take_is_left_to_the_router() -> None:
     assert plain_routes([Route("/{rest:path}", page), raw]) == {}
     assert plain_routes([Mount("/api", routes=[]), raw]) == {}
     assert plain_routes([Route("/api/chat", page), raw]) == {}
+    # Without methods it takes all of HTTP, and no WebSocket.
+    every = Route("/api/chat", PlainTextResponse("mine"))
+    assert plain_routes([raw, every]) == {("POST", "/api/chat"): raw}
+    assert plain_routes([every, raw]) == {}
 
 
 def test_user_code_runs_in_the_turn_s_task_only_in_its_first_step() -> None:

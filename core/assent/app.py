@@ -158,7 +158,9 @@ def plain_routes(routes: Sequence[BaseRoute]) -> dict[tuple[str, str], Route]:
 
 
 def _is_raw(route: Any) -> TypeGuard[Route]:
-    plain = type(route) in (Route, WebSocketRoute) and not route.param_convertors
+    # Without methods a Route takes whatever comes over HTTP: that is for the router to find.
+    fixed = type(route) is WebSocketRoute or (type(route) is Route and bool(route.methods))
+    plain = fixed and not route.param_convertors
     return plain and not inspect.isroutine(route.endpoint) and not isinstance(route.endpoint, type)
 
 
