@@ -133,6 +133,47 @@ def test_context_goes_on_with_the_conversation(rpc: Rpc, cluster: Cluster) -> No
     assert len(cluster.model.asks[-1].turns) == 1
 
 
+def test_session_goes_on_with_the_context_as_it_was(serve: Serve) -> None:
+    kept = {"count": 1, "id": 9007199254740993, "ratio": 2.0, "list": [1, {"a": None}]}
+    seen: list[Any] = []
+
+    def agent(messages: list[Message], context: RequestContext) -> str:
+        seen.append({name: context.session.get(name) for name in kept})
+        if messages[-1].content == "keep":
+            context.session.update(kept)
+        else:
+            context.session.clear()
+        return "ok"
+
+    rpc = Rpc(serve(agent, adapter="a2a"))
+    first = rpc.task("keep")
+    rpc.task("clear", contextId=first["contextId"])
+    rpc.task("look", contextId=first["contextId"])
+    assert json.dumps(seen[1]) == json.dumps(kept)
+    assert seen[2] == dict.fromkeys(kept)
+
+
+def test_edited_whole_number_stays_whole(serve: Serve) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    ran: list[Any] = []
+
+    @tool(requires_approval=True, editable=True, input_schema=schema)
+    def scale(n: int) -> str:
+        """Scale."""
+        ran.append(n)
+        return "scaled"
+
+    rpc = Rpc(serve(Agent(name="scaler", model=Scripted(scaling), tools=[scale]), adapter="a2a"))
+    task = rpc.task("scale")
+    (call,) = proposals(task)
+    rpc.task({"id": call["id"], "execute": True, "input": {"n": 9}}, taskId=task["id"])
+    assert [repr(n) for n in ran] == ["9"]
+
+
+def scaling(ask: Ask) -> str | Call:
+    return Call("c", "scale", {"n": 3}) if len(ask.turns) == 1 else "done"
+
+
 def test_approval_by_a_data_part_runs_the_call_once(rpc: Rpc, cluster: Cluster) -> None:
     task = rpc.task("delete web")
     assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"

@@ -15,6 +15,7 @@ from a2a.types import Role, Task
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict, ParseDict
 from pydantic import ValidationError
+from pydantic_core import from_json, to_json
 
 from assent import Approval, Data, Message
 from assent_a2a.artifacts import Json, text_of_parts
@@ -22,12 +23,25 @@ from assent_a2a.artifacts import Json, text_of_parts
 OURS = "assent"
 """The key of our part of a message's metadata."""
 
+_EXACT = 2.0**53
 _LISTS = ("approvals", "tool_calls", "cmds")
 
 
 def parts_of(message: WireMessage) -> list[Json]:
     """The parts as objects, as A2A 1.0 writes them."""
-    return [MessageToDict(part) for part in message.parts]
+    return [_whole(MessageToDict(part)) for part in message.parts]
+
+
+def _whole(value: Any) -> Any:
+    """JSON with its whole numbers whole: protobuf knows doubles only."""
+    match value:
+        case float() if value.is_integer() and abs(value) <= _EXACT:
+            return int(value)
+        case dict():
+            return {name: _whole(item) for name, item in value.items()}
+        case list():
+            return [_whole(item) for item in value]
+    return value
 
 
 def user_message(message: WireMessage) -> Message:
@@ -89,7 +103,10 @@ def conversation(tasks: Iterable[Task]) -> list[Message]:
 
 def _spoken(message: WireMessage, ours: Mapping[str, Any]) -> Message:
     texts = [part.text for part in message.parts if part.HasField("text")]
-    data = Data.model_validate(ours["data"]) if "data" in ours else None
+    data = Data.model_validate(_whole(ours["data"])) if "data" in ours else None
+    if isinstance(session := ours.get("session"), str):
+        data = data or Data()
+        data.session = from_json(session)
     return Message(role="assistant", content="\n".join(texts), data=data)
 
 
@@ -108,6 +125,9 @@ def agent_message(
     kept = dict(ours or {})
     if data is not None and (stated := _stated(data)):
         kept["data"] = stated
+    if data is not None and data.session is not None:
+        # As text: what a tool has put there comes back as it was, large numbers too.
+        kept["session"] = to_json(data.session).decode()
     shown: Json = {
         "messageId": secrets.token_hex(16),
         "role": "ROLE_AGENT",
@@ -138,8 +158,6 @@ def proposal_json(approval: Approval) -> Json:
 
 def _stated(data: Data) -> dict[str, Any]:
     # The approvals state the same calls.
-    return {
-        name: value
-        for name, value in data.model_dump(mode="json").items()
-        if value and not (name == "tool_calls" and data.approvals)
-    }
+    elsewhere = {"session", "tool_calls"} if data.approvals else {"session"}
+    stated = data.model_dump(mode="json", exclude=elsewhere)
+    return {name: value for name, value in stated.items() if value}
