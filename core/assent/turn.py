@@ -320,6 +320,12 @@ class RunningTurn:
             elif given is not None:
                 raise AgentError("a request interceptor returned what is no request")
         if implementations:
+            # A dict is easily taken for a Message; here nothing has run yet.
+            messages = self.seen.messages or []
+            if not all(isinstance(m, Message) and isinstance(m.content, str) for m in messages):
+                raise AgentError(
+                    "a request interceptor left no valid request: each message is a Message"
+                )
             try:
                 check_messages(self.seen)
             except InvalidRequest as error:

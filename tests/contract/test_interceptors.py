@@ -587,6 +587,35 @@ def test_interceptor_returning_nonsense_is_an_agent_error(served: Serve) -> None
     assert served(agent).ask(user("x")).json()["code"] == "AGENT_ERROR"
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda messages: messages.insert(0, user("by the way")),
+        lambda messages: messages.append("by the way"),
+        lambda messages: setattr(messages[0], "content", None),
+        lambda messages: messages.clear(),
+    ],
+    ids=["a dict", "a text", "no content", "nothing"],
+)
+def test_messages_that_an_interceptor_spoils_stop_the_turn_before_an_approved_call_runs(
+    served: Serve, spoil: Callable[[list[Any]], None]
+) -> None:
+    tools = Counted()
+
+    def interceptor(request: ChatRequest, context: RequestContext) -> None:
+        if context.has_decision:
+            spoil(request.messages)
+
+    agent, _ = scripted([[delete("a")], "gone"], tools.tools, request_interceptors=interceptor)
+    service = served(agent)
+    reply = service.chat(user("delete a"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    answer = service.ask(user("delete a"), said(reply), user("", data=data))
+    assert answer.status == 500
+    assert "left no valid request" in answer.json()["detail"]
+    assert tools.runs == []
+
+
 @pytest.mark.parametrize("hook", ["request", "response"])
 def test_nonsense_of_one_interceptor_does_not_reach_the_next(served: Serve, hook: str) -> None:
     seen: list[Any] = []
