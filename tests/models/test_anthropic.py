@@ -302,6 +302,44 @@ def test_message_that_ends_within_a_block_is_broken(anthropic_server: AnthropicS
     assert caught.value.kind == "protocol"
 
 
+@pytest.mark.parametrize("given", ['"Rome"', '["Rome"]', '{"city": 1e999}'])
+def test_an_input_that_is_no_object_goes_back_to_the_model_also_when_it_comes_in_one_piece(
+    anthropic_server: AnthropicServer, given: str
+) -> None:
+    whole = anthropic_server.message("", [("t", "get_weather", "")])
+    pieces = [e.replace(b'"input": {}', b'"input": ' + given.encode()) for e in whole]
+    anthropic_server.then(stream(pieces), stream(anthropic_server.message("Mended.")))
+    made = model(anthropic_server)
+    reply = reply_of(asked(made))
+    (call,) = calls_of(reply.turn)
+    assert call.error and dict(call.input) == {}
+    back = user(Result("t", f"Error: {call.error}", is_error=True))
+    assert said(asked(made, user("hello"), reply.turn, back)) == "Mended."
+
+
+def test_text_with_half_a_surrogate_pair_goes_back_without_it(
+    anthropic_server: AnthropicServer,
+) -> None:
+    call = ("t", "get_weather", "{}")
+    whole = [e.replace(b"HALF", b"\\ud83d") for e in anthropic_server.message("aHALF", [call])]
+    anthropic_server.then(stream(whole), stream(anthropic_server.message("Fine.")))
+    made = model(anthropic_server)
+    reply = reply_of(asked(made))
+    assert said(asked(made, user("hello"), reply.turn, user(Result("t", "sun")))) == "Fine."
+    assert anthropic_server.requests[1].body["messages"][1]["content"][0]["text"] == "a?"
+
+
+@pytest.mark.parametrize(("kind", "status"), [("billing_error", 402), ("request_too_large", 413)])
+def test_an_error_event_that_no_second_try_mends_is_none_to_try_again(
+    anthropic_server: AnthropicServer, kind: str, status: int
+) -> None:
+    error = {"type": "error", "error": {"type": kind, "message": "no"}}
+    anthropic_server.then(stream([sse(error)]))
+    with pytest.raises(ModelError, match=f"status {status}") as caught:
+        asked(model(anthropic_server, retries=2))
+    assert not caught.value.retryable
+
+
 def test_call_without_an_id_is_broken(anthropic_server: AnthropicServer) -> None:
     anthropic_server.then(stream(anthropic_server.message("", [("", "get_weather", "{}")])))
     with pytest.raises(ModelError, match="could not be read"):

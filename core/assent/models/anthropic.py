@@ -31,8 +31,10 @@ DEFAULT_MODEL = "claude-sonnet-5-5"
 _TYPES = {
     "invalid_request_error": 400,
     "authentication_error": 401,
+    "billing_error": 402,
     "permission_error": 403,
     "not_found_error": 404,
+    "request_too_large": 413,
     "rate_limit_error": 429,
     "overloaded_error": 529,
     "api_error": 500,

@@ -6,6 +6,7 @@ here fragments are collected and read once, and only `message_stop` makes a repl
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ from assent.models import (
 )
 from assent.models.replies import read_input, stop_of
 from assent.models.schemas import renamed
+from assent.models.transcript import encodable
 
 _STOPS: Mapping[str, Stop] = {
     "end_turn": "end_turn",
@@ -123,10 +125,10 @@ class Accumulator:
         block, parts = self._blocks[index], self._fragments.pop(index)
         for kind, field in _FIELDS.items():
             if kind in parts:
-                block[field] = (block.get(field) or "") + "".join(parts[kind])
+                block[field] = encodable((block.get(field) or "") + "".join(parts[kind]))
         if "input_json_delta" in parts or block["type"] == "tool_use":
             text = "".join(parts.get("input_json_delta", ()))
-            value, error = read_input(text) if text else (block.get("input") or {}, None)
+            value, error = read_input(text or json.dumps(block.get("input") or {}))
             block["input"] = value
             if block["type"] == "tool_use":
                 name, keys = block["name"], self._keys.get(block["name"])

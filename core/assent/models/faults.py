@@ -73,7 +73,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds that the provider asks to wait, from `retry-after-ms` or `retry-after`."""
     try:
         seconds = _seconds(headers)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return seconds if seconds is not None and math.isfinite(seconds) else None
 

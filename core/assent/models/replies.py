@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from assent.models import Block, Call, Reply, Stop, Text
 from assent.models.faults import fault
@@ -17,7 +18,7 @@ def read_input(text: str) -> tuple[dict[str, Any], str | None]:
     if not text.strip():
         return {}, None
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
         # Half a surrogate pair is no text: no request could carry it back to the provider.
         (json.dumps(value, ensure_ascii=False) if "\\u" in text else text).encode()
     except (ValueError, RecursionError):
@@ -51,5 +52,11 @@ def held_document(reply: Reply, provider: str) -> Reply:
     return replace(reply, turn=replace(reply.turn, blocks=blocks))
 
 
-def _refuse(constant: str) -> Any:
+def _finite(number: str) -> float:
+    # Too large a number reads as infinity, which no JSON can say again.
+    value = float(number)
+    return value if math.isfinite(value) else _refuse(number)
+
+
+def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON")
