@@ -256,13 +256,13 @@ class RunningTurn:
 
     async def _answered(self) -> None:
         """Run the turn; Blocked and Silence of user code are another answer in its place."""
-        messages = self.request.messages
         answer = None
         # A callable alone gets the messages in a list of its own; texts show no state.
         if self.hooks("intercept_request") or (self.more and self.engine.agent.function):
             answer = await self._intercept()
         if self.events_on:
-            await self.fire(MessageAdded(messages[-1].model_copy(deep=True)))
+            # As the interceptors left it: what they took out is for no log either.
+            await self.fire(MessageAdded(self.seen.messages[-1].model_copy(deep=True)))
         if answer is not None:
             await self._answer(answer)
             return
@@ -305,6 +305,7 @@ class RunningTurn:
             for m in beyond_text(self.request.messages)
         ):
             await self._show()
+        answer = None
         for impl in implementations:
             available = {
                 "request": self.seen,
@@ -314,7 +315,8 @@ class RunningTurn:
             bound = partial(impl.function, **{n: available[n] for n in impl.names})
             given = await self.user_code(bound, impl.plugin)
             if isinstance(given, AgentMessage):
-                return given
+                answer = given
+                break
             if isinstance(given, ChatRequest):
                 self.seen = given
             elif given is not None:
@@ -330,7 +332,7 @@ class RunningTurn:
                 check_messages(self.seen)
             except InvalidRequest as error:
                 raise AgentError("a request interceptor left no valid request") from error
-        return None
+        return answer
 
     async def _show(self) -> None:
         """Make the request as user code sees it; refuse here what would be refused later."""

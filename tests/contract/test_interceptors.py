@@ -784,6 +784,26 @@ def test_message_added_carries_both_messages(served: Serve) -> None:
     assert [(m.role, m.content) for m in added] == [("user", "hi"), ("assistant", "hello")]
 
 
+@pytest.mark.parametrize("data", [{}, {"data": {"session": {"a": 1}}}], ids=["text", "session"])
+@pytest.mark.parametrize("how", ["in place", "anew"])
+def test_message_added_has_what_the_request_interceptors_left(
+    served: Serve, how: str, data: Json
+) -> None:
+    heard = Heard()
+
+    def redact(request: ChatRequest, context: Any) -> ChatRequest | None:
+        if how == "in place":
+            request.messages[-1].content = "[card]"
+            return None
+        clean = request.messages[-1].model_copy(update={"content": "[card]"})
+        return request.model_copy(update={"messages": [clean]})
+
+    agent, _ = scripted(["fine"], request_interceptors=redact, on_event=heard)
+    served(agent).chat(user("4111 1111 1111 1111", **data))
+    added = [e.message.content for e in heard.events if e.event_type == "MessageAdded"]
+    assert added == ["[card]", "fine"]
+
+
 def test_failing_handler_harms_nothing(served: Serve, caplog: pytest.LogCaptureFixture) -> None:
     heard = Heard()
 
