@@ -459,6 +459,24 @@ def test_a_file_removed_while_it_is_open_takes_no_work(path: Path) -> None:
     run(work)
 
 
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+def test_a_file_beside_the_store_removed_while_it_is_open_takes_no_work(
+    path: Path, suffix: str
+) -> None:
+    beside = path.with_name(path.name + suffix)
+
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            await put(store, proposal("a"))
+            beside.unlink()
+            assert "moved or removed" in str(await refused(store))
+        async with opened(lambda: SqliteStore(path)) as store:
+            assert await get(store, "a") == proposal("a")
+            assert await get(store, "refused") is None
+
+    run(work)
+
+
 READ_ONLY = """
 asyncio.run(asyncio.to_thread(int))  # imports what the user below may not read
 if os.geteuid() == 0:

@@ -95,7 +95,7 @@ class SqliteConnection:
         self.raw = raw
         self._gate = gate
         self._path = path
-        self._inode = path and path.stat().st_ino
+        self._inodes: dict[str | Path, int] = {path: path.stat().st_ino} if path else {}
 
     def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self.raw.execute(sql, values).fetchall()
@@ -143,7 +143,9 @@ class SqliteConnection:
         """Open the write-ahead log for `flush`, which must not come to want a descriptor."""
         # SQLite makes the log when it first reads, beside the file that a link stands for.
         self.read(HEAD)
-        self._log = os.open(f"{os.path.realpath(self._path or '')}-wal", os.O_RDONLY)
+        file = os.path.realpath(self._path or "")
+        self._log = os.open(f"{file}-wal", os.O_RDONLY)
+        self._inodes |= {path: os.stat(path).st_ino for path in (f"{file}-wal", f"{file}-shm")}
 
     def flush(self) -> None:
         """Have all commits on the disk; after `open_log`."""
@@ -184,9 +186,9 @@ class SqliteConnection:
             os.close(self._log)
 
     def _check_file(self) -> None:
-        """A removed file would take commits that nobody ever sees again."""
+        """A removed file, also of the log, would take commits that nobody ever sees again."""
         try:
-            if self._path is None or self._path.stat().st_ino == self._inode:
+            if all(os.stat(path).st_ino == inode for path, inode in self._inodes.items()):
                 return
         except OSError:
             pass
@@ -293,13 +295,17 @@ class SqliteStore:
 
     def _create(self) -> None:
         try:
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            # A link may stand for a file that is not there yet.
+            file = os.path.realpath(self.path)
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
             return
 
     def _connect(self) -> SqliteConnection:
+        # Where the file is gone SQLite would make an empty one, and for that drop the log.
         raw = sqlite3.connect(
-            self.path,
+            f"{self.path.as_uri()}?mode=rw",
+            uri=True,
             timeout=self._busy,
             isolation_level=None,
             check_same_thread=False,
