@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -579,6 +580,27 @@ def test_page_uses_v1_where_v2_is_missing(assent_served: Served, opened: Opened)
     press(page, "Approve")
     sees(page, "It is gone.")
     assert files.ran == ["a.txt"]
+
+
+def test_page_goes_on_after_a_gateway_that_found_no_service(
+    assent_served: Served, opened: Opened
+) -> None:
+    # As one answers in front of a service that is being replaced.
+    files = Files("Hello.")
+    service = served(assent_served, files.agent)
+    page = opened(service)
+    rests(page)
+    gone = re.compile(r"/api/|/console/approvals")
+    page.route(gone, lambda route: route.fulfill(status=404, body="no backend"))
+    look_again(page)
+    say(page, "hello")
+    sees(page, "This service has no chat endpoint.")
+    page.unroute(gone)
+    press(page, "Send")
+    sees(page, "Hello.")
+    run(service.host.calls.propose("delete", {"path": "x"}, Caller("mcp")))
+    look_again(page)
+    page.get_by_role("region", name="Waiting elsewhere").wait_for()
 
 
 def test_page_works_by_keyboard_alone(assent_served: Served, opened: Opened) -> None:

@@ -11,17 +11,15 @@ const POLL = 4000;
 const TOLD = 6000; // how long a decided call stays in sight
 const elsewhere = new Map(); // id -> Card
 let polling = 0;
-let served = true;
 const PROTOCOLS = { mcp: "MCP", a2a: "A2A", v1: "another chat", v2: "another chat" };
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
 export async function poll() {
   clearTimeout(polling);
-  if (!served || document.hidden) return;
+  if (document.hidden) return;
   try {
     const response = await request("console/approvals", { signal: AbortSignal.timeout(15000) });
     if (response.status === 401) askToken(false);
-    served = response.status !== 404;
     if (response.ok) {
       signedIn();
       list(parse(await response.text()));

@@ -3,16 +3,20 @@
 import { parse } from "./json.js";
 
 export const TOKEN = "assent.token";
-const CHAT = ["api/chat-stream", "api/sendMessageStream"];
+let chat = ["api/chat-stream", "api/sendMessageStream"];
 
-// The streamed reply to `messages`; V1's endpoint where V2 is not installed.
+// The streamed reply to `messages`; V1's endpoint where V2 is not installed. A gateway may answer
+// 404 while the service is away, so only an endpoint that is there is settled on.
 export async function post(messages, signal) {
   const body = JSON.stringify({ messages });
-  for (;;) {
-    const response = await request(CHAT[0], { method: "POST", body, signal });
-    if (response.status !== 404 || CHAT.length === 1) return response;
-    CHAT.shift();
+  let response;
+  for (const path of chat) {
+    response = await request(path, { method: "POST", body, signal });
+    if (response.status === 404) continue;
+    chat = [path];
+    break;
   }
+  return response;
 }
 
 export function request(path, options = {}) {
