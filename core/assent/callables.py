@@ -34,7 +34,14 @@ from assent.events import (
 )
 from assent.gate import Outcome, error_text
 from assent.ledger import Proposal
-from assent.messages import AgentMessage, Command, Data
+from assent.messages import (
+    AgentMessage,
+    Command,
+    Data,
+    ExecutedApproval,
+    ExecutedCommand,
+    ExecutedToolCall,
+)
 from assent.output import done_of, executed_events
 
 if TYPE_CHECKING:
@@ -170,19 +177,26 @@ def _extend(data: Data, more: Data) -> None:
 
 def _stated(data: Data, row: Proposal, carried: Sequence[Proposal]) -> str | None:
     """What the reply says of one of the calls that were `carried` out."""
-    for done in data.outcomes:
-        if done.id in (row.id, row.call_id):
+    told: list[ExecutedToolCall | ExecutedApproval | ExecutedCommand] = [*data.outcomes]
+    if row.kind == "command":
+        told += data.executed_cmds
+    for done in told:
+        if done.id == row.id:
             return done.output
+    if outputs := [done.output for done in told if done.id == row.call_id]:
+        return _in_order(outputs, row, [r for r in carried if r.call_id == row.call_id])
     if row.kind != "command":
         return None
-    for ran in data.executed_cmds:
-        if ran.id in (row.id, row.call_id):
-            return ran.output
-    # Equal commands that are named by their text alone are told in the order of their proposal.
     text = row.input.get("command")
     outputs = [ran.output for ran in data.executed_cmds if ran.command == text]
-    equal = sorted((r.created, r.index) for r in carried if r.input.get("command") == text)
-    return outputs[: equal.index((row.created, row.index)) + 1][-1] if outputs else None
+    return _in_order(outputs, row, [r for r in carried if r.input.get("command") == text])
+
+
+def _in_order(outputs: Sequence[str], row: Proposal, equal: Sequence[Proposal]) -> str | None:
+    """The output of `row` among calls that the callable named alike, by an id of its own or by
+    their text: they are told in the order of their proposal."""
+    order = [r.id for r in sorted(equal, key=lambda r: (r.created, r.index))]
+    return outputs[: order.index(row.id) + 1][-1] if outputs else None
 
 
 async def _reply(

@@ -534,6 +534,20 @@ def test_equal_commands_of_a_callable_keep_their_own_outputs(served: Serve) -> N
     assert [e["output"] for e in got["data"]["executed_cmds"]] == ["command-0", "command-2"]
 
 
+def test_calls_that_a_callable_gave_one_id_keep_their_own_outputs(served: Serve) -> None:
+    def carry(decisions: Any) -> Json:
+        ran = [
+            {"id": d.call_id, "name": d.name, "input": d.input, "output": d.input["host"]}
+            for d in decisions
+        ]
+        return {"content": "done", "data": {"executed_tool_calls": ran}}
+
+    service = served(Proposing({**CALL, "id": ""}, {**OTHER, "id": ""}, reply=carry))
+    reply = propose(service)
+    got = service.chat(*deciding(reply, *map(approved, reply["data"]["tool_calls"])))
+    assert [e["output"] for e in got["data"]["executed_tool_calls"]] == ["a", "b"]
+
+
 def test_callable_sees_execute_on_a_command_that_came_without_its_id(served: Serve) -> None:
     seen: list[Any] = []
 
