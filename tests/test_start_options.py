@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,9 +24,11 @@ from assent import (
     Call,
     ConfigError,
     LocalShell,
+    Plugin,
     PluginError,
     RequestContext,
     create_app,
+    hookimpl,
     load_config,
     tool,
 )
@@ -114,6 +116,37 @@ def test_app_without_its_lifespan_says_so_and_ends_its_stream(tmp_path: Path) ->
     assert last["type"] == "error"
     assert "lifespan" in last["error"]
     assert "lifespan" in client.post("/agent/api/chat", json=REQUEST).json()["detail"]
+
+
+class Guard(Plugin):
+    """Knows who says a name; one of its pages is for everybody."""
+
+    name = "guard"
+    public_paths = ("/page",)
+
+    @hookimpl
+    def authenticate(self, headers: Mapping[str, str]) -> str | None:
+        return headers.get("x-user")
+
+    @hookimpl
+    def register_routes(self) -> APIRouter:
+        return APIRouter(routes=[Route("/page", mine), Route("/agent/page", mine)])
+
+
+def test_what_is_public_is_so_in_an_app_that_mounts_it(tmp_path: Path) -> None:
+    app = app_of(tmp_path, answer, plugins=[Guard()], a2a=True)
+    outer = FastAPI(lifespan=lambda _: app.router.lifespan_context(app))
+    outer.mount("/agent", app)
+    with TestClient(outer, base_url="http://127.0.0.1") as client:
+
+        def status(path: str) -> int:
+            return client.get(f"/agent{path}").status_code
+
+        assert [status(p) for p in ("/health", "/.well-known/agent.json", "/page")] == [200] * 3
+        assert status("/agent/page") == status("/a2a/tasks/1") == status("/nope") == 401
+        assert client.post("/agent/api/chat", json=REQUEST).status_code == 401
+        named = client.post("/agent/api/chat", json=REQUEST, headers={"x-user": "ann"})
+        assert named.json()["content"] == "fine"
 
 
 def test_app_can_live_twice(tmp_path: Path) -> None:

@@ -65,10 +65,11 @@ class Authentication:
         self.files = host.plugins.public_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket") or scope["path"] in PUBLIC:
+        path = _path(scope)
+        if scope["type"] not in ("http", "websocket") or path in PUBLIC:
             await self.app(scope, receive, send)
             return
-        if scope["path"] in self.files and scope.get("method") in ("GET", "HEAD"):
+        if path in self.files and scope.get("method") in ("GET", "HEAD"):
             await self.app(scope, receive, send)
             return
         if scope["type"] == "http" and scope["method"] == "OPTIONS" and _preflight(scope):
@@ -85,6 +86,12 @@ class Authentication:
             await _deny(Fixed(to_json(body), status), scope, receive, send)
             return
         await self.app(scope, receive, send)
+
+
+def _path(scope: Scope) -> str:
+    """The path as the router sees it: without that of an app that mounts this one."""
+    path, root = str(scope.get("path", "")), str(scope.get("root_path", ""))
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
 def _preflight(scope: Scope) -> bool:
