@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,19 @@ def test_the_command_line_shows_what_would_hide_or_forge_a_line(served: Serve, a
     shown = assent("show", item["id"])
     assert "\u202e" not in shown
     assert json.loads(shown)["input"]["command"] == hidden
+
+
+def test_a_user_without_a_name_decides_on_the_command_line(
+    served: Serve, assent: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container that runs under any user id."""
+    agent, _ = scripted([[delete("a")]], Counted().tools)
+    (call,) = served(agent, **SQLITE).chat(user("wipe"))["data"]["tool_calls"]
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_011)
+    assert "APPROVED" in assent("approve", call["id"])
+    assert json.loads(assent("show", call["id"]))["decision"]["who"] == "uid 2000000011"
 
 
 def deciding(reply: Json, *calls: Json, **last: Any) -> list[Json]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import json
+import os
 import tomllib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict
@@ -156,11 +157,19 @@ async def _decide(ledger: Ledger, id: str, approved: bool, reason: str | None) -
     choice = Choice(id, row.kind, approved, ("id",), True, reason)
     try:
         decided = await ledger.decide(
-            [choice], [], who, Conversation(), claim=False, decided_by=getpass.getuser()
+            [choice], [], who, Conversation(), claim=False, decided_by=_person()
         )
     except InvalidRequest as error:
         raise AssentError(f"{id}: {error.items[0]['msg']}") from None
     return decided.rows[id]
+
+
+def _person() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # The user of a container often has no name.
+        return f"uid {os.getuid()}"
 
 
 @command.command(short_help="Check the hash chain of the log.")
