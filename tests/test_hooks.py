@@ -549,6 +549,27 @@ class TestFailuresInATurn:
         service = assent_served(talkative(), [made("bad", on_event=hang)])
         assert service.chat("hello")["content"] == "fine"
 
+    def test_event_handler_of_the_agent_that_hangs_keeps_nothing_from_its_others(
+        self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("assent.turn._HANDLER_SECONDS", 0.1)
+        heard: list[tuple[int, str]] = []
+
+        async def hang(event: Any) -> None:
+            await asyncio.sleep(600)
+
+        def listening(number: int) -> Callable[[Any], None]:
+            return lambda event: heard.append((number, event.event_type))
+
+        handlers = [hang, *(listening(n) for n in range(12))]
+        agent = Agent(model=scripted("fine"), on_event=handlers)
+        service = assent_served(agent)
+        assert service.chat("hello")["content"] == "fine"
+        kinds = ["ConversationStarted", "MessageAdded", "MessageAdded"]
+        assert heard == [(n, kind) for kind in kinds for n in range(12)]
+        (own,) = [p for p in service.host.plugins.info() if p.name == "agent"]
+        assert own.hooks == ("on_event",)
+
     @pytest.mark.parametrize("function", FAILING)
     def test_authentication_refuses(
         self, assent_served: Served, function: Callable[..., Any]

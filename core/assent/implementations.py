@@ -85,7 +85,7 @@ def checked_hooks(plugin: object, marks: Marks, described: str) -> tuple[str, ..
         _check_kind(getattr(plugin, name), hook, described)
         _check_arguments(getattr(plugin, name), hook, described)
         hooks.append(hook)
-    return tuple(hooks)
+    return tuple(dict.fromkeys(hooks))
 
 
 def _check_kind(function: Callable[..., Any], hook: str, described: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,6 @@ from assent.plugins import Plugin
 if TYPE_CHECKING:
     from assent.host import Host
 
-logger = logging.getLogger("assent.host")
-
 
 def agent_plugin(agent: Agent) -> Plugin | None:
     """The agent's own interceptors and handlers as one more plugin; None without any."""
@@ -25,8 +22,9 @@ def agent_plugin(agent: Agent) -> Plugin | None:
         hooks["intercept_request"] = _request_hook(agent)
     if agent.response_interceptors:
         hooks["intercept_response"] = _response_hook(agent)
-    if agent.on_event:
-        hooks["on_event"] = _event_hook(agent)
+    for place, handler in enumerate(agent.on_event):
+        # One implementation each: one that hangs keeps nothing from the others.
+        hooks[f"on_event_{place:04}"] = _event_hook(handler)
     if not hooks:
         return None
     made = type("AgentPlugin", (Plugin,), {"name": AGENT, **hooks})
@@ -68,13 +66,9 @@ def _response_hook(agent: Agent) -> Callable[..., Any]:
     return intercept_response
 
 
-def _event_hook(agent: Agent) -> Callable[..., Any]:
-    @hookimpl
+def _event_hook(handler: Callable[..., Any]) -> Callable[..., Any]:
+    @hookimpl(specname="on_event")
     async def on_event(self: Plugin, event: Any, host: Host) -> None:
-        for handler in agent.on_event:
-            try:
-                await host.code.call(handler, event)
-            except Exception:
-                logger.exception("an event handler of the agent failed")
+        await host.code.call(handler, event)
 
     return on_event
