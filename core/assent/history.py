@@ -249,8 +249,8 @@ class _Builder:
         if calls:
             self.out.append(Turn("assistant", calls))
             self.out.append(Turn("user", [self._known(call.id) for call in calls]))
-        notes = [*self.late.get(index, ()), *self._commands(data, index), *self._unplaced(data)]
-        self._said(notes, message)
+        notes = [*self.late.get(index, ()), *self._commands(data, index)]
+        self._said([*notes, *self._unplaced(data, index)], message)
 
     def _said(self, notes: Sequence[str], message: Message) -> None:
         blocks: list[Block] = [Text(note, note=True) for note in notes]
@@ -265,17 +265,21 @@ class _Builder:
         called = [row for row in rows if row is not None and row.kind == "tool_call"]
         return [Call(row.id, row.name, row.input) for row in called]
 
-    def _unplaced(self, data: Data) -> list[str]:
+    def _unplaced(self, data: Data, index: int) -> list[str]:
         """Outcomes of calls in a user message that no assistant message shows."""
         texts = []
-        for item in data.stated:
-            row = self.found.rows.get(item.id)
-            if item.id in self.called:
+        at = ("body", "messages", index, "data", "approvals")
+        ids = [call.id for call in data.tool_calls]
+        # A command may have been decided by its text, with an empty id.
+        ids += [a.id or self.placed.get((*at, n), "") for n, a in enumerate(data.approvals)]
+        for id_, item in zip(ids, data.stated, strict=True):
+            row = self.found.rows.get(id_)
+            if id_ in self.called:
                 continue
-            self.called.add(item.id)
+            self.called.add(id_)
             if row is not None:
                 texts.append(_later(row))
-            elif item.execute or item.rejection_reason:
+            elif id_ and (item.execute or item.rejection_reason):
                 name = item.name or item.id
                 texts.append(f"The call {name} was never run: {_NEVER_DECIDED}")
         return texts

@@ -68,6 +68,23 @@ def test_command_is_decided_by_its_id_alone(served: Serve, shell: LocalShell) ->
     assert r.send(approvals=other).types == {"approval_not_issued"}
 
 
+@pytest.mark.parametrize("unissued", [False, True])
+def test_model_is_not_told_that_a_command_approved_by_its_text_never_ran(
+    served: Serve, shell: LocalShell, unissued: bool
+) -> None:
+    settings = {"approvals": {"accept_unissued": unissued}}
+    r = Round(served, shell, ["hello"] if unissued else [suggest("echo one")], **settings)
+    by_text = {"id": "", "type": "command", "name": "command", "input": {"command": "echo one"}}
+    decision = user("", data={"approvals": [{**by_text, "execute": True}]})
+    talk = [r.first, said(r.reply), decision]
+    reply = r.service.chat(*talk)
+    assert [e["output"] for e in reply["data"]["executed_approvals"]] == ["one\n"]
+    r.service.chat(*talk, said(reply), user("go on"))
+    at_once, later = [str([t.blocks for t in ask.turns]) for ask in r.model.asks[1:]]
+    assert "one" in at_once.replace("echo one", "")
+    assert "never" not in at_once + later
+
+
 @pytest.mark.parametrize("files", [None, [], "absent"])
 def test_command_is_matched_by_its_text(served: Serve, shell: LocalShell, files: Any) -> None:
     r = Round(served, shell, [suggest("echo one")])
