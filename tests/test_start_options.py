@@ -149,6 +149,24 @@ def test_what_is_public_is_so_in_an_app_that_mounts_it(tmp_path: Path) -> None:
         assert named.json()["content"] == "fine"
 
 
+def test_what_looks_like_a_preflight_reaches_no_route_without_credentials(tmp_path: Path) -> None:
+    whole = Mount("/whole", app=PlainTextResponse("for those who are known"))
+    app = app_of(
+        tmp_path,
+        answer,
+        plugins=[Guard()],
+        additional_routers=[whole],
+        cors_origins=["https://page.example"],
+    )
+    asked = {"Access-Control-Request-Method": "POST"}
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        assert client.options("/whole/", headers=asked).status_code == 401
+        assert client.options("/whole/", headers={**asked, "x-user": "ann"}).status_code == 200
+        preflight = client.options("/api/chat", headers={**asked, **PAGE})
+        assert preflight.status_code == 200
+        assert preflight.headers["access-control-allow-origin"] == PAGE["Origin"]
+
+
 def test_app_can_live_twice(tmp_path: Path) -> None:
     app = app_of(tmp_path, answer)
     for _ in range(2):

@@ -72,9 +72,6 @@ class Authentication:
         if path in self.files and scope.get("method") in ("GET", "HEAD"):
             await self.app(scope, receive, send)
             return
-        if scope["type"] == "http" and scope["method"] == "OPTIONS" and _preflight(scope):
-            await self.app(scope, receive, send)
-            return
         try:
             scope[PRINCIPAL] = await authenticate(self.host, scope)
         except Unauthenticated as error:
@@ -92,10 +89,6 @@ def _path(scope: Scope) -> str:
     """The path as the router sees it: without that of an app that mounts this one."""
     path, root = str(scope.get("path", "")), str(scope.get("root_path", ""))
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
-
-
-def _preflight(scope: Scope) -> bool:
-    return any(name == b"access-control-request-method" for name, _ in scope["headers"])
 
 
 async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
