@@ -349,6 +349,18 @@ def test_serve_inside_a_running_loop_says_what_to_do_instead() -> None:
         asyncio.run(within())
 
 
+def test_module_that_serves_when_it_is_imported_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # It served by its own options, and at SIGTERM the service that was asked for began.
+    file = tmp_path / "unguarded.py"
+    file.write_text("from assent import Agent, serve\nagent = Agent()\nserve(agent, port=0)\n")
+    with pytest.raises(SystemExit):
+        serve(f"{file}:agent", config=Config(), port=0)
+    err = capsys.readouterr().err
+    assert f"put the call under if __name__ == '__main__' ({file}, line 3)" in err
+
+
 def test_service_without_an_agent_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         serve(config=Config(), port=0)

@@ -24,7 +24,7 @@ from assent.life import BACKLOG, GC_THRESHOLD
 from assent.options import Extras, Options, configured
 from assent.place import Place, take_place
 from assent.signals import answered, nothing
-from assent.targets import load_agent
+from assent.targets import load_agent, loading
 from assent.workers import new_event_loop
 
 if TYPE_CHECKING:
@@ -52,9 +52,11 @@ def serve(
     its call of `serve` becomes the child's: what stands before that call runs there too.
 
     Raises ConfigError, a ValueError, for wrong options, and StartupError inside a running event
-    loop; prints one line and raises SystemExit(1) when the service cannot start.
+    loop or in a module that is imported for its agent; prints one line and raises SystemExit(1)
+    when the service cannot start.
     """
     _refuse_running_loop()
+    _refuse_import()
     settings, extras = configured(options, config)
     place = take_place()
     _configure_logging(settings.server.log_level)
@@ -91,6 +93,14 @@ def _refuse_running_loop() -> None:
         "of async code, or give create_app(agent) to a server of yours, such as "
         "await uvicorn.Server(uvicorn.Config(create_app(agent))).serve()"
     )
+
+
+def _refuse_import() -> None:
+    if loading.get():
+        raise StartupError(
+            "serve() was called in a module that is imported for its agent; "
+            "put the call under if __name__ == '__main__'"
+        )
 
 
 def bind(host: str, port: int, workers: int = 1) -> list[socket.socket]:

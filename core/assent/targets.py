@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,8 @@ from typing import Any
 from assent.errors import ConfigError
 
 DEFAULT_ATTRIBUTE = "agent"
+loading: ContextVar[bool] = ContextVar("assent_loading", default=False)
+"""Whether what is running is the import of a module for `load_agent`."""
 
 
 def load_agent(target: str, directory: Path, what: str = "agent") -> Any:
@@ -24,10 +27,14 @@ def load_agent(target: str, directory: Path, what: str = "agent") -> Any:
     """
     place, attribute = _split(target, what)
     subject = f"the {what} {target!r} cannot be loaded"
-    if place.endswith(".py"):
-        module = _import_file(subject, (directory / place).resolve())
-    else:
-        module = _import_module(subject, place, directory.resolve())
+    before = loading.set(True)
+    try:
+        if place.endswith(".py"):
+            module = _import_file(subject, (directory / place).resolve())
+        else:
+            module = _import_module(subject, place, directory.resolve())
+    finally:
+        loading.reset(before)
     return _attribute(subject, module, attribute)
 
 
