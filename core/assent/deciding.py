@@ -15,7 +15,7 @@ from assent import approvals
 from assent.canonical import canonical
 from assent.carrying import Resume, carry_out
 from assent.ending import finish
-from assent.errors import ApprovalsPending, InvalidRequest, ToolInputError
+from assent.errors import ApprovalsPending, InvalidRequest
 from assent.events import ToolCallApproved, ToolCallRejected
 from assent.ledger import Proposal
 from assent.ledger.choices import Choice, Decided, Grant, settled
@@ -54,7 +54,8 @@ def _storable(turn: RunningTurn, choice: Choice) -> Choice:
 
 
 def _edit(turn: RunningTurn, row: Proposal, stated: dict[str, Any]) -> dict[str, Any] | None:
-    """The changed input when the tool allows the change (design, "Edited input")."""
+    """The changed input when the tool allows the change (design, "Edited input"); raises
+    ToolInputError where it does not fit the tool's schema."""
     tool = turn.engine.agent.tools.get(row.name)
     if row.kind != "tool_call" or tool is None or not tool.editable:
         return None
@@ -69,10 +70,7 @@ def _edit(turn: RunningTurn, row: Proposal, stated: dict[str, Any]) -> dict[str,
         return None
     if approvals.holds_secret(stated, turn.secrets):
         return None
-    try:
-        tool.validate(stated)
-    except ToolInputError:
-        return None
+    tool.validate(stated)
     return stated
 
 

@@ -212,6 +212,17 @@ def test_edited_inputs(
     assert len(tools.runs) == 1
 
 
+def test_an_edit_that_does_not_fit_the_tool_is_told_as_such(served: Serve) -> None:
+    agent, _ = scripted([[delete("a")]], Counted(editable=True).tools)
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    (call,) = reply["data"]["tool_calls"]
+    answer = service.ask(*deciding(reply, approved(call, input={"name": "b", "grace": "soon"})))
+    (item,) = answer.json()["detail"]
+    assert item["type"] == "approval_changed"
+    assert item["msg"].startswith("the changed input does not fit the tool: parameter 'grace': ")
+
+
 @pytest.mark.parametrize("change", [{"name": "a"}, {"name": "b"}])
 @pytest.mark.parametrize("carrier", ["tool_calls", "approvals"])
 def test_an_edit_does_not_let_another_tool_be_named(

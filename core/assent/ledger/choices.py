@@ -132,7 +132,8 @@ class Continuation:
 
 
 Edit = Callable[[Proposal, dict[str, Any]], dict[str, Any] | None]
-"""Gives the input to run when a changed one is allowed, else None; raises InvalidRequest."""
+"""Gives the input to run when a changed one is allowed, else None; raises ToolInputError for one
+that is and does not fit."""
 
 
 def unknown_outcome(why: str, *, idempotent: bool = False) -> str:

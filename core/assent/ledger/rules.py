@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from assent.canonical import canonical
-from assent.errors import InvalidRequest
+from assent.errors import InvalidRequest, ToolInputError
 from assent.ledger import Owner, Proposal, State, SuspendedTurn, Transaction
 from assent.ledger import log as chain
 from assent.ledger.choices import (
@@ -222,9 +222,9 @@ class Rules:
                 continue
             if kind := contradiction(choice, row):
                 items.append(refused(choice, *kind))
-            elif choice.approved and changed(choice, row) and not _edited(choice, row, edit):
-                message = "the name or input differs from what was proposed"
-                items.append(refused(choice, "approval_changed", message))
+            elif choice.approved and changed(choice, row):
+                if message := _wrong_edit(choice, row, edit):
+                    items.append(refused(choice, "approval_changed", message))
         by_row: dict[str, set[bool]] = {}
         for choice, row in found.chosen:
             if not choice.copy:
@@ -381,11 +381,15 @@ def _name(choice: Choice, who: Requester, conversation: Conversation) -> str:
     return hashlib.sha256(canonical(parts)).hexdigest()[:32]
 
 
-def _edited(choice: Choice, row: Proposal, edit: Edit | None) -> bool:
-    """Whether the row's tool lets an approval change the input as the choice does."""
-    if edit is None or choice.input is None or renamed(choice, row):
-        return False
-    return row.state == "PENDING" and edit(row, choice.input) is not None
+def _wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
+    """Why an approval may not change the call as the choice does; empty where it may."""
+    allowed = None
+    if edit and choice.input is not None and not renamed(choice, row) and row.state == "PENDING":
+        try:
+            allowed = edit(row, choice.input)
+        except ToolInputError as error:
+            return f"the changed input does not fit the tool: {error}"
+    return "the name or input differs from what was proposed" if allowed is None else ""
 
 
 def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
