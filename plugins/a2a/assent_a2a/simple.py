@@ -126,7 +126,7 @@ def parse_body(raw: bytes, nesting: int) -> SendBody:
             ["body"], "too_deep", f"JSON is nested deeper than {nesting} levels"
         )
     try:
-        return SendBody.model_validate(content)
+        return SendBody.model_validate_json(raw)  # not the content: its messages name our classes
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         raise InvalidRequest(
