@@ -217,6 +217,10 @@ def test_additional_router_that_claims_a_taken_path_is_refused(tmp_path: Path) -
     router.add_api_route("/api/chat", lambda: "mine", methods=["POST"])
     with pytest.raises(ValueError, match="POST /api/chat is served already"):
         app_of(tmp_path, answer, additional_routers=[router])
+    # Under another name of its parameter it would never be reached.
+    tasks = [Route("/a2a/tasks/{name}", mine)]
+    with pytest.raises(ValueError, match=r"GET /a2a/tasks/\{name\} is served already"):
+        app_of(tmp_path, answer, additional_routers=[Router(tasks)], a2a=True)
 
 
 def test_middleware_of_an_additional_router_is_refused_and_not_dropped(tmp_path: Path) -> None:

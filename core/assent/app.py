@@ -19,7 +19,7 @@ from assent.errors import ConfigError, Unauthenticated
 from assent.host import Host
 from assent.http import ChatEndpoint, Headers, Receive, Scope, Send, is_json
 from assent.options import configured
-from assent.routes import claims
+from assent.routes import claims, nameless
 
 logger = logging.getLogger("assent.app")
 
@@ -251,10 +251,10 @@ def _include(app: FastAPI, routers: Any) -> None:
         if not isinstance(router, (Router, BaseRoute)):
             kind = type(router).__name__
             raise ConfigError(f"additional_routers takes FastAPI or Starlette routers, not {kind}")
-        taken = set(claims(app.router))
+        taken = {(method, nameless(path)) for method, path in claims(app.router)}
         routes = router.routes if isinstance(router, Router) else [router]
         for method, path in claims(router if isinstance(router, Router) else Router([router])):
-            if (method, path) in taken:
+            if (method, nameless(path)) in taken:
                 raise ConfigError(f"additional_routers: {method} {path} is served already")
             if isinstance(router, APIRouter) and not path:
                 raise ConfigError("additional_routers: a route without a path; write '/' or more")

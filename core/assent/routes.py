@@ -40,7 +40,7 @@ def collect_routes(
                     f"{impl.described}: a route of its router has no path; write '/' or more, or "
                     "give the router a prefix"
                 )
-            route = (method, _PARAMETER.sub("{}", path))
+            route = (method, nameless(path))
             owner = claimed.setdefault(route, impl.plugin)
             if owner != impl.plugin:
                 raise PluginError(
@@ -49,6 +49,11 @@ def collect_routes(
                 )
         routers.append((impl.plugin, router))
     return tuple(routers)
+
+
+def nameless(path: str) -> str:
+    """`path` with its parameters' names left out: paths that are equal then match alike."""
+    return _PARAMETER.sub("{}", path)
 
 
 def claims(router: Router) -> Iterator[tuple[str, str]]:
