@@ -222,6 +222,9 @@ class PostgresStore:
                 except psycopg.Error as error:
                     self._renewer.cut()
                     raise unavailable(error, self._explained(error)) from error
+            if self._writer is None:
+                # The end did not wait for this.
+                self._renewer.cut()
 
     def hold(self, owner: str) -> None:
         """Nothing to hold: no lock of one machine speaks to the others."""
@@ -296,9 +299,12 @@ class PostgresStore:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
-        with self._renewing:
-            self._db.cut()
+        self._db.cut()
+        # A renewal that waits for a silent server must not hold up the end.
+        self._renewer.abort()
+        if self._renewing.acquire(timeout=1):
             self._renewer.cut()
+            self._renewing.release()
 
 
 def _parameters(url: str) -> dict[str, Any]:
