@@ -155,6 +155,16 @@ def test_printed_curl_line_works_with_v1_alone(tmp_path: Path) -> None:
         assert alone.end() == 0, alone.said
 
 
+def test_no_step_is_printed_that_cannot_work_without_a_protocol(tmp_path: Path) -> None:
+    (tmp_path / "assent.toml").write_text("plugins = []\n", "utf-8")
+    alone = Demo(tmp_path)
+    try:
+        assert "no protocol plugin is active" in alone.said
+        assert "curl" not in alone.said and "chat" not in alone.said
+    finally:
+        assert alone.end() == 0, alone.said
+
+
 @pytest.mark.parametrize("path", ["/api/chat", "/api/sendMessage"])
 def test_approved_deletion_happens_once(demo: Demo, notes: Path, path: str) -> None:
     asked = user("delete notes.txt")

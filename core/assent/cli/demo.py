@@ -14,6 +14,7 @@ from assent.cli.options import config_option, configuration
 
 ALONE = {"server.host": "127.0.0.1", "server.workers": 1, "server.reload": False}
 DEFAULT_URL = "http://127.0.0.1:8000"
+_PATHS = {"v2": "/api/chat", "v1": "/api/sendMessage"}
 
 
 @click.command(short_help="Serve an agent with real tools; no key needed.")
@@ -46,14 +47,19 @@ def command(config_file: Path | None, port: int | None, model: str | None) -> No
     console = ("console",) if "console" in installed else ()
     config = configuration(config_file, overrides=given, activate=console)
     active = installed if config.plugins is None else config.plugins
-    path = "/api/chat" if "v2" in active else "/api/sendMessage"
+    path = next((_PATHS[name] for name in _PATHS if name in active), None)
     serve(demo_agent(), config=config, on_ready=partial(_what_next, path, bool(console)))
 
 
-def _what_next(path: str, page: bool, url: str) -> None:
+def _what_next(path: str | None, page: bool, url: str) -> None:
+    # Without a protocol the start has said which to install, and there is nothing to try.
+    click.echo(("" if path is None else _steps(path, page, url)) + "Ctrl-C ends the service.\n")
+
+
+def _steps(path: str, page: bool, url: str) -> str:
     chat = f"{_program()} chat" + ("" if url == DEFAULT_URL else f" {url}")
     body = '{"messages": [{"role": "user", "content": "what fills the disk under /usr?"}]}'
-    click.echo(
+    return (
         f"\nTry it, in another terminal:\n\n"
         f"  curl -s {url}{path} -H 'Content-Type: application/json' \\\n"
         f"    -d '{body}'\n\n"
@@ -61,7 +67,6 @@ def _what_next(path: str, page: bool, url: str) -> None:
         f"    > what fills the disk under /usr?\n"
         f"    > delete notes.txt          waits until you approve it\n\n"
         + (f"  Or in a browser: {url}/console\n\n" if page else "")
-        + "Ctrl-C ends the service.\n"
     )
 
 
