@@ -50,9 +50,32 @@ def test_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
     assert load_model("openai:gpt-5.5", {}).provider == "openai"
 
 
-def test_wrong_address_stops_the_start() -> None:
+@pytest.mark.parametrize("spec", ["openai:x", "anthropic"])
+@pytest.mark.parametrize(
+    "address", ["localhost:11434", "ftp://host", "http://", "http://[::1", "http://host:99999"]
+)
+def test_wrong_address_stops_the_start(spec: str, address: str) -> None:
     with pytest.raises(ConfigError, match="no http"):
-        load_model("openai:x", {"base_url": "localhost:11434"})
+        load_model(spec, {"base_url": address, "api_key": "key"})
+
+
+def test_wrong_address_in_the_environment_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "localhost:11434")
+    with pytest.raises(ConfigError, match="no http"):
+        load_model("anthropic", {})
+
+
+@pytest.mark.parametrize("name", ["ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY"])
+@pytest.mark.parametrize("key", ["sk-5ecret\n", " sk-5ecret", "sk-5écret"])
+def test_key_that_no_header_carries_stops_the_start_and_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, name: str, key: str
+) -> None:
+    """As a file with a line end gives it; each call would look like a lost connection."""
+    monkeypatch.setenv(name, key)
+    with pytest.raises(ConfigError, match="line end") as caught:
+        load_model("openai:gpt-5.5" if name.startswith("OPENAI") else "anthropic", {})
+    assert "ecret" not in str(caught.value) and "écret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ import httpx2
 
 from assent.errors import ConfigError, ModelError
 from assent.models import Ask, ModelEvent, Text, TextDelta
+from assent.models.access import check_key, checked_address
 from assent.models.anthropic_reply import Accumulator
 from assent.models.anthropic_request import explain_config, keys_of, request
 from assent.models.faults import cut_off, drain, fault, retried, status_fault, where
@@ -50,6 +51,8 @@ def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
     when there are no credentials.
     """
     model = name or DEFAULT_MODEL
+    if address := settings.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL"):
+        checked_address(str(address), "anthropic", "https://api.anthropic.com")
     seconds = float(settings.get("timeout", 60.0))
     timeout = httpx2.Timeout(seconds, connect=min(seconds, 10.0))
     # Reading the certificates takes tens of milliseconds: done here once, not on each loop.
@@ -145,6 +148,7 @@ def _check_credentials(client: Callable[[], anthropic.AsyncAnthropic], model: st
     header = "authorization" in os.environ.get("ANTHROPIC_CUSTOM_HEADERS", "").lower()
     if not (probe.api_key or probe.auth_token or probe.credentials or header):
         raise ConfigError(f"there are no credentials for model 'anthropic:{model}'; {way_out}")
+    check_key(probe.api_key or probe.auth_token or "", f"anthropic:{model}")
 
 
 def _failure(error: Exception) -> ModelError:

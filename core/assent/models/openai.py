@@ -13,6 +13,7 @@ import httpx2
 
 from assent.errors import ConfigError, ModelError
 from assent.models import Ask, ModelEvent, Text, TextDelta
+from assent.models.access import check_key, checked_address
 from assent.models.faults import cut_off, drain, fault, retried, status_fault, where
 from assent.models.openai_reply import Accumulator, events
 from assent.models.openai_request import explain_config, request
@@ -43,6 +44,7 @@ def connect(name: str, settings: Mapping[str, Any]) -> OpenAI:
             f"there is no key for model 'openai:{name}'; set OPENAI_API_KEY, or OPENAI_BASE_URL "
             "for another endpoint, or use model 'offline'"
         )
+    check_key(key, f"openai:{name}")
     seconds = float(settings.get("timeout", 60.0))
     # Reading the certificates takes tens of milliseconds: done here once, not on each loop.
     certificates = httpx2.create_ssl_context()
@@ -63,16 +65,9 @@ def connect(name: str, settings: Mapping[str, Any]) -> OpenAI:
 def _checked(address: str) -> httpx2.URL:
     base, mark, query = address.partition("?")
     path = base.rstrip("/").removesuffix("/chat/completions")
-    try:
-        url = httpx2.URL(f"{path}/chat/completions{mark}{query}")
-    except (httpx2.InvalidURL, ValueError):
-        url = httpx2.URL("")
-    if url.scheme not in ("http", "https") or not url.host:
-        raise ConfigError(
-            "the base URL of model 'openai' is no http(s) address; "
-            "try one such as 'http://127.0.0.1:11434/v1'"
-        )
-    return url
+    return checked_address(
+        f"{path}/chat/completions{mark}{query}", "openai", "http://127.0.0.1:11434/v1"
+    )
 
 
 class OpenAI:
