@@ -289,7 +289,9 @@ class _Call:
         if row.state == "PENDING":
             return waiting.pending(row)
         result = await self._standing(row)
-        self.peer.waiting.pop(key, None)
+        # The same call may have asked anew meanwhile.
+        if self.peer.waiting.get(key) == row.id:
+            del self.peer.waiting[key]
         return result
 
     async def _waiting(self, key: str, state: str | None) -> Proposal:

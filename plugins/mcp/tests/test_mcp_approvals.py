@@ -13,6 +13,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from assent import Agent, Caller, ChatRequest, tool
+from assent_mcp.calls import _Call
 
 MODERN = "2026-07-28"
 ERAS = pytest.mark.parametrize("era", ["legacy", MODERN])
@@ -474,6 +475,40 @@ def test_recorded_approval_runs_at_the_next_call(serve: Any, era: str) -> None:
             # The outcome was delivered: the same call is a new one that waits anew.
             assert "Waiting" in text(await client.call_tool("delete_pod", POD))
             assert len(served.ran.calls) == 1
+
+    asyncio.run(run())
+
+
+def test_outcome_told_late_does_not_forget_the_next_question(
+    serve: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standing = _Call._standing
+    begun: list[Any] = []
+    late = asyncio.Event()
+
+    async def held(self: Any, row: Any) -> Any:
+        begun.append(row)
+        first = len(begun) == 1
+        result = await standing(self, row)
+        if first:
+            await late.wait()
+        return result
+
+    monkeypatch.setattr(_Call, "_standing", held)
+
+    async def run() -> None:
+        async with serve(approvals="console") as served, served.client("legacy") as client:
+            await client.call_tool("delete_pod", POD)
+            [row] = await served.proposals()
+            await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
+            first = asyncio.create_task(client.call_tool("delete_pod", POD))
+            await eventually(lambda: begun)
+            assert text(await client.call_tool("delete_pod", POD)) == "deleted default/web-1"
+            asked = text(await client.call_tool("delete_pod", POD))
+            late.set()
+            assert text(await first) == "deleted default/web-1"
+            assert text(await client.call_tool("delete_pod", POD)) == asked
+            assert len(await served.proposals()) == 2
 
     asyncio.run(run())
 
