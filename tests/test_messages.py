@@ -200,10 +200,12 @@ def test_the_newest_platform_context_wins_field_by_field() -> None:
             said("user", tenant_name="one", user_id="u1"),
             said("assistant", tenant_name="ignored"),
             said("user"),
-            said("user", tenant_name="two"),
+            said("user", tenant_name="two", user_id=None, zone="eu"),
         ]
     )
+    # Clients that write their whole model send null for what they do not say.
     assert (merged.tenant_name, merged.user_id) == ("two", "u1")
+    assert merged.model_dump(exclude_none=True).get("zone") == "eu"
 
 
 @pytest.mark.parametrize(

@@ -424,7 +424,10 @@ def said_in(messages: Sequence[Message]) -> list[tuple[str, str]]:
 
 
 def platform_of(messages: Sequence[Message]) -> PlatformContext:
-    """The platform context: the newest user message's over the first's, field by field."""
+    """The platform context: the newest user message's over the first's, field by field.
+
+    Clients send null for what they do not say: it takes nothing back.
+    """
     stated = [m.platform_context for m in messages if m.platform_context and m.role == "user"]
     if not stated:
         return PlatformContext()
@@ -433,5 +436,6 @@ def platform_of(messages: Sequence[Message]) -> PlatformContext:
         return newest
     merged = first.model_copy()
     for name in newest.model_fields_set:
-        setattr(merged, name, getattr(newest, name))
+        if (value := getattr(newest, name)) is not None:
+            setattr(merged, name, value)
     return merged
