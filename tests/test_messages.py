@@ -52,6 +52,12 @@ def test_a_missing_messages_field_is_its_own_refusal() -> None:
         (b"{", "json_invalid"),
         (b'{"messages": NaN}', "list_type"),
         (body(user(data={"session": {"n": float("nan")}})), "json_invalid"),
+        (b'{"messages":[{"role":"user","content":"x"}],"n":1e999}', "finite_number"),
+        (
+            b'{"messages":[{"role":"user","content":"x","data":{"tool_calls":'
+            b'[{"id":"a","name":"b","input":{"n":[-1e400]}}]}}]}',
+            "finite_number",
+        ),
         (body(), "too_short"),
         (body({"role": "assistant", "content": "x"}), "last_message_not_user"),
         (body({"role": "system", "content": "x"}), "literal_error"),

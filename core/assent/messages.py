@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from math import isfinite
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -314,9 +315,10 @@ def parse_request(
         raise refusal(error) from None
     except UnicodeDecodeError:
         raise InvalidRequest.at(["body"], "json_invalid", "the body is not UTF-8") from None
-    if free and any(_deeper_than(nesting - level, value) for level, value in free):
-        message = f"JSON is nested deeper than {nesting} levels"
-        raise InvalidRequest.at(["body"], "too_deep", message)
+    for level, value in free:
+        if problem := _problem(nesting - level, value):
+            message = _PROBLEMS[problem].format(nesting)
+            raise InvalidRequest.at(["body"], problem, message)
     check_messages(request, messages)
     return request
 
@@ -388,10 +390,15 @@ def refusal(error: ValidationError) -> InvalidRequest | MessagesMissing:
     )
 
 
-_FLAT = {str, int, float, bool, type(None)}
+_FLAT = {str, int, bool, type(None)}
+_PROBLEMS = {
+    "too_deep": "JSON is nested deeper than {} levels",
+    "finite_number": "a number is too large for a double",
+}
 
 
-def _deeper_than(levels: int, value: object) -> bool:
+def _problem(levels: int, value: object) -> str:
+    """The kind of `_PROBLEMS` that `value` has; empty when it has none."""
     parts: Iterable[object]
     if type(value) is dict:
         parts = value.values()
@@ -400,13 +407,14 @@ def _deeper_than(levels: int, value: object) -> bool:
     elif isinstance(value, BaseModel):
         parts = [*value.__dict__.values(), *(value.__pydantic_extra__ or {}).values()]
     else:
-        return False
+        # 1e999 is JSON that reads as infinity, which no JSON can say again.
+        return "finite_number" if type(value) is float and not isfinite(value) else ""
     if levels < 1:
-        return True
+        return "too_deep"
     for part in parts:
-        if type(part) not in _FLAT and _deeper_than(levels - 1, part):
-            return True
-    return False
+        if type(part) not in _FLAT and (problem := _problem(levels - 1, part)):
+            return problem
+    return ""
 
 
 def beyond_text(messages: Sequence[Message]) -> list[Message]:

@@ -510,6 +510,7 @@ FRAMES: dict[str, Any] = {
     "no-messages-more": '{"source": "hunter2-SECRET-value"}',
     "wrong-role": json.dumps(one(role=SECRET)),
     "nan": '{"messages": [{"role": "user", "content": "x"}], "f": NaN}',
+    "infinite": '{"messages": [{"role": "user", "content": "x"}], "f": 1e999}',
     "surrogate": '{"messages": [{"role": "user", "content": "\\ud800"}]}',
     "deep": "[" * 50_000,
     "binary": b"\x00\x01\xff",

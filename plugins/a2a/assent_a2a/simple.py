@@ -11,6 +11,7 @@ interface.md, "Endpoints" and rule 7; design, sections 7 and 10.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
+from math import isfinite
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -125,6 +126,8 @@ def parse_body(raw: bytes, nesting: int) -> SendBody:
         raise InvalidRequest.at(
             ["body"], "too_deep", f"JSON is nested deeper than {nesting} levels"
         )
+    if infinite(content):
+        raise InvalidRequest.at(["body"], "finite_number", "a number is too large for a double")
     try:
         return SendBody.model_validate_json(raw)  # not the content: its messages name our classes
     except ValidationError as error:
@@ -142,6 +145,13 @@ def deeper_than(levels: int, value: object) -> bool:
         if not level:
             return False
     return any(isinstance(item, (dict, list)) for item in level)
+
+
+def infinite(value: object) -> bool:
+    """Whether JSON holds a number beyond the doubles, which reads as infinity."""
+    if isinstance(value, float):
+        return not isfinite(value)
+    return any(map(infinite, _inside(value)))
 
 
 def _inside(value: object) -> list[Any]:

@@ -177,6 +177,9 @@ def test_broken_bodies_are_refused(serve: Serve, cluster: Cluster) -> None:
     deep = b'{"message": "x", "data": {"deep": ' + b"[" * 80 + b"]" * 80 + b"}}"
     answer = http.post("/a2a/tasks/send", content=deep, headers=json_type)
     assert answer.json()["detail"][0]["type"] == "too_deep"
+    large = b'{"message": "x", "data": {"session": {"n": [1e999]}}}'
+    answer = http.post("/a2a/tasks/send", content=large, headers=json_type)
+    assert answer.json()["detail"][0]["type"] == "finite_number"
     assert http.post("/a2a/tasks/send", content=b"message=x").status_code == 415
 
 
