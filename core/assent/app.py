@@ -131,6 +131,8 @@ class Direct:
                 length = value
             elif name == b"authorization":
                 token = value
+            elif name == b"content-encoding":
+                return None
         config = endpoint.host.config
         short = length.isdigit() and int(length) <= config.limits.body
         if not (short and hosts == 1 and is_json(kind) and self._pages.serves(host)):

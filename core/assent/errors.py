@@ -7,7 +7,7 @@
     ├── RequestError                 a request is refused; shown to the caller
     │   ├── MessagesMissing          400  the body has no `messages`
     │   ├── InvalidRequest           422  one item for each wrong field
-    │   ├── UnsupportedMediaType     415  the body is not `application/json`
+    │   ├── UnsupportedMediaType     415  the body is not `application/json`, or is compressed
     │   ├── TooLarge                 413  the body or frame is over its limit
     │   ├── Unauthenticated          401  no principal for the credentials
     │   ├── ApprovalsPending         409  a new message while calls wait for a decision
@@ -92,13 +92,15 @@ class InvalidRequest(RequestError):
 
 
 class UnsupportedMediaType(RequestError):
-    """The body's content type is not `application/json`."""
+    """The body's content type is not `application/json`, or it comes in a content coding."""
 
     status = 415
     code = "UNSUPPORTED_MEDIA_TYPE"
 
-    def __init__(self) -> None:
-        super().__init__("the request body must be sent as 'application/json'")
+    def __init__(
+        self, message: str = "the request body must be sent as 'application/json'"
+    ) -> None:
+        super().__init__(message)
 
 
 class TooLarge(RequestError):

@@ -51,17 +51,22 @@ def is_json(kind: bytes) -> bool:
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body; raises UnsupportedMediaType, TooLarge (above `limit` bytes), or
-    InvalidRequest for one that breaks off."""
+    """The whole body; raises UnsupportedMediaType (no JSON, or in a content coding such as gzip),
+    TooLarge (above `limit` bytes), or InvalidRequest for one that breaks off."""
     length = b""
     kind = b""
+    coding = b""
     for name, value in scope["headers"]:
         if name == b"content-type":
             kind = value
         elif name == b"content-length":
             length = value
+        elif name == b"content-encoding":
+            coding = value
     if not is_json(kind):
         raise UnsupportedMediaType
+    if coding.strip().lower() not in (b"", b"identity"):
+        raise UnsupportedMediaType("the request body must be sent without a content coding")
     if length.isdigit() and int(length) > limit:
         raise TooLarge("request body", limit)
     message = await receive()

@@ -249,6 +249,14 @@ def test_media_type_takes_parameters(echo: Service, kind: str) -> None:
     assert echo.post("/api/chat", one(), Content_Type=kind).status == 200
 
 
+@ALL
+def test_a_body_in_a_content_coding_is_415(echo: Service, path: str, stream: bool) -> None:
+    answer = echo.post(url(path, stream), one(), Content_Encoding="gzip")
+    assert answer.status == 415
+    assert "content coding" in error_body(answer, stream)["detail"]
+    assert echo.post(url(path, stream), one(), Content_Encoding="Identity").status == 200
+
+
 def test_no_content_type_is_415(echo: Service) -> None:
     answer = echo.request("POST", "/api/chat", json.dumps(one()))
     assert answer.status == 415
