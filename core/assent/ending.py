@@ -97,6 +97,8 @@ async def finish(
         await turn.fire(ApprovalRequested([approvals.approval(row) for row in pending]))
     if altered is not None:
         _keep_conversation(turn, altered)
+        if turn.caller.request_fields:
+            altered.meta_data.setdefault("request_context", last.meta_data["request_context"])
     if turn.events_on:
         await turn.fire(MessageAdded(_copied(altered or _spoken(turn, ending))))
     await turn.out.finish(ending, altered)

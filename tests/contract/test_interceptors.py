@@ -477,6 +477,27 @@ def test_response_interceptor_that_drops_all_data_drops_no_proposal(served: Serv
     assert [c["input"] for c in reply["data"]["tool_calls"]] == [{"name": "a"}]
 
 
+@pytest.mark.parametrize("way", ["v2", "v2-stream", "ws"])
+def test_reply_made_anew_by_a_response_interceptor_keeps_the_echo(served: Serve, way: str) -> None:
+    agent, _ = scripted(
+        lambda ask: "long",
+        response_interceptors=lambda response, context: AgentMessage(
+            content="short", meta_data={"cut": True}
+        ),
+    )
+    reply = reply_by(served(agent), way, user("x"), ticket=7)
+    assert reply["meta_data"] == {"cut": True, "request_context": {"ticket": 7}}
+
+
+def test_response_interceptor_may_alter_the_echo(served: Serve) -> None:
+    def redact(response: AgentMessage, context: Any) -> None:
+        response.meta_data["request_context"] = {"ticket": "…"}
+
+    agent, _ = scripted(lambda ask: "fine", response_interceptors=redact)
+    reply = served(agent).chat(user("x"), ticket=7)
+    assert reply["meta_data"] == {"request_context": {"ticket": "…"}}
+
+
 def test_request_interceptor_adds_no_decision(served: Serve) -> None:
     tools = Counted()
 
