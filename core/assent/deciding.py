@@ -116,7 +116,9 @@ async def _decide_and_run(turn: RunningTurn, known: set[str]) -> None:
         await _refuse_new_message(turn)
         if any(c.approved and row.state == "APPROVED" for c, row in turn.found.chosen):
             turn.found = await decide(turn)
-    await _tell_decided(turn)
+    if turn.found.fresh or turn.found.grants:
+        await turn.accepted()
+        await _tell_decided(turn)
     grants = turn.found.grants
     _catch_up(turn, known)
     known |= {g.proposal.id for g in grants}
@@ -179,7 +181,9 @@ async def _refuse_new_message(turn: RunningTurn) -> None:
         return
     if turn.engine.approvals.on_new_message != "supersede":
         raise ApprovalsPending(pending)
-    for row in await turn.engine.ledger.reject(pending, _SUPERSEDED, turn.who):
+    rejected = await turn.engine.ledger.reject(pending, _SUPERSEDED, turn.who)
+    await turn.accepted()
+    for row in rejected:
         turn.found.rows[row.id] = row
         call = approvals.approval(row)
         await turn.fire(ToolCallRejected(call, _SUPERSEDED, turn.who.principal))
@@ -250,6 +254,7 @@ async def _resume(turn: RunningTurn) -> bool:
         pending = [r for r in rows if r.state == "PENDING" and r.id in shown]
         if not pending and not turn.context.has_decision and turn.empty:
             raise nothing_to_answer(turn.request.messages)
+    await turn.accepted()
     if any(r.kind == "tool_call" for r in pending) or (pending and turn.blank):
         pending.sort(key=lambda r: (r.created, r.index))
         await _send_executed(turn)

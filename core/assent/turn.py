@@ -169,6 +169,8 @@ class RunningTurn:
     conversation = Conversation()
     continuing: Continuation | None = None
     gone = False
+    added = False
+    """Whether the handlers have heard of the user's message."""
     calls_made = 0
     stop: StopReason = "end_turn"
     """How a callable says that its reply ends."""
@@ -260,10 +262,8 @@ class RunningTurn:
         # A callable alone gets the messages in a list of its own; texts show no state.
         if self.hooks("intercept_request") or (self.more and self.engine.agent.function):
             answer = await self._intercept()
-        if self.events_on:
-            # As the interceptors left it: what they took out is for no log either.
-            await self.fire(MessageAdded(self.seen.messages[-1].model_copy(deep=True)))
         if answer is not None:
+            await self.accepted()
             await self._answer(answer)
             return
         if self.engine.agent.function is not None and self.context.has_decision:
@@ -279,6 +279,8 @@ class RunningTurn:
                 raise nothing_to_answer(self.request.messages)
             if self.involved and await carry_decisions(self):
                 return
+            if self.events_on:
+                await self.accepted()
             if function is not None:
                 await ask_function(self, function)
             else:
@@ -289,6 +291,13 @@ class RunningTurn:
                 released = self.engine.keep(self.engine.ledger.release(self.continuing))
                 await asyncio.shield(released)
             raise
+
+    async def accepted(self) -> None:
+        """Tell the handlers of the message, once, when nothing can refuse it any more."""
+        if self.events_on and not self.added:
+            self.added = True
+            # As the interceptors left it: what they took out is for no log either.
+            await self.fire(MessageAdded(self.seen.messages[-1].model_copy(deep=True)))
 
     def take(self, continuing: Continuation) -> None:
         """Have this turn continue the suspended one; when it has gone meanwhile, another may."""

@@ -10,7 +10,18 @@ from typing import Any
 
 import pytest
 from agents import Counted, delete, look, scripted, suggest
-from serving import Json, Serve, Service, approved, folded, rejected, said, text_of, user
+from serving import (
+    Json,
+    Serve,
+    Service,
+    approved,
+    assistant,
+    folded,
+    rejected,
+    said,
+    text_of,
+    user,
+)
 
 from assent import (
     AgentMessage,
@@ -864,6 +875,41 @@ def test_refused_request_fires_no_execution(served: Serve) -> None:
     call = {"id": "forged", "name": "delete", "input": {}, "execute": True}
     assert service.ask(user("", data={"tool_calls": [call]})).status == 422
     assert not {"ToolCallApproved", "ToolExecuted"} & set(heard.types)
+
+
+@pytest.mark.parametrize("path", ["v1", "v2"])
+def test_message_that_is_refused_is_not_added(served: Serve, path: str) -> None:
+    heard = Heard()
+    agent, _ = scripted([[delete("a")], "gone"], Counted().tools, on_event=heard)
+    service = served(agent)
+    first = service.chat(user("go"), path=path)
+    (call,) = first["data"]["tool_calls"]
+    history = [user("go"), said(first)]
+    for last in (
+        user("more"),
+        user("", data={"tool_calls": [approved(call) | {"input": {"name": "b"}}]}),
+        user("", data={"tool_calls": [approved(call) | {"id": "forged"}]}),
+    ):
+        heard.events.clear()
+        assert service.ask(*history, last, path=path).status in (409, 422)
+        assert heard.types == []
+    heard.events.clear()
+    gone = history[1] | {"data": {"tool_calls": [call | {"id": "unknown"}]}}
+    for messages in ([user("go"), gone, user("")], [user("go"), assistant("?"), user(" ")]):
+        assert service.ask(*messages, path=path).items[0]["type"] == "nothing_to_answer"
+    assert heard.types == []
+    service.chat(*history, user("", data={"tool_calls": [approved(call)]}), path=path)
+    assert heard.types == ["MessageAdded", "ToolCallApproved", "ToolExecuted", "MessageAdded"]
+
+
+def test_message_that_supersedes_is_added_before_what_it_rejects(served: Serve) -> None:
+    heard = Heard()
+    agent, _ = scripted([[delete("a")], "fine"], Counted().tools, on_event=heard)
+    service = served(agent, approvals__on_new_message="supersede")
+    first = service.chat(user("go"))
+    heard.events.clear()
+    service.chat(user("go"), said(first), user("never mind"))
+    assert heard.types == ["MessageAdded", "ToolCallRejected", "MessageAdded"]
 
 
 @EVERY
