@@ -195,6 +195,33 @@ def test_a_restart_while_idle_is_not_noticed(postgres_url: str) -> None:
     run(work)
 
 
+def test_a_connection_that_stays_read_only_is_given_up(postgres_url: str) -> None:
+    """As after a failover, when what was the primary goes on as a standby."""
+
+    async def work() -> None:
+        async with opened(lambda: PostgresStore(postgres_url)) as store:
+            assert isinstance(store, PostgresStore)
+            await put(store, proposal("a"))
+            pipeline = store._db._pipeline
+            assert pipeline
+            pipeline.send("SET default_transaction_read_only = on")
+            pipeline.answers()
+            await put(store, proposal("b"))
+            assert await get(store, "b") == proposal("b")
+
+    run(work)
+
+
+def test_a_server_that_takes_no_writes_is_passed_over(postgres_url: str) -> None:
+    read_only = f"{postgres_url}%20-cdefault_transaction_read_only%3Don"
+
+    async def work() -> None:
+        with pytest.raises(ConfigError, match="session is read-only"):
+            await PostgresStore(read_only).open()
+
+    run(work)
+
+
 def test_a_server_that_does_not_answer_gives_an_error_in_time(proxy: tuple[Proxy, str]) -> None:
     between, url = proxy
 

@@ -57,6 +57,8 @@ _CONNECT_DEFAULTS = {
     "keepalives_interval": "2",
     "keepalives_count": "3",
     "application_name": "assent",
+    # Of several servers in the URL the primary, whichever it is by now.
+    "target_session_attrs": "read-write",
 }
 
 
@@ -99,6 +101,9 @@ class PostgresConnection:
         try:
             return self._begin(asked)
         except psycopg.Error as error:
+            if isinstance(error, errors.ReadOnlySqlTransaction):
+                # What was the primary may be a standby for good.
+                self.cut()
             self.rollback()
             if known and self._raw is None:
                 # The server restarted while the connection was idle; nothing was begun on it.
