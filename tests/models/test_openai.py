@@ -8,7 +8,7 @@ import pytest
 from asking import WEATHER, asked, assistant, calls_of, reply_of, said, text_of, user
 from providers import OpenAIServer, chunk, data, stream
 
-from assent.models import Ask, Call, Model, ModelError, Result, Thought, load_model
+from assent.models import Ask, Call, Model, ModelError, Result, Thought, ToolStart, load_model
 from assent.models.openai_request import explain_config, request
 
 DONE = b"data: [DONE]\n\n"
@@ -272,6 +272,91 @@ def test_events_cut_anywhere_and_framed_otherwise_read_the_same(
     assert said(answered(openai_server, *[whole[i : i + 3] for i in range(0, len(whole), 3)])) == (
         text
     )
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize("size", [1, 4, 1000])
+def test_events_are_framed_as_the_standard_allows(
+    openai_server: OpenAIServer, end: bytes, size: int
+) -> None:
+    first = chunk({"content": "Fine."}).replace(b'"choices"', b'\ndata: "choices"')
+    empty = b"data:\n\ndata\n\n: comment\nevent: ping\ndata: \n\nretry: 10\n\n"
+    last = chunk({}, finish_reason="stop")
+    whole = b"\xef\xbb\xbf" + (first + empty + last + DONE).replace(b"\n", end)
+    pieces = [whole[i : i + size] for i in range(0, len(whole), size)]
+    assert said(answered(openai_server, *pieces)) == "Fine."
+
+
+def test_fragments_without_index_that_repeat_their_id_are_one_call(
+    openai_server: OpenAIServer,
+) -> None:
+    found = answered(
+        openai_server,
+        called(id="a", name="get_weather", arguments='{"city":'),
+        called(id="b", name="get_weather", arguments='{"city": "Os'),
+        called(id="a", name="get_weather", arguments=' "Rome"}'),
+        called(id="b", arguments='lo"}'),
+        chunk({}, finish_reason="tool_calls"),
+        DONE,
+    )
+    calls = [(c.id, dict(c.input)) for c in calls_of(reply_of(found).turn)]
+    assert calls == [("a", {"city": "Rome"}), ("b", {"city": "Oslo"})]
+    assert sum(isinstance(event, ToolStart) for event in found) == 2
+
+
+def test_whole_calls_without_index_may_have_one_id(openai_server: OpenAIServer) -> None:
+    found = answered(
+        openai_server,
+        called(id="0", name="get_weather", arguments='{"city": "Rome"}'),
+        called(id="0", name="get_weather", arguments='{"city": "Oslo"}'),
+        chunk({}, finish_reason="tool_calls"),
+        DONE,
+    )
+    cities = [c.input.get("city") for c in calls_of(reply_of(found).turn)]
+    assert cities == ["Rome", "Oslo"]
+
+
+def test_legacy_function_call_is_a_call(openai_server: OpenAIServer) -> None:
+    found = answered(
+        openai_server,
+        chunk({"content": None, "function_call": {"name": "get_weather", "arguments": ""}}),
+        chunk({"function_call": {"arguments": '{"city":'}}),
+        chunk({"function_call": {"arguments": ' "Rome"}'}}),
+        chunk({}, finish_reason="function_call"),
+        DONE,
+    )
+    reply = reply_of(found)
+    assert [dict(c.input) for c in calls_of(reply.turn)] == [{"city": "Rome"}]
+    assert reply.stop == "tool_use"
+
+
+def test_whole_message_in_a_stream_is_the_answer(openai_server: OpenAIServer) -> None:
+    call = {"id": "a", "function": {"name": "get_weather", "arguments": '{"city": "Rome"}'}}
+    message = {"role": "assistant", "content": "I look.", "tool_calls": [call]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    reply = reply_of(answered(openai_server, data({"choices": [choice]}), DONE))
+    assert text_of(reply.turn) == "I look."
+    assert [c.id for c in calls_of(reply.turn)] == ["a"]
+
+
+def test_whole_message_beside_deltas_says_nothing_again(openai_server: OpenAIServer) -> None:
+    last = {"index": 0, "message": {"content": "Fine."}, "finish_reason": "stop"}
+    found = answered(openai_server, chunk({"content": "Fine."}), data({"choices": [last]}), DONE)
+    assert said(found) == "Fine."
+
+
+@pytest.mark.parametrize("reason", ["error", "insufficient_system_resource"])
+def test_message_that_the_server_could_not_end_is_an_error(
+    openai_server: OpenAIServer, reason: str
+) -> None:
+    pieces = (called(0, id="a", name="get_weather"), chunk({}, finish_reason=reason), DONE)
+    with pytest.raises(ModelError, match="before it was complete"):
+        answered(openai_server, *pieces)
+
+
+def test_limit_of_the_model_is_told_as_a_limit(openai_server: OpenAIServer) -> None:
+    pieces = (chunk({"content": "Half a"}), chunk({}, finish_reason="model_length"), DONE)
+    assert reply_of(answered(openai_server, *pieces)).stop == "max_tokens"
 
 
 def test_long_and_odd_ids_are_shortened_alike(openai_server: OpenAIServer) -> None:

@@ -6,6 +6,7 @@ piece or as an object, and a stop reason of `stop` may stand beside tool calls.
 
 from __future__ import annotations
 
+import codecs
 import json
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -31,10 +32,13 @@ _STOPS: Mapping[str, Stop] = {
     "stop": "end_turn",
     "eos": "end_turn",
     "length": "max_tokens",
+    "model_length": "max_tokens",
     "tool_calls": "tool_use",
     "function_call": "tool_use",
     "content_filter": "refusal",
 }
+_BROKEN = ("error", "abort", "insufficient_system_resource")
+"""Finish reasons of a message that the server itself could not end."""
 LARGEST_EVENT = 16 * 1024 * 1024
 
 
@@ -43,16 +47,23 @@ async def events(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
 
     Raises ValueError for an event over 16 MiB or one that is not UTF-8.
     """
-    # Only these line ends count: others, such as U+2028, may stand within JSON.
-    rest, data = b"", list[bytes]()
+    rest, data, begun, returned = b"", list[bytes](), False, False
     async for chunk in chunks:
-        lines = (rest + chunk).replace(b"\r\n", b"\n").split(b"\n")
-        rest = lines.pop()
+        # A line ends with CR, LF or both, which may come in two chunks; no other end counts, since
+        # some, such as U+2028, may stand within JSON.
+        whole = rest + (chunk.removeprefix(b"\n") if returned else chunk)
+        returned = chunk.endswith(b"\r") or (returned and not chunk)
+        lines = whole.splitlines()
+        rest = lines.pop() if whole and whole[-1] not in b"\r\n" else b""
+        if lines and not begun:
+            begun, lines[0] = True, lines[0].removeprefix(codecs.BOM_UTF8)
         for line in lines:
             if line.startswith(b"data:"):
                 data.append(line[5:].removeprefix(b" "))
-            elif not line.strip(b"\r") and data:
-                yield b"\n".join(data).decode()
+            elif not line and data:
+                # Some servers send empty events to keep the connection.
+                if text := b"\n".join(data).decode().strip():
+                    yield text
                 data.clear()
         if len(rest) + sum(map(len, data)) > LARGEST_EVENT:
             raise ValueError("an event that is too large")
@@ -67,6 +78,13 @@ class _Slot:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+
+    def ended(self, name: str) -> bool:
+        """Whether what has no index but this call's id, and `name`, begins another call."""
+        if not name or name != self.name:
+            return bool(name)
+        whole = bool(self.arguments) and self.arguments[-1].rstrip().endswith("}")
+        return whole and read_input("".join(self.arguments))[1] is None
 
 
 class Accumulator:
@@ -94,7 +112,11 @@ class Accumulator:
         for choice in chunk.get("choices") or ():
             if choice.get("index"):
                 continue
-            yield from self._delta(choice.get("delta") or {})
+            delta = choice.get("delta")
+            if delta is None and not (self._text or self._slots):
+                # Some servers send the message whole; beside deltas it would say all again.
+                delta = choice.get("message")
+            yield from self._delta(delta or {})
             self._finish = choice.get("finish_reason") or self._finish
 
     def whole(self, *, closed: bool) -> Reply | None:
@@ -102,7 +124,7 @@ class Accumulator:
 
         `closed` says that `[DONE]` came, which stands in for a missing finish reason.
         """
-        if self._finish is None and not (closed and self.begun):
+        if self._finish in _BROKEN or (self._finish is None and not (closed and self.begun)):
             return None
         text = "".join(self._text)
         blocks: list[Block] = [Text(text)] if text.strip() else []
@@ -118,7 +140,10 @@ class Accumulator:
             self._refused = True
             yield from self._say(_spoken(refusal))
         yield from self._say(_spoken(delta.get("content")))
-        for piece in delta.get("tool_calls") or ():
+        pieces = delta.get("tool_calls") or ()
+        if not pieces and (function := delta.get("function_call")):
+            pieces = [{"index": 0, "function": function}]
+        for piece in pieces:
             yield from self._piece(piece)
 
     def _say(self, text: str) -> Iterator[ModelEvent]:
@@ -143,6 +168,8 @@ class Accumulator:
 
     def _slot(self, index: int | None, call_id: str, name: str) -> _Slot:
         known = self._by_index.get(index) if index is not None else None
+        if index is None and call_id:
+            known = next((s for s in self._slots if s.id == call_id and not s.ended(name)), None)
         if known is None and index is None and self._slots and not name:
             known = self._slots[-1]
         # Some gateways give every call of a message the index 0.
