@@ -170,9 +170,14 @@ class DirectCalls:
         async def work() -> Proposal:
             until = time.monotonic() + wait
             while True:
-                row, waited = await self._decide(choice, who, context, until, run, ran)
+                # A claim that commits is carried out, also when the caller leaves meanwhile.
+                decided = self._engine.keep(self._decide(choice, who, context, run, ran))
+                row: Proposal = await asyncio.shield(decided)
+                if row.state != "EXECUTING":
+                    return row
+                row = (await self._engine.ledger.outcomes([row.id], until))[row.id]
                 # A claim that was given back while we waited for it is ours to take.
-                if not (run and waited and row.state == "APPROVED"):
+                if not (run and row.state == "APPROVED"):
                     return row
 
         return await self._engine.code.workers.at_desk(work)
@@ -182,11 +187,10 @@ class DirectCalls:
         choice: Choice,
         who: Requester,
         context: RequestContext,
-        until: float,
         run: bool,
         ran: Ran | None,
-    ) -> tuple[Proposal, bool]:
-        """The row as it stands then, and whether another request's run of it was waited for."""
+    ) -> Proposal:
+        """The row as it stands when the decision is recorded and, if it is ours to run, has run."""
         engine = self._engine
         found = await engine.ledger.decide([choice], [], who, Conversation(), claim=run)
         if not found.chosen:
@@ -209,12 +213,8 @@ class DirectCalls:
             await self._told(approvals.approval(row, execute=True), outcome)
 
         for grant in found.grants:
-            work = carry_out(engine, found.rows[grant.proposal.id], grant, context, ended)
-            await asyncio.shield(engine.keep(work))
-        waited = rows[row.id].state == "EXECUTING"
-        if waited:
-            rows |= await engine.ledger.outcomes([row.id], until)
-        return rows[row.id], waited
+            await carry_out(engine, found.rows[grant.proposal.id], grant, context, ended)
+        return rows[row.id]
 
     async def look(self, id: str, caller: Caller) -> Proposal | None:
         """The call `id` as it stands, or None when it does not exist for this caller."""

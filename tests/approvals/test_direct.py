@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,19 +15,20 @@ from stages import approve, run
 
 from assent import Caller, Config, Host
 from assent.errors import StillRunning
+from assent.events import AgentEvent, ToolCallApproved
 from assent.ledger.choices import Conversation, Grant, Requester
 
 SOMEBODY = Caller("test")
 
 
 @asynccontextmanager
-async def hosting(folder: Path, tools: Counted) -> AsyncIterator[Host]:
+async def hosting(folder: Path, tools: Counted, **fields: Any) -> AsyncIterator[Host]:
     sections: dict[str, Any] = {
         "plugins": [],
         "server": {"state_dir": folder},
         "approvals": {"ledger": f"sqlite:///{folder / 'approvals.db'}"},
     }
-    agent, _ = scripted([], tools.tools)
+    agent, _ = scripted([], tools.tools, **fields)
     host = Host.create(agent, Config.model_validate(sections))
     async with host.life():
         yield host
@@ -103,5 +105,33 @@ def test_who_waits_for_a_claim_to_the_limit_is_told_so(tmp_path: Path) -> None:
                 await host.calls.decide(grant.proposal.id, SOMEBODY, approved=True, wait=0.2)
             await host.ledger.give_back([grant])
         assert tools.names == []
+
+    run(work())
+
+
+def test_a_call_that_was_claimed_runs_although_its_caller_leaves_while_the_handlers_hear(
+    tmp_path: Path,
+) -> None:
+    async def work() -> None:
+        tools = Counted()
+        loop, told, goes_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+        def handler(event: AgentEvent) -> None:
+            if isinstance(event, ToolCallApproved):
+                loop.call_soon_threadsafe(told.set)
+                assert goes_on.wait(60)
+
+        async with hosting(tmp_path, tools, on_event=handler) as host:
+            row = await host.calls.propose("delete", {"name": "a"}, SOMEBODY)
+            deciding = asyncio.ensure_future(host.calls.decide(row.id, SOMEBODY, approved=True))
+            await told.wait()
+            deciding.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await deciding
+            goes_on.set()
+            # The same decision again waits for the run of the first.
+            ended = await host.calls.decide(row.id, SOMEBODY, approved=True, wait=30)
+        assert (ended.state, ended.output) == ("DONE", "deleted a")
+        assert tools.names == ["a"]
 
     run(work())
