@@ -70,8 +70,10 @@ def _edit(turn: RunningTurn, row: Proposal, stated: dict[str, Any]) -> dict[str,
         return None
     if approvals.holds_secret(stated, turn.secrets):
         return None
-    tool.validate(stated)
-    return stated
+    # What was left as it was runs as it was recorded: a client may have rounded a number.
+    edited = {name: value if name in changed else row.input[name] for name, value in stated.items()}
+    tool.validate(edited)
+    return edited
 
 
 async def carry_decisions(turn: RunningTurn) -> bool:

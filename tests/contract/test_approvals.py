@@ -647,6 +647,19 @@ def test_editable_tool_runs_with_the_changed_input(served: Serve) -> None:
     assert r.tools.names == ["b"]
 
 
+def test_an_edit_leaves_the_other_parameters_exactly_as_they_were_proposed(served: Serve) -> None:
+    # JavaScript reads whole numbers beyond 2**53 as the nearest double.
+    exact, rounded = 2**53 + 1, 2**53
+    tools = Counted(editable=["name"])
+    agent, _ = scripted([[delete("a", grace=exact)], "done"], tools.tools)
+    service = served(agent)
+    reply = service.chat(user("go"))
+    (call,) = reply["data"]["tool_calls"]
+    edited = approved(call, input={"name": "b", "grace": rounded})
+    service.chat(user("go"), said(reply), user("", data={"tool_calls": [edited]}))
+    assert tools.runs == [{"name": "b", "force": False, "grace": exact}]
+
+
 @pytest.mark.parametrize(
     "input_", [{"name": "a", "force": True}, {"name": 3}, {}, {"name": "b", "other": 1}]
 )
