@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from assent.config import Config, bearer_tokens, load_agent, load_config, state_dir
+from assent.discovery import select
 from assent.errors import ConfigError, InvalidRequest
 from assent.exact import VariableText
 from assent.messages import parse_request
@@ -225,6 +226,27 @@ def test_plugin_setting_from_the_environment_joins_the_table_whatever_its_spelli
     config = loaded(folder, toml, {"ASSENT_PLUGIN__MY_PLUGIN__PORT": "2"})
     assert config.plugin_settings("my_plugin") == ("plugin.my-plugin", {"port": "2", "host": "x"})
     assert config.tables == {"my-plugin"}
+    assert (
+        config.origin("plugin.my-plugin.port").text == "environment ASSENT_PLUGIN__MY_PLUGIN__PORT"
+    )
+    assert config.origin("plugin.my_plugin.host").text == "assent.toml"
+
+
+def test_path_of_a_plugin_from_the_environment_is_relative_to_the_working_folder(
+    folder: Path,
+) -> None:
+    (folder / "deploy").mkdir()
+    (folder / "deploy" / "prod.toml").write_text("[plugin.my-plugin]\nport = 1\n")
+    environ = {"ASSENT_PLUGIN__MY_PLUGIN__LOG": "log"}
+    config = load_config(Path("deploy/prod.toml"), environ=environ, directory=folder)
+    assert config.path("plugin.my-plugin.log", "log") == folder / "log"
+    assert config.path("plugin.my-plugin.port", "log") == folder / "deploy" / "log"
+
+
+def test_unknown_plugin_is_named_with_where_its_own_settings_stand(folder: Path) -> None:
+    config = loaded(folder, "[plugin.mcp]\nport = 1\n", {"ASSENT_PLUGIN__M__PORT": "2"})
+    with pytest.raises(ConfigError, match="no plugin 'm' .environment ASSENT_PLUGIN__M__PORT."):
+        select(config, {})
 
 
 def test_wrong_value_names_key_origin_and_expectation_but_never_itself(folder: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, PrivateAttr, SecretStr, ValidationError
 
 from assent.errors import ConfigError
-from assent.layers import Layers, Origin, canonical, explain, read_environment
+from assent.layers import Layers, Origin, canonical, dotted, explain, read_environment
 from assent.settings import (
     ApprovalRule,
     ApprovalSettings,
@@ -108,6 +108,7 @@ class Config(Section):
 
     def origin(self, key: str) -> Origin:
         """Where the value at the dotted `key` comes from, or the table or list it is part of."""
+        key = dotted(key.split("."))
         while key:
             if key in self._origins:
                 return self._origins[key]
@@ -150,8 +151,8 @@ def load_config(
         layers.add_table(values, Origin("file", found.name))
     for key, text, origin in read_environment(environ, Config):
         layers.set(key, text, origin)
-    for dotted, value in (overrides or {}).items():
-        layers.set(tuple(dotted.split(".")), value, Origin(source, _option(dotted, source)))
+    for option, value in (overrides or {}).items():
+        layers.set(tuple(option.split(".")), value, Origin(source, _option(option, source)))
     try:
         config = Config.model_validate(layers.values)
     except ValidationError as error:

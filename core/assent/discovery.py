@@ -13,7 +13,7 @@ from typing import NamedTuple
 from assent._version import __version__
 from assent.config import Config
 from assent.errors import ConfigError, PluginError
-from assent.layers import canonical
+from assent.layers import canonical, dotted
 from assent.versions import admits
 
 GROUP = "assent"
@@ -223,6 +223,6 @@ def _refuse_unknown_tables(config: Config, names: Iterable[str]) -> None:
     for name in config.plugin:
         if canonical(name) in known or name in config.tables:
             continue
-        keys = [key for key in config.origins if key.startswith(f"plugin.{name}")]
+        keys = [key for key in config.origins if key.startswith(dotted(("plugin", name, "")))]
         where = config.origin(keys[0]).text if keys else "given in code"
         raise ConfigError(f"there is no plugin {name!r} ({where})" + _nearest(name, known.values()))

@@ -1,7 +1,7 @@
 """The layers of a configuration: values from several places, each with its origin.
 
-Paths are tuples of keys (`("server", "port")`); in messages and in `Config.origins` they are
-dotted.
+Paths are tuples of keys (`("server", "port")`); in messages they are dotted, and in
+`Config.origins` as `dotted` writes them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -55,18 +55,18 @@ class Layers:
     def set(self, path: Path, value: Any, origin: Origin) -> None:
         """Set the value at `path`, and forget the origins of what it replaces."""
         parent = self._parent(path)
-        dotted = ".".join(path)
-        for key in [k for k in self.origins if k.startswith(f"{dotted}.")]:
+        own = dotted(path)
+        for key in [k for k in self.origins if k.startswith(f"{own}.")]:
             del self.origins[key]
         parent[path[-1]] = value
-        self.origins[dotted] = origin
+        self.origins[own] = origin
 
     def origin(self, path: Path) -> Origin | None:
         """Where the value at `path`, or the list or table it is part of, comes from.
 
         For a table it is where the first of its values comes from.
         """
-        parts = [".".join(path[:length]) for length in range(len(path), 0, -1)]
+        parts = [dotted(path[:length]) for length in range(len(path), 0, -1)]
         for key in parts:
             if key in self.origins:
                 return self.origins[key]
@@ -87,6 +87,13 @@ class Layers:
 def canonical(name: str) -> str:
     """The form in which plugin names are compared: environment variables have no `-`."""
     return name.lower().replace("-", "_")
+
+
+def dotted(path: Sequence[str]) -> str:
+    """The key of `path` in `Config.origins`, whichever way a plugin's name is spelt in it."""
+    if path[0] != "plugin":
+        return ".".join(path)
+    return ".".join(["plugin", *map(canonical, path[1:2]), *path[2:]])
 
 
 def read_environment(
