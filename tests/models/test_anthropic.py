@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from asking import WEATHER, asked, assistant, calls_of, reply_of, said, user
-from providers import AnthropicServer, sse, stream
+from providers import SECRET, AnthropicServer, sse, stream
 
 from assent.models import (
     Call,
@@ -344,6 +344,30 @@ def test_call_without_an_id_is_broken(anthropic_server: AnthropicServer) -> None
     anthropic_server.then(stream(anthropic_server.message("", [("", "get_weather", "{}")])))
     with pytest.raises(ModelError, match="could not be read"):
         asked(model(anthropic_server))
+
+
+def test_id_of_a_call_may_be_a_number(anthropic_server: AnthropicServer) -> None:
+    whole = anthropic_server.message("", [("t", "get_weather", "{}")])
+    pieces = [e.replace(b'"id": "t"', b'"id": 0') for e in whole]
+    anthropic_server.then(stream(pieces), stream(anthropic_server.message("Fine.")))
+    made = model(anthropic_server)
+    reply = reply_of(asked(made))
+    assert [call.id for call in calls_of(reply.turn)] == ["0"]
+    assert said(asked(made, user("hello"), reply.turn, user(Result("0", "sun")))) == "Fine."
+    assert anthropic_server.refusals == []
+
+
+@pytest.mark.parametrize("end", ["/", "/v1", "/v1/", "/v1/messages"])
+@pytest.mark.parametrize("named", ["setting", "environment"])
+def test_base_url_may_end_with_the_version(
+    anthropic_server: AnthropicServer, end: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    anthropic_server.then(stream(anthropic_server.message("Fine.")))
+    address = {"base_url": anthropic_server.url + end}
+    if named == "environment":
+        monkeypatch.setenv("ANTHROPIC_BASE_URL", address.pop("base_url"))
+    made = load_model("anthropic:claude-x", {"api_key": SECRET, "retries": 0, **address})
+    assert said(asked(made)) == "Fine."
 
 
 def test_result_of_a_failed_call_is_marked(anthropic_server: AnthropicServer) -> None:

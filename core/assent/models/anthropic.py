@@ -51,8 +51,9 @@ def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
     when there are no credentials.
     """
     model = name or DEFAULT_MODEL
-    if address := settings.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL"):
-        checked_address(str(address), "anthropic", "https://api.anthropic.com")
+    address = _root(str(settings.get("base_url") or os.environ.get("ANTHROPIC_BASE_URL") or ""))
+    if address:
+        checked_address(address, "anthropic", "https://api.anthropic.com")
     seconds = float(settings.get("timeout", 60.0))
     timeout = httpx2.Timeout(seconds, connect=min(seconds, 10.0))
     # Reading the certificates takes tens of milliseconds: done here once, not on each loop.
@@ -61,7 +62,7 @@ def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
     def client() -> anthropic.AsyncAnthropic:
         return anthropic.AsyncAnthropic(
             api_key=settings.get("api_key") or None,
-            base_url=settings.get("base_url") or None,
+            base_url=address or None,
             timeout=timeout,
             # The SDK would wait for hours where a provider asks for it.
             max_retries=0,
@@ -70,6 +71,11 @@ def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
 
     _check_credentials(client, model)
     return Anthropic(model, per_loop(client), retries=int(settings.get("retries", 2)))
+
+
+def _root(address: str) -> str:
+    # The SDK adds both itself; of others one is used to name the version, or the whole address.
+    return address.rstrip("/").removesuffix("/v1/messages").removesuffix("/v1")
 
 
 class Anthropic:

@@ -97,6 +97,8 @@ class Accumulator:
         self._blocks[index] = block
         self._fragments[index] = {}
         if block["type"] == "tool_use":
+            if isinstance(block["id"], int):
+                block["id"] = str(block["id"])
             if not (block["id"] and block["name"]):
                 raise ValueError("a tool call without its id or name")
             yield ToolStart(self._name(block["name"]))
