@@ -82,6 +82,20 @@ def test_error_is_one_line_with_an_exit_code(
 
 
 @pytest.mark.parametrize(
+    "arguments", [["list"], ["show", "x"], ["approve", "x"], ["verify"], ["export"], ["purge"]]
+)
+def test_approvals_of_a_mistyped_store_are_an_error_and_make_no_store(
+    capsys: pytest.CaptureFixture[str], folder: Path, arguments: Sequence[str]
+) -> None:
+    (folder / "assent.toml").write_text('[approvals]\nledger = "sqlite:///state/mistyped.db"\n')
+    got = outcome(capsys, "approvals", *arguments)
+    store = str(folder / "state" / "mistyped.db")
+    said = f"assent: there is no approvals store {store!r}; a service makes it when it starts: "
+    assert got == (1, "", f"{said}check 'approvals.ledger' and --config\n")
+    assert not (folder / "state").exists()
+
+
+@pytest.mark.parametrize(
     "arguments", [["config", "--config", "nope.toml"], ["serve", "nope.py", "--port", "0"]]
 )
 def test_debug_shows_the_traceback(

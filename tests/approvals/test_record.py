@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Callable
@@ -56,6 +57,15 @@ def assent(
         return out + err
 
     return call
+
+
+def make_store(folder: Path) -> None:
+    async def work() -> None:
+        store = SqliteStore(folder / "approvals.db")
+        await store.open()
+        await store.close()
+
+    asyncio.run(work())
 
 
 def test_the_command_line_shows_what_would_hide_or_forge_a_line(served: Serve, assent: Cli) -> None:
@@ -471,7 +481,8 @@ class TestCommandLine:
         assert id_ in assent("list", "--state", "INDETERMINATE")
         assert late in assent("list", "--state", "EXPIRED")
 
-    def test_an_unknown_id_is_an_error(self, assent: Cli) -> None:
+    def test_an_unknown_id_is_an_error(self, tmp_path: Path, assent: Cli) -> None:
+        make_store(tmp_path)
         assert "there is no proposal 'nope'" in assent("show", "nope", code=1)
         assert "nothing was proposed" in assent("list")
         assert "the log is whole: 0 rows" in assent("verify")
@@ -507,8 +518,9 @@ class TestCommandLine:
         assert said in assent("verify", code=1)
 
     def test_a_log_that_grows_meanwhile_is_whole(
-        self, assent: Cli, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, assent: Cli, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        make_store(tmp_path)
         real = SqliteStore.run
 
         async def run(store: SqliteStore, work: Any) -> Any:

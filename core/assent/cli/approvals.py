@@ -49,12 +49,19 @@ def command() -> None:
 
 def _with_ledger(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]]) -> T:
     from assent.host import ledger_of
+    from assent.ledger.sqlite import SqliteStore
 
     async def run() -> T:
         ledger = ledger_of(configuration(config_file))
-        if not ledger.store.shared:
+        store = ledger.store
+        if not store.shared:
             raise ConfigError(
                 "the ledger 'memory://' lives in the service's process; nothing else can read it"
+            )
+        if isinstance(store, SqliteStore) and not store.path.exists():
+            raise ConfigError(
+                f"there is no approvals store {str(store.path)!r}; a service makes it when it "
+                "starts: check 'approvals.ledger' and --config"
             )
         await ledger.open()
         try:
