@@ -58,7 +58,7 @@ async def carry_out(
     except Exception as error:
         secrets = context.platform.secrets()
         logger.error("call %s of %s failed\n%s", row.id, row.name, hidden_trace(error, secrets))
-        outcome = Outcome("FAILED", mask(error_text(error), secrets))
+        outcome = Outcome("FAILED", error_text(error, secrets))
     if grant.again:
         outcome = replace(outcome, output=_AGAIN + outcome.output)
     change = mask(_change(before, context.session), context.platform.secrets())
@@ -140,7 +140,7 @@ async def _command(engine: Engine, row: Proposal, grant: Grant, context: Request
     )
     secrets = context.platform.secrets()
     limit = _limit(engine.limits.command_output, shell.max_output)
-    output = mask(cut(result.output, limit), secrets)
+    output = cut(mask(result.output, secrets), limit)
     took = time.perf_counter() - start
     if result.failed:
         output = output if output.startswith("Error:") else f"Error: {output}"

@@ -147,22 +147,20 @@ class LocalShell:
             with _kubeconfig(context, folder.parent) as kubeconfig:
                 if stop.is_set:
                     return _refused("the command was cancelled before it started")
-                env = {**_clean(folder), **added, **kubeconfig}
-                return self._result(self._start(command, folder, env, stop))
+                ended = run_process(
+                    [self._program, "-c", command],
+                    cwd=folder,
+                    env={**_clean(folder), **added, **kubeconfig},
+                    timeout=self.timeout,
+                    max_output=self.max_output,
+                    stop=stop,
+                    secrets=context.platform.secrets(),
+                )
+                return self._result(ended)
         except PathRefused as error:
             return _refused(f"{error}; nothing was run")
         except (OSError, ValueError) as error:
             return _refused(f"the command could not be started: {_reason(error)}")
-
-    def _start(self, command: str, folder: Path, env: Mapping[str, str], stop: Stop) -> Ended:
-        return run_process(
-            [self._program, "-c", command],
-            cwd=folder,
-            env=env,
-            timeout=self.timeout,
-            max_output=self.max_output,
-            stop=stop,
-        )
 
     def folder(self, conversation: str) -> Path:
         """The working directory of a conversation, made when it is not there.

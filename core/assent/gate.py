@@ -124,14 +124,13 @@ class Gate:
             return Outcome("FAILED", mask(f"Error: {error}", secrets))
         took = time.perf_counter() - start
         logger.info("tool %s failed\n%s", tool.name, hidden_trace(error, secrets))
-        return Outcome("FAILED", mask(error_text(error), secrets), took)
+        return Outcome("FAILED", error_text(error, secrets), took)
 
     def _done(self, result: _Result, start: float, secrets: Sequence[str]) -> Outcome:
         took = time.perf_counter() - start
         value, text = result
-        output = cut(text, self.output_limit)
-        if secrets:
-            output = mask(output, secrets)
+        # Masked first: nothing would know half a secret at the cut.
+        output = cut(mask(text, secrets) if secrets else text, self.output_limit)
         failed = isinstance(value, ToolResult) and value.is_error
         if failed and not output.startswith("Error:"):
             output = f"Error: {output}"
@@ -223,9 +222,10 @@ def _bound(
     return lambda: _shown(_called(tool, input, session, context))
 
 
-def error_text(error: BaseException) -> str:
-    """What model and caller read of an exception: one short line, no stack trace."""
-    text = message_of(error).strip().splitlines()
+def error_text(error: BaseException, secrets: Sequence[str] = ()) -> str:
+    """What model and caller read of an exception: one short line, no stack trace, no secret."""
+    # Masked first, as an output is.
+    text = mask(message_of(error), secrets).strip().splitlines()
     message = text[0] if text else type(error).__name__
     if not isinstance(error, (ValueError, RuntimeError, ToolInputError)) and text:
         message = f"{type(error).__name__}: {message}"

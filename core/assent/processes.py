@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,9 +56,13 @@ class Stop:
 
 
 class Captured:
-    """Output of which the first and the last part are kept, `limit` bytes in all."""
+    """Output of which the first and the last part are kept, `limit` bytes in all.
 
-    def __init__(self, limit: int) -> None:
+    Where it was cut, nothing is kept of a secret that the cut went through.
+    """
+
+    def __init__(self, limit: int, secrets: Sequence[str] = ()) -> None:
+        self._secrets = secrets
         self._first = limit // 2
         self._last = limit - self._first
         self._head = bytearray()
@@ -80,7 +84,18 @@ class Captured:
         if not lost:
             return (bytes(self._head) + tail).decode("utf-8", "replace")
         line = f"\n[... {lost} of {self.total} bytes of output cut ...]\n"
-        return self._head.decode("utf-8", "replace") + line + tail.decode("utf-8", "replace")
+        head, end = self._head.decode("utf-8", "replace"), tail.decode("utf-8", "replace")
+        mirrored = [secret[::-1] for secret in self._secrets]
+        return _whole(head, self._secrets) + line + _whole(end[::-1], mirrored)[::-1]
+
+
+def _whole(text: str, secrets: Iterable[str]) -> str:
+    """`text` without the beginning of a secret at its end."""
+    for secret in secrets:
+        for length in range(len(secret) - 1, 3, -1):
+            if text.endswith(secret[:length]):
+                return text[:-length]
+    return text
 
 
 class Ended(NamedTuple):
@@ -104,6 +119,7 @@ def run_process(
     timeout: float,
     max_output: int,
     stop: Stop,
+    secrets: Sequence[str] = (),
 ) -> Ended:
     """Run a program to its end, to `timeout` seconds or to `stop`, and return how it ended.
 
@@ -121,7 +137,7 @@ def run_process(
         bufsize=0,
         start_new_session=True,
     )
-    with _Watch(process, Captured(max_output), stop) as watch:
+    with _Watch(process, Captured(max_output, secrets), stop) as watch:
         return watch.to_end(timeout)
 
 

@@ -24,6 +24,7 @@ PLATFORM = {
     "kubeconfig": KUBE,
     "aws_credentials": {"access_key_id": "AKIASECRET", "nested": {"secret": AWS}},
 }
+LINES = "first-half-of-a-key\nsecond-half-of-a-key"
 SECRETS = [TOKEN, KUBE, AWS, "AKIASECRET"]
 
 
@@ -179,6 +180,43 @@ def test_command_output_is_masked(served: Serve, tmp_path: Path) -> None:
     (done,) = got["data"]["executed_cmds"]
     assert done["output"].strip()
     clean(done["output"], [repr(a) for a in model.asks])
+
+
+def test_no_half_of_a_secret_stands_where_an_output_or_an_error_is_cut(served: Serve) -> None:
+    @tool
+    def long(what: str, context: RequestContext) -> str:
+        """Leak where it is cut."""
+        if what == "raise":
+            raise ValueError("-" * 489 + reveal(context))
+        if what == "lines":
+            raise ValueError(LINES)
+        return "-" * 989 + reveal(context) + "-" * 99
+
+    calls = [Call(what, "long", {"what": what}) for what in ("return", "raise", "lines")]
+    agent, model = scripted([calls, "finished"], [long])
+    service = served(agent, limits__tool_output=1000)
+    service.chat(user("go", platform_context={**PLATFORM, "aws_credentials": {"key": LINES}}))
+    told = repr(model.asks)
+    assert "[cut: the first 1000 of" in told
+    assert not [half for half in (TOKEN[:8], *LINES.split()) if half in told]
+
+
+def test_no_half_of_a_secret_stands_where_the_output_of_a_command_is_cut(
+    served: Serve, tmp_path: Path
+) -> None:
+    # Of 2000 bytes the shell keeps the first and the last 1000.
+    script = 'printf "%0990d$TOKEN"; head -c 9000 /dev/zero; printf "$TOKEN%0990d"'
+    shell = LocalShell(
+        workdir=tmp_path, max_output=2000, env=lambda context: {"TOKEN": reveal(context)}
+    )
+    agent, _ = scripted([[suggest(script)], "ran"], commands=shell)
+    service = served(agent)
+    reply = service.chat(ask())
+    data = {"cmds": [approved(reply["data"]["cmds"][0])]}
+    got = service.chat(ask(), said(reply), ask("", data=data))
+    (done,) = got["data"]["executed_cmds"]
+    assert "bytes of output cut" in done["output"]
+    assert not [part for part in (TOKEN[:8], TOKEN[-8:]) if part in done["output"]]
 
 
 def test_failing_agent_logs_no_secret(served: Serve, caplog: pytest.LogCaptureFixture) -> None:
