@@ -27,7 +27,7 @@ def body(*messages: dict[str, Any], **fields: Any) -> bytes:
     return json.dumps({"messages": list(messages), **fields}).encode()
 
 
-def user(content: str = "hi", **fields: Any) -> dict[str, Any]:
+def user(content: str | None = "hi", **fields: Any) -> dict[str, Any]:
     return {"role": "user", "content": content, **fields}
 
 
@@ -212,6 +212,37 @@ def test_the_newest_platform_context_wins_field_by_field() -> None:
     # Clients that write their whole model send null for what they do not say.
     assert (merged.tenant_name, merged.user_id) == ("two", "u1")
     assert merged.model_dump(exclude_none=True).get("zone") == "eu"
+
+
+def test_null_for_an_optional_field_says_nothing() -> None:
+    call = {"id": "1", "name": "n", "input": {"a": None}}
+    nulls = dict.fromkeys(["tool_description", "input_description", "intent", "rejection_reason"])
+    data = {"tool_calls": [{**call, **nulls}], "cmds": None, "session": {"kept": None}}
+    request = parse_request(body(user(data=data), source=None, ticket=None))
+    assert request == parse_request(
+        body(
+            user(data={"tool_calls": [call], "session": {"kept": None}}),
+            ticket=None,
+        )
+    )
+    assert request.request_fields == {"ticket": None}
+
+
+def test_null_for_a_required_field_is_called_null_beside_what_else_is_wrong() -> None:
+    call = {"id": None, "name": "n", "input": None, "intent": None}
+    wrong = user(content=None, data={"tool_calls": [call, None], "cmds": None}, timestamp=1)
+    with pytest.raises(InvalidRequest) as refused:
+        parse_request(body(wrong, source=None))
+    at = ["body", "messages", 0]
+    assert [(item["loc"], item["type"]) for item in refused.value.items] == [
+        ([*at, "content"], "string_type"),
+        ([*at, "data", "tool_calls", 0, "id"], "string_type"),
+        ([*at, "data", "tool_calls", 0, "input"], "dict_type"),
+        ([*at, "data", "tool_calls", 1], "model_type"),
+        ([*at, "timestamp"], "timestamp"),
+    ]
+    with pytest.raises(InvalidRequest):
+        parse_request(b'{"messages": null}')
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,10 @@ from pydantic import (
     ValidationError,
     field_serializer,
 )
-from pydantic_core import core_schema, from_json
+from pydantic_core import ErrorDetails, core_schema, from_json
 
 from assent.errors import InvalidRequest, MessagesMissing
+from assent.nulls import read_past_nulls
 from assent.texts import TextReader, Texts
 
 
@@ -309,12 +310,14 @@ def parse_request(
     try:
         # Past the adapter's own method, which costs as much as checking a message.
         request = _request.validator.validate_json(body)
-        if free := _free_values(request):
-            _refuse_non_finite(body)
     except ValidationError as error:
-        raise refusal(error) from None
+        request, wrong = read_past_nulls(_request, body, error)
+        if wrong:
+            raise refusal(wrong) from None
     except UnicodeDecodeError:
         raise InvalidRequest.at(["body"], "json_invalid", "the body is not UTF-8") from None
+    if free := _free_values(request):
+        _refuse_non_finite(body)
     for level, value in free:
         if problem := _problem(nesting - level, value):
             message = _PROBLEMS[problem].format(nesting)
@@ -380,9 +383,8 @@ def check_messages(request: ChatRequest, most: int = 10_000) -> None:
         )
 
 
-def refusal(error: ValidationError) -> InvalidRequest | MessagesMissing:
+def refusal(details: Sequence[ErrorDetails]) -> InvalidRequest | MessagesMissing:
     """The refusal that a failed validation of a body becomes, without the body's values."""
-    details = error.errors(include_url=False, include_context=False, include_input=False)
     if any(d["type"] == "missing" and d["loc"] == ("messages",) for d in details):
         return MessagesMissing()
     return InvalidRequest(

@@ -79,7 +79,10 @@ BAD: dict[str, tuple[Any, list[Any]]] = {
     "source-number": ({**one(), "source": 5}, ["body", "source"]),
     "data-list": (one(data=[SECRET]), ["body", "messages", 0, "data"]),
     "session-list": (with_data(session=[SECRET]), ["body", "messages", 0, "data", "session"]),
-    "calls-null": (with_data(tool_calls=None), ["body", "messages", 0, "data", "tool_calls"]),
+    "calls-object": (
+        with_data(tool_calls={"0": CALL}),
+        ["body", "messages", 0, "data", "tool_calls"],
+    ),
     "call-text": (
         with_data(tool_calls=[SECRET]),
         ["body", "messages", 0, "data", "tool_calls", 0],

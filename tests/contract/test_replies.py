@@ -92,6 +92,10 @@ def test_unknown_fields_everywhere_are_taken(echo: Service, path: str) -> None:
         {"platform_context": {}},
         {"platform_context": {"aws_credentials": None, "platform_token": None}},
         {"data": {"cmds": [{"command": "x", "files": None}]}},
+        {"data": dict.fromkeys([*EMPTY, "session"])},
+        {"data": {"approvals": [{"id": "x", "type": None, "name": None, "intent": None}]}},
+        {"data": {"url_configs": [{"url": "x", "description": None}]}},
+        {"user": {"name": "Ann", "id": None}},
         {"timestamp": "2026-01-01T00:00:00.123456+02:00"},
         {"timestamp": "2026-01-01"},
     ],
@@ -99,6 +103,12 @@ def test_unknown_fields_everywhere_are_taken(echo: Service, path: str) -> None:
 )
 def test_optional_fields_may_be_null(echo: Service, changes: Json) -> None:
     assert echo.chat(user("hi", **changes))["content"] == "fine"
+
+
+@PATHS
+def test_source_may_be_null(served: Serve, path: str) -> None:
+    service = served(lambda messages, context: context.source)
+    assert service.chat(user("hi"), path=path, source=None)["content"] == "help-desk"
 
 
 @pytest.mark.parametrize(
