@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -282,6 +283,47 @@ def test_decision_is_possible_on_another_protocol(
 
 
 @pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        ({"execute": True}, {"rejection_reason": "no"}),
+        ({"rejection_reason": "no"}, {"execute": True}),
+    ],
+)
+def test_refused_decision_states_no_call_that_was_decided_elsewhere(
+    rpc: Rpc, service: Service, there: dict[str, Any], here: dict[str, Any]
+) -> None:
+    task = rpc.task("delete web")
+    (call,) = proposals(task)
+    decided = {"approvals": [{"id": call["id"], **there}]}
+    body = {"messages": [{"role": "user", "content": "", "data": decided}]}
+    assert service.http.post("/api/chat", json=body).status_code == 200
+    after = rpc.task({"id": call["id"], **here}, taskId=task["id"])
+    assert after["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert "before" in after["status"]["message"]["parts"][0]["text"]
+    assert proposals(after) == []
+    done = rpc.task("go on", taskId=task["id"])
+    assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+def test_refused_decision_states_no_call_that_expired(
+    serve: Serve, cluster: Cluster, tmp_path: Path
+) -> None:
+    base = configured(tmp_path, adapter="a2a").model_dump(exclude_unset=True)
+    short = {**base["approvals"], "ttl": 0.2}
+    service = serve(cluster.agent, config=Config.model_validate({**base, "approvals": short}))
+    rpc = Rpc(service)
+    task = rpc.task("delete web")
+    proposed = time.monotonic()
+    (call,) = proposals(task)
+    wait_for(lambda: time.monotonic() > proposed + short["ttl"])
+    after = rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
+    assert after["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert "expired" in after["status"]["message"]["parts"][0]["text"]
+    assert proposals(after) == []
+    assert cluster.deleted == []
+
+
+@pytest.mark.parametrize(
     ("method", "params", "code"),
     [
         ("SendMessage", {"message": message("x", taskId="unknown")}, -32001),
@@ -427,7 +469,7 @@ def test_broken_and_large_bodies_are_refused(
     large = b'"' + b"x" * 1000 + b'"'
     assert code_of(service.http.post("/a2a/rpc", content=large, headers=headers).json()) == -32600
     answer = service.http.post("/a2a/rest/message:send", content=large, headers=headers)
-    assert answer.status_code == 413
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, 413)
 
 
 def test_unknown_protocol_version_is_refused(service: Service) -> None:

@@ -320,7 +320,8 @@ class _Execution:
         text = plain_refusal(error)
         if self._task is not None:
             ours["refused"] = True
-            message = self._worded(text, self._pending, ours=ours)
+            waiting = await still_waiting(self._host, self._caller, self._pending)
+            message = self._worded(text, waiting, ours=ours)
             await self._updater.requires_input(message)
         else:
             await self._updater.reject(self._worded(text, ours=ours))

@@ -83,7 +83,8 @@ class Mended:
     ) -> None:
         if self._rest and isinstance(problem, A2AError):
             content = build_rest_error_payload(problem)
-            await self._answer(status or content["error"]["code"], content, send)
+            content["error"]["code"] = status = status or content["error"]["code"]
+            await self._answer(status, content, send)
         else:
             await self._answer(200, build_error_response(id, problem), send)
 
