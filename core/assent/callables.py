@@ -13,11 +13,13 @@ from pydantic import ValidationError
 
 from assent import approvals
 from assent.agent import DecidedCall
+from assent.canonical import is_json
 from assent.carrying import record
 from assent.deciding import collect_outcomes
 from assent.ending import finish, suspend
 from assent.errors import AgentError, Blocked, Silence
 from assent.events import (
+    EVENTS,
     Approvals,
     Commands,
     Done,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("assent.agent")
 _OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
+_EVENTS = frozenset(EVENTS.values())
 _ANSWERS = (AgentError, Blocked, Silence)
 """What a callable raises that says by itself how the turn ends."""
 _INVALID = "the agent returned neither text nor a message"
@@ -116,7 +119,7 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
     except Exception as error:
         took = time.perf_counter() - start
         for grant in grants:
-            text = approvals.mask(error_text(error), turn.secrets)
+            text = error_text(error, turn.secrets)
             await _ended(turn, grant, Outcome("FAILED", text, took))
         if isinstance(error, _ANSWERS):
             raise
@@ -212,6 +215,8 @@ async def _reply(
         return result
     if isinstance(result, (list, tuple)):
         result = iter(result)
+    elif type(result) in _EVENTS:
+        result = iter((result,))
     # The abstract classes take their time to say so of a generator.
     if type(result) is AsyncGeneratorType or isinstance(result, (AsyncIterator, Iterator)):
         collected = _Collected(turn, quiet)
@@ -295,7 +300,7 @@ class _Collected:
             case Done():
                 self._rest(item)
             case ErrorEvent():
-                raise AgentError(item.error)
+                raise _stated_failure(item)
             case _:
                 await self._whole(_message(item))
 
@@ -334,9 +339,16 @@ class _Collected:
         await self.add(done_of(message, "end_turn"))
 
 
+def _stated_failure(event: ErrorEvent) -> AgentError:
+    failure = AgentError(event.error)
+    if event.code:
+        failure.code = event.code
+    return failure
+
+
 def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
     """What a callable's reply proposes, under ids of Assent's; raises AgentError for a call
-    whose input holds a secret of the platform context."""
+    whose input is no JSON, or holds a secret of the platform context."""
     data = reply.data
     found: list[Proposal] = []
     if not (data.tool_calls or data.cmds or data.approvals):
@@ -382,6 +394,8 @@ def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
                     intent=item.intent,
                 )
             )
+    if not all(is_json(row.input) for row in found):
+        raise AgentError("the agent proposed a call whose input is no JSON")
     if any(approvals.holds_secret(row.input, turn.secrets) for row in found):
         raise AgentError("the agent proposed a call that holds a secret of the platform context")
     return found

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from typing import Any
 
 import pytest
@@ -167,6 +169,30 @@ def test_error_event_of_a_callable_is_a_failure(served: Serve) -> None:
     assert service.ask(user("x")).status == 500
     events = service.stream(user("x"))
     assert [e["type"] for e in events] == ["text_delta", "error"]
+    assert events[-1]["code"] == "AGENT_ERROR"
+
+
+def test_one_event_is_a_result(served: Serve) -> None:
+    assert served(lambda messages, context: TextDelta("ok")).chat(user("x"))["content"] == "ok"
+
+
+def test_error_event_of_a_callable_keeps_its_code(served: Serve) -> None:
+    service = served(lambda messages, context: ErrorEvent("no credit is left", "NO_CREDIT"))
+    answer = service.ask(user("x"))
+    assert (answer.status, answer.json()["code"]) == (500, "NO_CREDIT")
+    assert answer.json()["detail"] == "no credit is left"
+    assert service.stream(user("x"))[-1]["code"] == "NO_CREDIT"
+
+
+@pytest.mark.parametrize("value", [math.inf, [math.nan], "\ud800", {1, 2}, date(2026, 1, 1)])
+def test_callable_proposes_no_call_that_no_json_can_say(served: Serve, value: Any) -> None:
+    def agent(messages: Any, context: Any) -> Any:
+        call = ToolCall(id="a", name="reboot", input={"host": value})
+        return AgentMessage(content="may I?", data=Data(tool_calls=[call]))
+
+    answer = served(agent).ask(user("x"))
+    assert (answer.status, answer.json()["code"]) == (500, "AGENT_ERROR")
+    assert answer.json()["detail"] == "the agent proposed a call whose input is no JSON"
 
 
 def test_generator_is_closed_when_the_turn_fails_midway(served: Serve) -> None:

@@ -455,6 +455,19 @@ def test_failed_call_is_the_models_error_when_arguments_are_no_json(served: Serv
     assert model.asks[-1].turns[-1].blocks[0].is_error
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_model_proposes_no_call_that_no_json_can_say(served: Serve, value: float) -> None:
+    @tool(requires_approval=True)
+    def wait(seconds: float) -> None:
+        """Wait."""
+
+    agent, model = scripted([[Call("w", "wait", {"seconds": value})], "I see."], [wait])
+    reply = served(agent).chat(user("go"))
+    assert (reply["content"], reply["data"]["tool_calls"]) == ("I see.", [])
+    result = model.asks[-1].turns[-1].blocks[0]
+    assert result.is_error and "no JSON" in result.output
+
+
 def test_stop_reason_of_a_callables_done_leaves(served: Serve) -> None:
     def agent(messages: Any, context: Any) -> Iterator[Any]:
         yield "cut of"
