@@ -34,7 +34,7 @@ from assent.events import (
     fold,
     fold_done,
 )
-from assent.gate import Outcome, error_text
+from assent.gate import Outcome, cut, error_text
 from assent.ledger import Proposal
 from assent.messages import (
     AgentMessage,
@@ -128,10 +128,13 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
         reply = AgentMessage(content=reply)
     took = time.perf_counter() - start
     carried = [grant.proposal for grant in grants]
+    limits = turn.engine.limits
     for grant in grants:
-        output = _stated(reply.data, grant.proposal, carried) or reply.content
+        row = grant.proposal
+        output = _stated(reply.data, row, carried) or reply.content
         failed = output.startswith("Error:")
-        output = approvals.mask(output, turn.secrets)
+        most = limits.command_output if row.kind == "command" else limits.tool_output
+        output = approvals.mask(cut(output, most), turn.secrets)
         await _ended(turn, grant, Outcome("FAILED" if failed else "DONE", output, took))
     return reply
 

@@ -265,6 +265,16 @@ def test_callable_proposes_under_ids_of_the_service(served: Serve, path: str) ->
     assert (decision.kind, decision.name, decision.input) == ("tool_call", "reboot", {"host": "a"})
 
 
+def test_outcome_that_a_callable_tells_is_cut_as_any_tools(served: Serve) -> None:
+    agent = Proposing(CALL, OTHER, reply=lambda decisions: "x" * 5000)
+    service = served(agent, limits__tool_output=1024)
+    reply = propose(service)
+    got = service.chat(*deciding(reply, *map(approved, reply["data"]["tool_calls"])))
+    assert len(got["content"]) == 5000
+    outputs = [done["output"] for done in got["data"]["executed_tool_calls"]]
+    assert outputs == ["x" * 1024 + "\n[cut: the first 1024 of 5000 bytes are shown]"] * 2
+
+
 def test_callables_own_id_approves_nothing(served: Serve) -> None:
     agent = Proposing(CALL)
     service = served(agent)
