@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 from agents import Counted, delete, look, scripted
 from serving import Serve, Service, approved, assistant, said, user
-from stages import approve, call, decide, turn_of
+from stages import approve, call, command, decide, reject, turn_of
 
+from assent.ledger import choices
+from assent.ledger.choices import Conversation
+from assent.ledger.memory import MemoryStore
 from assent.ledger.record import Ledger
 from assent.ledger.sqlite import SqliteStore
 
@@ -108,3 +111,52 @@ def test_fifty_thousand_rows_do_not_slow_a_claim(tmp_path: Path) -> None:
 
     few, many = asyncio.run(work())
     assert 0 < few and many < 1.5 * few, (few, many)
+
+
+@pytest.mark.parametrize(("key", "most"), [("", 210), ("k1", 10)])
+def test_many_commands_after_many_messages_are_looked_up_once(key: str, most: int) -> None:
+    # All of that is one transaction, which everybody else waits for.
+    asked: list[str] = []
+
+    async def work() -> None:
+        store = MemoryStore()
+        ledger = Ledger(store)
+        await ledger.open()
+        row = command("t", "ls", conversation=key, reference="r3")
+        await ledger.propose(turn_of(row), [row])
+        conversation = Conversation(key, [f"r{n}" for n in range(200)])
+        many = [reject(row, id=None, input={"command": f"ls {n}"}, message=200) for n in range(200)]
+        assert store._db is not None
+        store._db.raw.set_trace_callback(asked.append)
+        wanted = reject(row, id=None, message=200)
+        found = await decide(ledger, *many, wanted, conversation=conversation)
+        assert [chosen.id for _, chosen in found.chosen] == [row.id]
+        await ledger.close()
+
+    asyncio.run(work())
+    assert 0 < sum("SELECT" in statement for statement in asked) <= most
+
+
+def test_a_decision_stated_many_times_is_not_compared_with_each_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = 0
+    canonical = choices.canonical
+
+    def counting(value: object) -> bytes:
+        nonlocal compared
+        compared += 1
+        return canonical(value)
+
+    async def work() -> None:
+        ledger = Ledger(MemoryStore())
+        await ledger.open()
+        row = call("t")
+        await ledger.propose(turn_of(row), [row])
+        monkeypatch.setattr(choices, "canonical", counting)
+        found = await decide(ledger, *[approve(row)] * 200)
+        assert [grant.proposal.id for grant in found.grants] == [row.id]
+        await ledger.close()
+
+    asyncio.run(work())
+    assert 0 < compared <= 200 * 10

@@ -195,14 +195,14 @@ def complete(choice: Choice) -> bool:
     return True
 
 
-def edited_twice(found: Decided, row: Proposal) -> bool:
-    """Whether two carriers of one decision would have the call run with different inputs."""
-    stated = {
-        canonical(choice.input)
-        for choice, chosen in found.chosen
-        if chosen is row and not choice.copy and choice.input is not None
-    }
-    return row.kind == "tool_call" and row.state == "PENDING" and len(stated) > 1
+def edited_twice(found: Decided) -> set[str]:
+    """The calls that two carriers of one decision would have run with different inputs."""
+    stated: dict[str, set[bytes]] = {}
+    for choice, row in found.chosen:
+        decides = not choice.copy and choice.input is not None
+        if decides and row.kind == "tool_call" and row.state == "PENDING":
+            stated.setdefault(row.id, set()).add(canonical(choice.input))
+    return {id_ for id_, inputs in stated.items() if len(inputs) > 1}
 
 
 def command_input(given: dict[str, Any]) -> dict[str, Any]:
@@ -215,14 +215,6 @@ def command_input(given: dict[str, Any]) -> dict[str, Any]:
 
 def _file(given: dict[str, Any]) -> dict[str, Any]:
     return {"file_path": given.get("file_path"), "file_content": given.get("file_content")}
-
-
-def last_stated(rows: Sequence[Proposal], ordinal: int) -> Proposal | None:
-    if not rows:
-        return None
-    newest = max(rows, key=lambda r: r.created).turn
-    same = [r for r in rows if r.turn == newest]
-    return same[min(ordinal, len(same) - 1)]
 
 
 def decision_of(choice: Choice, who: Requester, now: float) -> Decision:

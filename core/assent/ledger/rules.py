@@ -27,12 +27,12 @@ from assent.ledger.choices import (
     contradiction,
     decision_of,
     edited_twice,
-    last_stated,
     refuse,
     refused,
     renamed,
     unknown_outcome,
 )
+from assent.ledger.lookup import Lookup
 
 
 @dataclass(frozen=True)
@@ -98,12 +98,13 @@ class Rules:
     ) -> None:
         """Pair each choice with its row; raises InvalidRequest for what was never proposed."""
         unknown: list[Choice] = []
-        rows = [self._row(tx, choice, found, who, conversation) for choice in choices]
+        lookup = Lookup(tx, who, conversation, self.visible, self.settle)
+        rows = [_row(choice, found, lookup) for choice in choices]
         turn = secrets.token_hex(16)
         for index, (choice, row) in enumerate(zip(choices, rows, strict=True)):
             if row is None and choice.id:
                 # Stated twice, and issued for the first time by what stands before it here.
-                row = self._row(tx, choice, found, who, conversation)
+                row = _row(choice, found, lookup)
             if row is None and self.accept_unissued and _may_be_issued(choice):
                 row = self._unissued(tx, choice, who, conversation)
                 if not row.turn:
@@ -124,61 +125,11 @@ class Rules:
             ]
         )
 
-    def _row(
-        self,
-        tx: Transaction,
-        choice: Choice,
-        found: Decided,
-        who: Requester,
-        conversation: Conversation,
-    ) -> Proposal | None:
-        if choice.id:
-            row = found.rows.get(choice.id)
-        else:
-            row = self._command(tx, choice, who, conversation)
-        return row if row is None or choice.kind in (None, row.kind) else None
-
     def _adopt(self, tx: Transaction, found: Decided, row: Proposal, who: Requester) -> None:
         for sibling in tx.find(turn=row.turn):
             found.rows[sibling.id] = self.settle(tx, sibling)
         found.rows.setdefault(row.id, row)
         found.keep_turns(tx.turns([row.turn]).values(), who)
-
-    def _command(
-        self,
-        tx: Transaction,
-        choice: Choice,
-        who: Requester,
-        conversation: Conversation,
-    ) -> Proposal | None:
-        """The row that a command without an id means (design, section 6, "Commands")."""
-        wanted = canonical(command_input(choice.input or {}))
-
-        def fits(row: Proposal) -> bool:
-            return (
-                row.kind == "command"
-                and self.visible(row, who)
-                and canonical(command_input(row.input)) == wanted
-            )
-
-        if conversation.id:
-            rows = [r for r in tx.find(conversation=conversation.id) if fits(r)]
-            for reference in conversation.nearest(choice.message):
-                if same := [r for r in rows if r.reference == reference]:
-                    return same[min(choice.ordinal, len(same) - 1)]
-            return last_stated(rows, choice.ordinal)
-        for reference in conversation.nearest(choice.message):
-            rows = [r for r in tx.find(reference=reference) if fits(r) and r.user == who.user]
-            if not rows:
-                continue
-            rows = [self.settle(tx, r) for r in rows]
-            open_ = [r for r in rows if r.state in ("PENDING", "APPROVED")]
-            newest = max(open_ or rows, key=lambda r: r.created).turn
-            same = [r for r in rows if r.turn == newest]
-            # Of several turns that have ended, nobody knows whose outcome is asked for.
-            certain = open_ or len(same) == len(rows)
-            return same[min(choice.ordinal, len(same) - 1)] if certain else None
-        return None
 
     def _unissued(
         self, tx: Transaction, choice: Choice, who: Requester, conversation: Conversation
@@ -229,12 +180,13 @@ class Rules:
         for choice, row in found.chosen:
             if not choice.copy:
                 by_row.setdefault(row.id, set()).add(choice.approved)
+        twice = edited_twice(found)
         for choice, row in found.chosen:
             if choice.copy:
                 continue
             if len(by_row[row.id]) > 1:
                 items.append(refused(choice, "approval_conflict", "two decisions contradict"))
-            elif choice.approved and edited_twice(found, row):
+            elif choice.approved and row.id in twice:
                 items.append(refused(choice, "approval_conflict", "two decisions state two inputs"))
         refuse(items)
 
@@ -367,6 +319,11 @@ class Rules:
         if turn.state == "RESUMING" and turn.owner and self._dead(turn.owner, tx.now):
             turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
         return turn
+
+
+def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:
+    row = found.rows.get(choice.id) if choice.id else lookup.row(choice)
+    return row if row is None or choice.kind in (None, row.kind) else None
 
 
 def _may_be_issued(choice: Choice) -> bool:

@@ -1,0 +1,92 @@
+"""Which row a command without an id means (design, section 6, "Commands")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from assent.canonical import canonical
+from assent.ledger import Proposal, Transaction
+from assent.ledger.choices import Choice, Conversation, Requester, command_input
+
+_ByText = dict[bytes, list[Proposal]]
+
+
+class Lookup:
+    """The rows that the commands of one request may mean, in one transaction.
+
+    Nothing is looked for twice: a request may hold thousands of commands, and thousands of
+    messages before them. `visible` and `settle` are those of the rules.
+    """
+
+    def __init__(
+        self,
+        tx: Transaction,
+        who: Requester,
+        conversation: Conversation,
+        visible: Callable[[Proposal, Requester], bool],
+        settle: Callable[[Transaction, Proposal], Proposal],
+    ) -> None:
+        self._tx = tx
+        self._who = who
+        self._conversation = conversation
+        self._visible = visible
+        self._settle = settle
+        self._found: dict[tuple[bytes, int], Sequence[Proposal]] = {}
+        self._own: _ByText | None = None
+        self._walked: dict[int, tuple[list[_ByText], Iterator[str]]] = {}
+
+    def row(self, choice: Choice) -> Proposal | None:
+        """The row that the command of `choice` means; of equal ones in one turn, in their order."""
+        wanted = canonical(command_input(choice.input or {}))
+        place = (wanted, choice.message)
+        if place not in self._found:
+            by_id = bool(self._conversation.id)
+            self._found[place] = self._in_conversation(*place) if by_id else self._nearest(*place)
+        same = self._found[place]
+        return same[min(choice.ordinal, len(same) - 1)] if same else None
+
+    def _in_conversation(self, wanted: bytes, message: int) -> Sequence[Proposal]:
+        if self._own is None:
+            self._own = self._by_text(self._tx.find(conversation=self._conversation.id))
+        rows = self._own.get(wanted, [])
+        near = {row.reference for row in rows}
+        for reference in self._conversation.nearest(message) if near else ():
+            if reference in near:
+                return [row for row in rows if row.reference == reference]
+        return _of_turn(rows, rows)
+
+    def _nearest(self, wanted: bytes, message: int) -> Sequence[Proposal]:
+        for rows in self._near(message):
+            if wanted not in rows:
+                continue
+            equal = [self._settle(self._tx, row) for row in rows[wanted]]
+            open_ = [row for row in equal if row.state in ("PENDING", "APPROVED")]
+            same = _of_turn(equal, open_ or equal)
+            # Of several turns that have ended, nobody knows whose outcome is asked for.
+            return same if open_ or len(same) == len(equal) else []
+        return []
+
+    def _near(self, message: int) -> Iterator[_ByText]:
+        """What was proposed to this user after each reference, the nearest to the message first."""
+        if message not in self._walked:
+            self._walked[message] = [], iter(self._conversation.nearest(message))
+        walked, rest = self._walked[message]
+        yield from walked
+        for reference in rest:
+            found = self._tx.find(reference=reference)
+            if rows := self._by_text(row for row in found if row.user == self._who.user):
+                walked.append(rows)
+                yield rows
+
+    def _by_text(self, rows: Iterable[Proposal]) -> _ByText:
+        found: _ByText = {}
+        for row in rows:
+            if row.kind == "command" and self._visible(row, self._who):
+                found.setdefault(canonical(command_input(row.input)), []).append(row)
+        return found
+
+
+def _of_turn(rows: Sequence[Proposal], stated: Sequence[Proposal]) -> Sequence[Proposal]:
+    """The rows of the turn of what was `stated` last."""
+    turn = max(stated, key=lambda row: row.created).turn if stated else None
+    return [row for row in rows if row.turn == turn]
