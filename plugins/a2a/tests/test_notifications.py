@@ -126,6 +126,14 @@ def test_callers_of_0_3_keep_and_delete_an_address(serve: Serve, cluster: Cluste
     assert old(f"{method}/get", id=task_id)["error"]["code"] == -32001
 
 
+def test_callers_of_0_3_are_told_that_notifications_are_off(serve: Serve, cluster: Cluster) -> None:
+    service = serve(cluster.agent, adapter="a2a")
+    call = {"jsonrpc": "2.0", "id": 3, "method": "tasks/pushNotificationConfig/get"}
+    headers = {"A2A-Version": "0.3"}
+    answer = service.http.post("/a2a/rpc", json={**call, "params": {"id": "t"}}, headers=headers)
+    assert answer.json()["error"]["code"] == -32003
+
+
 def test_redirects_are_not_followed(told: Service, listener: Listener) -> None:
     target = Listener()
     listener.moved = target.url

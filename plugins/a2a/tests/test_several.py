@@ -261,6 +261,16 @@ def _state(service: Service, task_id: str) -> str:
     return state
 
 
+def _last(service: Service, said: Any, task_id: str, stream: bool) -> dict[str, Any]:
+    """The answer to a message to the task, of a stream the last event."""
+    method = "SendStreamingMessage" if stream else "SendMessage"
+    params = {"message": message(said, taskId=task_id)}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    answer = service.http.post("/a2a/rpc", json=body, headers=V1).text
+    shown: dict[str, Any] = json.loads(answer.split("data:")[-1])
+    return shown
+
+
 def _following(service: Service, task_id: str) -> tuple[list[dict[str, Any]], threading.Thread]:
     """The events of a subscriber as they come, after the first one has."""
     seen: list[dict[str, Any]] = []
@@ -354,17 +364,8 @@ def test_one_of_two_messages_to_two_processes_goes_on_with_a_task(
         approval = {"id": call["id"], "execute": True}
         monkeypatch.setattr(Executor, "execute", execute_together)
 
-        def tell(service: Service, said: Any) -> dict[str, Any]:
-            sent = message(said, taskId=task["id"])
-            method = "SendStreamingMessage" if stream else "SendMessage"
-            body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": sent}}
-            answer = service.http.post("/a2a/rpc", json=body, headers=V1).text
-            last = answer.split("data:")[-1]
-            shown: dict[str, Any] = json.loads(last)
-            return shown
-
-        said = threads.submit(tell, here, "what now?")
-        decided = threads.submit(tell, there, approval)
+        said = threads.submit(_last, here, "what now?", task["id"], stream)
+        decided = threads.submit(_last, there, approval, task["id"], stream)
         answers = [said.result(PATIENCE), decided.result(PATIENCE)]
         both.abort()
         errors = [answer["error"]["code"] for answer in answers if "error" in answer]
@@ -380,8 +381,9 @@ def test_one_of_two_messages_to_two_processes_goes_on_with_a_task(
     assert cluster.deleted == ["web"]
 
 
-def test_message_that_waited_for_the_end_of_a_task_does_not_begin_it_again(
-    config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stream", [False, True])
+def test_text_that_waited_for_the_end_of_a_task_is_refused_and_does_not_begin_it_again(
+    config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     enqueue = ActiveTask.enqueue_request
     queued: list[str] = []
@@ -395,16 +397,34 @@ def test_message_that_waited_for_the_end_of_a_task_does_not_begin_it_again(
     with running(cluster.agent, config) as service, ThreadPoolExecutor() as threads:
         task_id = _begin(service, "hold")
         assert cluster.began.wait(PATIENCE)
-        second = threads.submit(Rpc(service).task, "more", taskId=task_id)
+        second = threads.submit(_last, service, "more", task_id, stream)
         wait_for(lambda: len(queued) == 2)
         cluster.holding.set()
-        assert second.result(PATIENCE)["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert second.result(PATIENCE)["error"]["code"] == -32004
         registry = service.host.plugins.get("a2a")._adapter(service.host)._handler
         wait_for(lambda: not registry._active_task_registry._active_tasks)
         task = Rpc(service)("GetTask", id=task_id)["result"]
     assert task["status"]["message"]["parts"] == [{"text": "The tool says: held"}]
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert "more" not in json.dumps(task)
+
+
+def test_message_to_a_task_that_ends_at_this_moment_is_refused(
+    config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue = ActiveTask.enqueue_request
+
+    async def enqueued_late(self: ActiveTask, request: RequestContext) -> Any:
+        if request.message is not None and request.message.message_id == "late":
+            await self.cancel(request.call_context)
+        return await enqueue(self, request)
+
+    monkeypatch.setattr(ActiveTask, "enqueue_request", enqueued_late)
+    with running(cluster.agent, config) as service:
+        task = Rpc(service).task("delete web")
+        late = message("more", id="late", taskId=task["id"])
+        assert Rpc(service)("SendMessage", message=late)["error"]["code"] == -32004
+        assert _state(service, task["id"]) == "TASK_STATE_CANCELED"
 
 
 def test_notifications_asked_for_in_one_process_are_known_in_another(

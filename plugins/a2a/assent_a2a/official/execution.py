@@ -44,9 +44,10 @@ if TYPE_CHECKING:
 
 CALLER = "assent.caller"
 STREAMING = "assent.streaming"
+TAKEN = "assent.taken"
 TOO_LATE = "assent.too_late"
-"""Under which a call's state carries who calls, whether the answer is streamed, and whether
-another process went on with the task before this message could."""
+"""Under which a call's state carries who calls, whether the answer is streamed, whether the
+message had its turn, and whether another process went on with the task before it could."""
 
 PATIENCE = 2.0
 """Seconds in which a plain callable can say that it answers without a task."""
@@ -92,8 +93,9 @@ class Executor(AgentExecutor):
             return
         task = context.current_task
         if task is not None and task.status.state in TERMINAL_TASK_STATES:
-            # It ended while this message waited for its turn; the sender has been told so.
+            # It ended while this message waited for its turn; the sender is told so.
             return
+        context.call_context.state[TAKEN] = True
         request = await self._request(context, message)
         execution = _Execution(self._host, context, event_queue, message)
         if task is not None and not await self._goes_on(task, message, context.call_context):

@@ -11,6 +11,7 @@ from a2a.auth.user import User
 from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES
 from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
+from a2a.server.events.event_queue import QueueShutDown  # type: ignore[attr-defined]
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.server.routes.common import DefaultServerCallContextBuilder
 from a2a.types import (
@@ -36,7 +37,7 @@ from starlette.requests import Request
 from assent import Host, caller_of
 from assent_a2a.incoming import PROTOCOL
 from assent_a2a.official.conversation import conversation, user_message
-from assent_a2a.official.execution import CALLER, STREAMING, TOO_LATE, caller_in
+from assent_a2a.official.execution import CALLER, STREAMING, TAKEN, TOO_LATE, caller_in
 from assent_a2a.official.following import changes, until_ended
 from assent_a2a.official.stores import RUNNING, KeptTasks
 from assent_a2a.tasks import withdraw
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("assent.a2a")
 _MOST_ADDRESSES = 20
 _RUNS = "the task still runs; wait until it has ended"
+_ENDED = "the task has ended before the message had its turn"
 
 
 class Principal(User):
@@ -95,7 +97,8 @@ class Handler(DefaultRequestHandler):
         """Run a message and answer with its task or message."""
         await self._prepare(params.message, context)
         answer: Message | Task = await super().on_message_send(params, context)
-        _check_in_time(context)
+        ended = isinstance(answer, Task) and answer.status.state in TERMINAL_TASK_STATES
+        _check_in_time(params.message, context, ended=ended)
         return answer
 
     async def on_message_send_stream(
@@ -107,7 +110,7 @@ class Handler(DefaultRequestHandler):
         async with aclosing(super().on_message_send_stream(params, context)) as events:
             async for event in events:
                 yield event
-        _check_in_time(context)
+        _check_in_time(params.message, context, ended=True)
 
     async def _prepare(self, message: Message, context: ServerCallContext) -> None:
         if message.role != Role.ROLE_USER:
@@ -176,8 +179,9 @@ class Handler(DefaultRequestHandler):
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
         """An address for the task's notifications; a caller of 0.3 may leave open which."""
-        if not params.id and self._push_config_store is not None and _speaks_0_3(context):
-            known = await self._push_config_store.get_info(params.task_id, context)
+        if not params.id and _speaks_0_3(context):
+            kept = self._push_config_store
+            known = await kept.get_info(params.task_id, context) if kept is not None else ()
             params.id = known[0].id if known else params.task_id
         found: TaskPushNotificationConfig = await super().on_get_task_push_notification_config(
             params, context
@@ -199,9 +203,13 @@ def _speaks_0_3(context: ServerCallContext) -> bool:
     return not version or version.startswith("0.")
 
 
-def _check_in_time(context: ServerCallContext) -> None:
+def _check_in_time(message: Message, context: ServerCallContext, *, ended: bool) -> None:
+    """Refuse a message that the task did not wait for."""
     if TOO_LATE in context.state:
         raise UnsupportedOperationError(message=_RUNS)
+    # A mere decision gets the outcome that another message has brought.
+    if ended and TAKEN not in context.state and user_message(message).content:
+        raise UnsupportedOperationError(message=_ENDED)
 
 
 def _guarded(name: str) -> Any:
@@ -214,6 +222,8 @@ def _guarded(name: str) -> Any:
     def hidden(error: Exception) -> A2AError:
         if isinstance(error, A2AError):
             return error
+        if isinstance(error, QueueShutDown):
+            return UnsupportedOperationError(message=_ENDED)
         logger.error("a call of the official protocol failed", exc_info=error)
         return InternalError(message="the service failed")
 
