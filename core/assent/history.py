@@ -110,6 +110,8 @@ class _Builder:
                 self._assistant(index, message)
             else:
                 self._user(index, message)
+        for turn in self.places.get(len(self.messages), []):
+            self._suspended(turn, len(self.messages))
         return self._verbatim(paired(self.out))
 
     def _verbatim(self, turns: list[Turn]) -> list[Turn]:
@@ -129,7 +131,8 @@ class _Builder:
         return [turn if id(turn.raw) in kept else replace(turn, raw=None) for turn in turns]
 
     def _place(self, turn: SuspendedTurn) -> int:
-        """The index of the message that the suspended turn stands at or before."""
+        """The index of the message that the suspended turn stands at or before; that behind the
+        last one is the end."""
         ids = set(turn.calls)
         for index, message in enumerate(self.messages):
             if message.role == "assistant" and _ids(message.data) & ids:
@@ -138,8 +141,13 @@ class _Builder:
                 return index
         if turn.reference in self.references:
             index = list(self.references).index(turn.reference) + 1
-            if index < len(self.messages):
-                if self.messages[index].role == "assistant":
+            answered, behind = self.messages[index - 1 : index], self.messages[index : index + 1]
+            # Decided in the very message that was answered, as by a client that sends it again:
+            # what stands behind it then is not what was proposed.
+            rows = self.found.of_turn(turn.id)
+            again = any(_decides(m.data, row) for m in answered if m.data for row in rows)
+            if behind or again:
+                if behind and not again and behind[0].role == "assistant":
                     self.taken_place.add(index)
                 return index
         carriers = (i for i, m in enumerate(self.messages) if _ids(m.data) & ids)

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from agents import Counted, delete, look, scripted
+from agents import Counted, delete, look, scripted, suggest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serving import Json, Serve, Service, approved, assistant, rejected, said, user
 
-from assent import Ask, Call, Result, Text, Turn
+from assent import Ask, Call, LocalShell, Result, Text, Turn
 from assent.models.offline import Offline
 
 
@@ -93,6 +93,32 @@ def test_resumed_turn_gets_the_blocks_that_the_model_produced(served: Serve) -> 
     ]
     calls = [b.id for t in c.model.asks[-1].turns for b in t.blocks if isinstance(b, Call)]
     assert calls == ["l1", "p1"]
+
+
+def test_decision_in_the_very_message_that_was_answered_is_no_new_wish(served: Serve) -> None:
+    c = Conversation(served, [["Now.", delete("a")], "Gone.", "Welcome.", "Welcome."])
+    call = c.chat(user("go"))["data"]["tool_calls"][0]
+    decided = user("go", data={"tool_calls": [approved(call)]})
+    second = c.chat(decided)
+    gone = [
+        ("user", "go"),
+        ("assistant", "Now."),
+        ("call", "delete", {"name": "a"}),
+        ("result", "deleted a"),
+    ]
+    assert c.last == gone
+    assert c.chat(decided) == second
+    for reply in (said(second), assistant("Gone.")):
+        c.model.asks.clear()
+        c.service.chat(decided, reply, user("thanks"))
+        assert c.last == [*gone, ("assistant", "Gone."), ("user", "thanks")]
+
+
+def test_command_decided_in_the_very_message_that_was_answered_follows_it(served: Serve) -> None:
+    c = Conversation(served, [[suggest("echo one")], "Done."], commands=LocalShell())
+    c.chat(user("go"))
+    c.chat(user("go", data={"cmds": [{"command": "echo one", "execute": True}]}))
+    assert [kind for kind, *_ in c.last] == ["user", "call", "result"]
 
 
 def test_conversation_after_an_approval_keeps_call_and_result(served: Serve) -> None:
