@@ -41,7 +41,7 @@ from assent.events import (
     ToolExecuted,
     ToolExecutionFailed,
 )
-from assent.gate import Gate, Outcome, hide
+from assent.gate import Gate, Outcome, hidden_trace, hide
 from assent.ledger import Proposal
 from assent.ledger.choices import Choice, Continuation, Conversation, Decided, Requester
 from assent.ledger.record import Ledger
@@ -146,15 +146,16 @@ class Engine:
         if error is not None and not isinstance(error, RequestError):
             logger.info("background work of a turn failed: %s", type(error).__name__)
 
-    async def fire(self, event: AgentEvent) -> None:
-        """Tell every handler; what one raises is logged and harms nothing."""
+    async def fire(self, event: AgentEvent, secrets: Sequence[str] = ()) -> None:
+        """Tell every handler; what one raises is logged, without `secrets`, and harms nothing."""
         for impl in self.plugins.implementations("on_event"):
             available = {"event": event, "host": self.host}
             bound = partial(impl.function, **{n: available[n] for n in impl.names})
             try:
                 await asyncio.wait_for(self.code.call(bound), _HANDLER_SECONDS)
-            except Exception:
-                logger.exception("plugin %s: on_event failed", impl.plugin)
+            except Exception as error:
+                trace = hidden_trace(error, secrets)
+                logger.error("plugin %s: on_event failed\n%s", impl.plugin, trace)
 
 
 class RunningTurn:
@@ -240,7 +241,7 @@ class RunningTurn:
     async def fire(self, event: AgentEvent) -> None:
         """Tell the event handlers, if there are any."""
         if self.events_on:
-            await self.engine.fire(event)
+            await self.engine.fire(event, self.secrets)
 
     async def run(self) -> None:
         """Run the turn to its `done`; a failed continuation is given back."""

@@ -123,6 +123,21 @@ def test_log_of_a_failed_agent_shows_no_secret(
     clean(caplog.text)
 
 
+def test_log_of_a_failed_event_handler_shows_no_secret(
+    served: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handler(event: Any) -> None:
+        platform = getattr(getattr(event, "message", None), "platform_context", None)
+        if platform is not None:
+            raise ValueError(f"POST /audit?token={platform.platform_token.get_secret_value()}")
+
+    agent, _ = scripted(["I see."], on_event=handler)
+    with caplog.at_level(logging.DEBUG):
+        assert served(agent).chat(ask())["content"] == "I see."
+    assert "on_event failed" in caplog.text and "/audit?token=" in caplog.text
+    clean(caplog.text)
+
+
 def test_debug_answer_shows_no_secret(served: Serve) -> None:
     def agent(messages: Any, context: RequestContext) -> str:
         raise ValueError(f"denied for {reveal(context)}")
