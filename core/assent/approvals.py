@@ -324,3 +324,26 @@ def mask(value: Any, secrets: Sequence[str]) -> Any:
 def holds_secret(value: Any, secrets: Sequence[str]) -> bool:
     """Whether any string of `value` holds a secret."""
     return bool(secrets) and canonical(mask(value, secrets)) != canonical(value)
+
+
+_ABOVE = 6
+"""Levels of a request above the input of a call: body, messages, message, data, calls, call."""
+
+
+def unsendable(value: Any, nesting: int) -> str:
+    """Why no request of at most `nesting` levels can send `value` back as the input of a call;
+    empty when one can."""
+    if _deeper_than(nesting - _ABOVE, value):
+        return f"it is nested deeper than {nesting - _ABOVE} levels"
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError):
+        return "it is no JSON, but has NaN, an infinity or the like"
+    return ""
+
+
+def _deeper_than(levels: int, value: object) -> bool:
+    if not isinstance(value, (dict, list, tuple)):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return levels < 1 or any(_deeper_than(levels - 1, part) for part in parts)

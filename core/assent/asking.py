@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from assent import approvals
 from assent.agent import Agent
-from assent.canonical import is_json
 from assent.commands import SUGGEST_COMMANDS, read_suggestion
 from assent.ending import finish, suspend
 from assent.errors import AgentError, ModelError, ToolInputError
@@ -259,9 +258,8 @@ class _Step:
             )
 
     def _propose(self, call: Call, **fields: Any) -> None:
-        if not is_json(fields["input"]):
-            # Nobody could send it back as it was proposed.
-            raise ToolInputError("the input is no JSON; it has NaN, an infinity or the like")
+        if why := approvals.unsendable(fields["input"], self.turn.engine.limits.nesting):
+            raise ToolInputError(f"nobody could send the input back to approve it: {why}")
         if approvals.holds_secret(fields["input"], self.turn.secrets):
             raise ToolInputError("the input holds a secret of the platform context")
         fields["intent"] = approvals.mask(fields["intent"], self.turn.secrets)

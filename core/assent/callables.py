@@ -13,7 +13,6 @@ from pydantic import ValidationError
 
 from assent import approvals
 from assent.agent import DecidedCall
-from assent.canonical import is_json
 from assent.carrying import record
 from assent.deciding import collect_outcomes
 from assent.ending import finish, suspend
@@ -134,7 +133,7 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
         output = _stated(reply.data, row, carried) or reply.content
         failed = output.startswith("Error:")
         most = limits.command_output if row.kind == "command" else limits.tool_output
-        output = approvals.mask(cut(output, most), turn.secrets)
+        output = cut(approvals.mask(output, turn.secrets), most)
         await _ended(turn, grant, Outcome("FAILED" if failed else "DONE", output, took))
     return reply
 
@@ -351,7 +350,7 @@ def _stated_failure(event: ErrorEvent) -> AgentError:
 
 def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
     """What a callable's reply proposes, under ids of Assent's; raises AgentError for a call
-    whose input is no JSON, or holds a secret of the platform context."""
+    whose input no request can send back, or that holds a secret of the platform context."""
     data = reply.data
     found: list[Proposal] = []
     if not (data.tool_calls or data.cmds or data.approvals):
@@ -397,8 +396,9 @@ def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
                     intent=item.intent,
                 )
             )
-    if not all(is_json(row.input) for row in found):
-        raise AgentError("the agent proposed a call whose input is no JSON")
+    for row in found:
+        if why := approvals.unsendable(row.input, turn.engine.limits.nesting):
+            raise AgentError(f"the agent proposed a call with an input that cannot be sent: {why}")
     if any(approvals.holds_secret(row.input, turn.secrets) for row in found):
         raise AgentError("the agent proposed a call that holds a secret of the platform context")
     return found

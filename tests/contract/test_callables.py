@@ -192,7 +192,7 @@ def test_callable_proposes_no_call_that_no_json_can_say(served: Serve, value: An
 
     answer = served(agent).ask(user("x"))
     assert (answer.status, answer.json()["code"]) == (500, "AGENT_ERROR")
-    assert answer.json()["detail"] == "the agent proposed a call whose input is no JSON"
+    assert "cannot be sent: it is no JSON" in answer.json()["detail"]
 
 
 def test_generator_is_closed_when_the_turn_fails_midway(served: Serve) -> None:

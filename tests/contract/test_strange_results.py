@@ -468,6 +468,25 @@ def test_model_proposes_no_call_that_no_json_can_say(served: Serve, value: float
     assert result.is_error and "no JSON" in result.output
 
 
+def test_what_is_proposed_is_never_nested_too_deep_to_be_sent_back(served: Serve) -> None:
+    @tool(requires_approval=True)
+    def store(value: Any) -> str:
+        """Store a value."""
+        return json.dumps(value)
+
+    calls = [Call("a", "store", {"value": [[1]]}), Call("b", "store", {"value": [[[1]]]})]
+    agent, model = scripted([calls, "Stored."], [store])
+    service = served(agent, limits__nesting=9)
+    reply = service.chat(user("go"))
+    (call,) = reply["data"]["tool_calls"]
+    assert call["input"] == {"value": [[1]]}
+    data = {"tool_calls": [approved(call)]}
+    done = service.chat(user("go"), said(reply), user("", data=data))
+    assert done["data"]["executed_tool_calls"][0]["output"] == "[[1]]"
+    told = [block.output for block in model.asks[-1].turns[-1].blocks]
+    assert "deeper than 3 levels" in told[1]
+
+
 def test_stop_reason_of_a_callables_done_leaves(served: Serve) -> None:
     def agent(messages: Any, context: Any) -> Iterator[Any]:
         yield "cut of"
