@@ -222,7 +222,7 @@ def _bound(
     return lambda: _shown(_called(tool, input, session, context))
 
 
-def error_text(error: BaseException, secrets: Sequence[str] = ()) -> str:
+def error_text(error: BaseException, secrets: Sequence[str]) -> str:
     """What model and caller read of an exception: one short line, no stack trace, no secret."""
     # Masked first, as an output is.
     text = mask(message_of(error), secrets).strip().splitlines()
