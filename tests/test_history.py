@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -296,3 +297,14 @@ def test_results_stand_before_texts_after_partial_decisions() -> None:
         ]
     )
     assert turns[2].blocks == [Result("a", "1"), Result("b", "2"), Text("first"), Text("second")]
+
+
+def test_a_history_of_thousands_of_calls_is_paired_without_comparing_each_with_each() -> None:
+    # The turns of all callers wait meanwhile. Twenty thousand took ten seconds so.
+    calls = [Call(f"c{n}", "look", {}) for n in range(20_000)]
+    results = [Result(call.id, "seen") for call in calls]
+    start = time.process_time()
+    turns = paired([Turn("user", [Text("look")]), Turn("assistant", calls), Turn("user", results)])
+    assert time.process_time() - start < 4
+    assert turns[1].blocks == calls
+    assert turns[2].blocks == results
