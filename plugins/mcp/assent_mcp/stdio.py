@@ -94,10 +94,10 @@ class StdioWire:
     async def _settle(self, asked: _Unanswered) -> None:
         """After the end of stdin: let the calls end whose answers can still be read.
 
-        A question to the client cannot be answered any more.
+        A question to the client cannot be answered any more: its call is not waited for.
         """
         self.ended = True
-        while asked.of_client and not asked.of_server:
+        while asked.calls - set(asked.questions.values()):
             if _is_hung_up(self.writing):
                 return
             await asyncio.sleep(_LOOK)
@@ -113,34 +113,39 @@ def _is_hung_up(descriptor: int) -> bool:
 
 
 class _Unanswered:
-    """The requests of either side that have no answer yet."""
+    """The client's calls that have no answer yet, and for each open question to it its call."""
 
     def __init__(self) -> None:
-        self.of_client: set[types.RequestId] = set()
-        self.of_server: set[types.RequestId] = set()
+        self.calls: set[types.RequestId] = set()
+        self.questions: dict[types.RequestId | None, types.RequestId | None] = {}
 
     def came(self, message: types.JSONRPCMessage) -> None:
         """Note what the client sent."""
-        _note(message, self.of_client, self.of_server)
+        match message:
+            case types.JSONRPCRequest(id=id_):
+                self.calls.add(id_)
+            case types.JSONRPCNotification():
+                # Nobody answers what is cancelled.
+                self.calls.discard(_cancelled(message))
+            case types.JSONRPCResponse(id=id_) | types.JSONRPCError(id=id_):
+                self.questions.pop(id_, None)
 
-    def went(self, message: types.JSONRPCMessage) -> None:
+    def went(self, sent: SessionMessage) -> None:
         """Note what was sent to the client."""
-        _note(message, self.of_server, self.of_client)
+        match sent.message:
+            case types.JSONRPCRequest(id=id_):
+                self.questions[id_] = getattr(sent.metadata, "related_request_id", None)
+            case types.JSONRPCNotification():
+                self.questions.pop(_cancelled(sent.message), None)
+            case types.JSONRPCResponse(id=id_) | types.JSONRPCError(id=id_):
+                self.calls.discard(id_)
 
 
-def _note(
-    message: types.JSONRPCMessage, own: set[types.RequestId], others: set[types.RequestId]
-) -> None:
-    match message:
-        case types.JSONRPCRequest(id=id_):
-            own.add(id_)
-        case types.JSONRPCResponse(id=id_) | types.JSONRPCError(id=int() | str() as id_):
-            others.discard(id_)
-        case types.JSONRPCNotification(
-            method="notifications/cancelled", params={"requestId": int() | str() as id_}
-        ):
-            # Nobody answers it.
-            own.discard(id_)
+def _cancelled(message: types.JSONRPCNotification) -> Any:
+    """The request that the message cancels; None where it cancels none."""
+    id_ = (message.params or {}).get("requestId")
+    is_one = message.method == "notifications/cancelled" and isinstance(id_, int | str)
+    return id_ if is_one else None
 
 
 class _Reader:
@@ -269,7 +274,7 @@ class _Writer:
             written = asyncio.Event()
             self._lines.put((line.encode() + b"\n", written.set))
             await written.wait()
-            self._asked.went(message.message)
+            self._asked.went(message)
 
     def stop(self) -> None:
         self._lines.put(None)

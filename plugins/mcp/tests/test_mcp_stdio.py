@@ -54,13 +54,13 @@ class Process:
             if message.get("id") == id_:
                 return message
 
-    def begin(self) -> None:
+    def begin(self, **capabilities: Any) -> None:
         self.send(
             id=0,
             method="initialize",
             params={
                 "protocolVersion": "2025-11-25",
-                "capabilities": {},
+                "capabilities": capabilities,
                 "clientInfo": {"name": "test", "version": "1"},
             },
         )
@@ -191,6 +191,23 @@ def test_what_was_asked_before_the_end_of_stdin_is_answered(stdio: Process) -> N
     results = {answer["id"]: answer["result"] for answer in map(json.loads, out.splitlines())}
     texts = {id_: result["content"][0]["text"] for id_, result in results.items()}
     assert texts == {1: "slept", 2: "printed"}
+    assert stdio.process.returncode == 0
+
+
+def test_open_question_at_the_end_of_stdin_cuts_no_other_call_off(
+    stdio: Process, tmp_path: Path
+) -> None:
+    stdio.begin(elicitation={"form": {}})
+    asked = {"name": "gated", "arguments": {"path": str(tmp_path / "ran")}}
+    stdio.send(id=11, method="tools/call", params=asked)
+    # The first request of the server, which nobody will answer.
+    assert stdio.answer(1)["method"] == "elicitation/create"
+    stdio.send(id=12, method="tools/call", params={"name": "slow", "arguments": {}})
+    out, _ = stdio.rest()
+    results = {m["id"]: m.get("result") for m in map(json.loads, out.splitlines()) if "id" in m}
+    assert results[12]["content"][0]["text"] == "slept"
+    assert results[11] is None
+    assert not (tmp_path / "ran").exists()
     assert stdio.process.returncode == 0
 
 
