@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, RootModel, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    RootModel,
+    field_validator,
+)
 
 from assent.errors import ToolInputError
 from assent.session import Session
@@ -303,11 +311,61 @@ def test_default_that_is_no_json_stays_with_the_function() -> None:
     missing = object()
 
     @tool
-    def find(name: Any = missing, root: Path = Path("/srv")) -> Any:
-        return name is missing, root
+    def find(
+        name: Any = missing,
+        root: Path = Path("/srv"),
+        most: float = math.inf,
+        sep: str = "\udcff",
+        limit: float = Field(default=-math.inf, lt=7),
+    ) -> Any:
+        return name is missing, root, most, sep, limit
 
-    assert "default" not in find.input_schema["properties"]["name"]
-    assert called(find, {}) == (True, Path("/srv"))
+    properties = find.input_schema["properties"]
+    assert [name for name in properties if "default" in properties[name]] == ["root"]
+    assert properties["limit"]["exclusiveMaximum"] == 7
+    assert called(find, {}) == (True, Path("/srv"), math.inf, "\udcff", -math.inf)
+    assert "limit" in refusal(find, {"limit": 7})
+
+
+def test_schema_says_nothing_that_no_json_holds() -> None:
+    class Span(BaseModel):
+        most: float = math.inf
+        least: Annotated[float, Field(ge=0, lt=math.inf)] = 0
+
+    @tool
+    def model(span: Span) -> float:
+        return span.most
+
+    @tool
+    def nested(spans: list[Span], default: Annotated[float | None, Field(gt=-math.inf)]) -> float:
+        return spans[0].most
+
+    for made in (model, nested):
+        json.dumps([made.input_schema, made.input_description], allow_nan=False)
+    assert model.input_schema["properties"]["least"] == {
+        "default": 0,
+        "minimum": 0,
+        "type": "number",
+    }
+    assert called(model, {}) == called(nested, {"spans": [{}], "default": None}) == math.inf
+
+
+def test_validator_of_a_parameter_runs_once() -> None:
+    twice = AfterValidator(lambda value: value * 2)
+    said = BeforeValidator(lambda value: f"<{value}>")
+
+    @tool
+    def order(
+        count: Annotated[int, twice],
+        more: Annotated[int, Field(ge=1), twice] = 1,
+        name: Annotated[str, said, "the name"] = Field(default="x"),
+    ) -> Any:
+        return count, more, name
+
+    assert called(order, {"count": 2}) == (4, 1, "x")
+    assert called(order, {"count": 2, "more": 3, "name": "y"}) == (4, 6, "<y>")
+    assert order.input_schema["properties"]["name"]["description"] == "the name"
+    assert "more" in refusal(order, {"count": 2, "more": 0})
 
 
 def test_session_and_context_are_injected_by_annotation() -> None:

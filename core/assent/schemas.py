@@ -194,7 +194,33 @@ def object_schema(label: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
             f"tool {label!r}: its input is no JSON object; use a model with named fields"
         )
     schema.setdefault("properties", {})
-    return {key: value for key, value in schema.items() if key not in _NO_TITLES}
+    return _sayable({key: value for key, value in schema.items() if key not in _NO_TITLES})
+
+
+def _sayable(schema: dict[str, Any]) -> dict[str, Any]:
+    """`schema` without what no JSON says, such as a default of infinity.
+
+    One such value would have each request with the tool refused.
+    """
+    if _is_json(schema):
+        return schema
+    kept: dict[str, Any] = {}
+    for key, value in schema.items():
+        if isinstance(value, dict):
+            kept[key] = _sayable(value)
+        elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
+            kept[key] = [_sayable(item) for item in value]
+        elif _is_json(value):
+            kept[key] = value
+    return kept
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except ValueError:
+        return False
+    return True
 
 
 class _Schema(GenerateJsonSchema):
@@ -253,7 +279,8 @@ def _field(argument: Argument, documented: str | None) -> tuple[Any, FieldInfo]:
     field.alias_priority = 2
     noted = next((note for note in metadata if isinstance(note, str)), None)
     field.description = field.description or noted or documented
-    return annotation, field
+    # Without the metadata, which the field has: validators would run once more.
+    return field.annotation, field
 
 
 def _with_default(annotation: Any, default: Any) -> FieldInfo:
