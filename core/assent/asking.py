@@ -18,7 +18,7 @@ from assent.ending import finish, suspend
 from assent.errors import AgentError, ModelError, ToolInputError
 from assent.events import IntermittentUpdate, StopReason, TextDelta
 from assent.gate import Outcome
-from assent.history import bound_to, model_turns, spoken
+from assent.history import bound_to, model_turns
 from assent.ledger import Proposal
 from assent.messages import Approval
 from assent.models import (
@@ -37,6 +37,7 @@ from assent.models import (
 )
 from assent.output import Output
 from assent.tools import Tool
+from assent.wording import spoken
 
 if TYPE_CHECKING:
     from assent.turn import RunningTurn

@@ -18,17 +18,8 @@ from assent.ledger import Proposal, SuspendedTurn
 from assent.ledger.choices import Decided
 from assent.messages import Command, Data, Message
 from assent.models import Block, Call, Result, Text, Turn, dump_turns, load_turns
-
-_NO_OUTPUT = "(no output)"
-_NOT_DECIDED = "Not run: not decided. Nobody has approved or rejected this yet."
-_NEVER_DECIDED = "Not run: never decided. The proposal is no longer open."
-_LOST = "No result of this call is known."
-_WITHOUT_RESULT: Mapping[str, str] = {
-    "PENDING": _NOT_DECIDED,
-    "APPROVED": "Not run yet: approved, and runs when its caller asks.",
-    "EXECUTING": "No result yet: approved, and still running.",
-    "EXPIRED": _NEVER_DECIDED,
-}
+from assent.pairing import paired
+from assent.wording import LOST, NEVER_DECIDED, NOT_DECIDED, outcome_text, spoken, told_later
 
 
 def model_turns(
@@ -171,7 +162,7 @@ class _Builder:
 
     def _result(self, call: Call, rows: Sequence[Proposal], index: int) -> Result:
         if not rows:
-            return Result(call.id, _LOST, True)
+            return Result(call.id, LOST, True)
         told = [self._told(row, index) for row in rows]
         if rows[0].kind == "tool_call":
             return Result(call.id, *told[0])
@@ -186,8 +177,8 @@ class _Builder:
         decided = self._decided_at(row, index)
         if decided is not None and row.state not in ("PENDING", "EXPIRED"):
             if self._went_on(row, index, decided):
-                self.late.setdefault(decided, []).append(_later(row))
-                return _NOT_DECIDED, True
+                self.late.setdefault(decided, []).append(told_later(row))
+                return NOT_DECIDED, True
         return self.outcomes[row.id]
 
     def _decided_at(self, row: Proposal, index: int) -> int | None:
@@ -286,14 +277,14 @@ class _Builder:
                 continue
             self.called.add(id_)
             if row is not None:
-                texts.append(_later(row))
+                texts.append(told_later(row))
             elif id_ and (item.execute or item.rejection_reason):
                 name = item.name or item.id
-                texts.append(f"The call {name} was never run: {_NEVER_DECIDED}")
+                texts.append(f"The call {name} was never run: {NEVER_DECIDED}")
         return texts
 
     def _known(self, id_: str) -> Result:
-        output, failed = self.outcomes.get(id_, (_NEVER_DECIDED, True))
+        output, failed = self.outcomes.get(id_, (NEVER_DECIDED, True))
         return Result(id_, output, failed)
 
     def _collect_outcomes(self) -> None:
@@ -326,7 +317,7 @@ class _Builder:
             row = self._row_of(command, index, n)
             if row is None:
                 reason = command.rejection_reason
-                state = f"Rejected by the user: {reason}" if reason else _NOT_DECIDED
+                state = f"Rejected by the user: {reason}" if reason else NOT_DECIDED
                 told = command.id in self.called or command.command in self.ran
                 if not command.execute and not told:
                     texts.append(f"{what} {state}")
@@ -355,33 +346,6 @@ class _Builder:
             and canonical(_plain(row.input)) == wanted
         ]
         return equal[0] if equal else None
-
-
-def spoken(output: str | None) -> str:
-    """What the model reads of a call's output, which providers do not take blank."""
-    return output if output and output.strip() else _NO_OUTPUT
-
-
-def outcome_text(row: Proposal) -> tuple[str, bool]:
-    """What the model reads of a proposal's state, and whether as an error."""
-    if row.state == "DONE" and row.purged:
-        return _LOST, False
-    if row.state == "DONE":
-        changed = ""
-        if row.edited is not None:
-            changed = f"(The approver changed the input to {json.dumps(row.edited)}.)\n"
-        return changed + spoken(row.output), False
-    if row.state == "REJECTED":
-        reason = row.decision.reason if row.decision and row.decision.reason else "no reason given"
-        return f"Rejected by the user: {reason}", True
-    if row.state in ("FAILED", "INDETERMINATE"):
-        return row.output or _LOST, True
-    return _WITHOUT_RESULT[row.state], True
-
-
-def _later(row: Proposal) -> str:
-    what = row.input.get("command") if row.kind == "command" else json.dumps(row.input)
-    return f"The earlier call {row.name} {what} has now ended: {outcome_text(row)[0]}"
 
 
 def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -416,52 +380,3 @@ def _pending_ids(data: Data | None) -> set[str]:
         return set()
     calls = {c.id for c in data.stated}
     return calls | {c.id for c in data.cmds if c.id}
-
-
-def paired(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns made fit for any provider: alternating, beginning and ending with the user,
-    each call answered in the next turn exactly once, ids unique, nothing blank, none dropped."""
-    merged: list[Turn] = []
-    for turn in [Turn("user", []), *turns]:
-        if merged and merged[-1].role == turn.role:
-            last = merged[-1]
-            raw = last.raw if not turn.blocks else turn.raw if not last.blocks else None
-            merged[-1] = Turn(turn.role, [*last.blocks, *turn.blocks], raw)
-        else:
-            merged.append(turn)
-    if merged[-1].role == "assistant":
-        merged.append(Turn("user", []))
-    if len(merged) > 1 and not merged[0].blocks:
-        merged[0] = Turn("user", [Text("(The beginning of the conversation is not shown.)")])
-    seen: set[str] = set()
-    for index in range(1, len(merged) - 1, 2):
-        merged[index], merged[index + 1] = _pair(merged[index], merged[index + 1], seen)
-    first = [b for b in merged[0].blocks if not isinstance(b, Result)]
-    merged[0] = Turn("user", first or [Text("(continue)")])
-    return merged
-
-
-def _pair(asking: Turn, answering: Turn, seen: set[str]) -> tuple[Turn, Turn]:
-    calls = [b for b in asking.blocks if isinstance(b, Call)]
-    fresh = []
-    for call in calls:
-        if call.id not in seen:
-            seen.add(call.id)
-            fresh.append(call)
-    given = {b.call_id: b for b in reversed(answering.blocks) if isinstance(b, Result)}
-    results = [given.get(c.id) or Result(c.id, _LOST, True) for c in fresh]
-    texts = [b for b in asking.blocks if isinstance(b, Text) and b.text.strip()]
-    # Not one by one: a client's history may hold thousands of calls.
-    kept = {id(call) for call in fresh}
-    blocks: list[Block] = [
-        b for b in asking.blocks if (isinstance(b, Text) and b.text.strip()) or id(b) in kept
-    ]
-    if not texts and not fresh:
-        blocks = [Text("(no reply)")]
-    whole = len(blocks) == len(asking.blocks)
-    after = [b for b in answering.blocks if isinstance(b, Text) and b.text.strip()]
-    told: list[Block] = [*results, *after]
-    return (
-        Turn("assistant", blocks, asking.raw if whole else None),
-        Turn("user", told or [Text("(continue)")]),
-    )

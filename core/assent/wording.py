@@ -1,0 +1,47 @@
+"""How a call's outcome reads for the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from assent.ledger import Proposal
+
+_NO_OUTPUT = "(no output)"
+NOT_DECIDED = "Not run: not decided. Nobody has approved or rejected this yet."
+NEVER_DECIDED = "Not run: never decided. The proposal is no longer open."
+LOST = "No result of this call is known."
+_WITHOUT_RESULT: Mapping[str, str] = {
+    "PENDING": NOT_DECIDED,
+    "APPROVED": "Not run yet: approved, and runs when its caller asks.",
+    "EXECUTING": "No result yet: approved, and still running.",
+    "EXPIRED": NEVER_DECIDED,
+}
+
+
+def spoken(output: str | None) -> str:
+    """What the model reads of a call's output, which providers do not take blank."""
+    return output if output and output.strip() else _NO_OUTPUT
+
+
+def outcome_text(row: Proposal) -> tuple[str, bool]:
+    """What the model reads of a proposal's state, and whether as an error."""
+    if row.state == "DONE" and row.purged:
+        return LOST, False
+    if row.state == "DONE":
+        changed = ""
+        if row.edited is not None:
+            changed = f"(The approver changed the input to {json.dumps(row.edited)}.)\n"
+        return changed + spoken(row.output), False
+    if row.state == "REJECTED":
+        reason = row.decision.reason if row.decision and row.decision.reason else "no reason given"
+        return f"Rejected by the user: {reason}", True
+    if row.state in ("FAILED", "INDETERMINATE"):
+        return row.output or LOST, True
+    return _WITHOUT_RESULT[row.state], True
+
+
+def told_later(row: Proposal) -> str:
+    """What the model reads of an outcome behind the place where it was told of none."""
+    what = row.input.get("command") if row.kind == "command" else json.dumps(row.input)
+    return f"The earlier call {row.name} {what} has now ended: {outcome_text(row)[0]}"
