@@ -28,6 +28,7 @@ Status codes and codes: interface.md, "Errors"; design, section 7.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any, ClassVar, Literal
 
 
@@ -255,7 +256,8 @@ class ModelError(TurnError):
         super().__init__(message)
         self.kind = kind
         self.retryable = retryable
-        self.retry_after = retry_after
+        # Infinity says as little as None, and no header can carry it.
+        self.retry_after = None if retry_after == inf else retry_after
         overloaded = kind in ("rate_limit", "overloaded")
         self.status = 503 if overloaded else 502
         self.code = "MODEL_OVERLOADED" if overloaded else "MODEL_ERROR"

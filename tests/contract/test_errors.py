@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import logging
 import socket
 from collections.abc import Iterator
@@ -450,6 +451,15 @@ def test_failing_model_is_502_or_503(served: Serve, kind: Any, status: int, code
     assert one_.status == 500
     assert one_.json()["detail"].startswith("Agent returned an invalid message")
     assert service.stream(user("x"))[-1]["code"] == code
+
+
+def test_wait_without_end_is_not_told(served: Serve) -> None:
+    def fails(ask: Any) -> Any:
+        raise ModelError("overloaded", "not today", retry_after=math.inf)
+
+    answer = served(scripted(fails)[0]).ask(user("x"))
+    assert (answer.status, answer.json()["code"]) == (503, "MODEL_OVERLOADED")
+    assert "retry-after" not in answer.headers
 
 
 def test_debug_tells_the_cause(served: Serve) -> None:
