@@ -79,7 +79,7 @@ def test_both_serve_side_by_side(serve: Serve, cluster: Cluster) -> None:
         {"content": "half \ud83d"},
         {"content": "x", "meta_data": {"half \ud83d": object()}},
         {"content": "x", "data": {"session": {"a": float("nan")}, "extra": {1j}}},
-        {"data": {"tool_calls": [{"id": "1", "name": "n", "input": {"a": "half \ud83d"}}]}},
+        {"data": {"tool_calls": [{"id": "1", "name": "n", "input": {}, "intent": "half \ud83d"}]}},
     ],
     ids=["text", "meta_data", "data", "proposal"],
 )

@@ -337,7 +337,8 @@ def test_what_no_json_holds_is_told_as_on_v2(serve: Any, transport: str, era: st
     async def odd(messages: Any, context: RequestContext) -> Any:
         context.update("reading \udcff")
         yield "half \ud83d"
-        yield {"data": {"tool_calls": [{"id": "1", "name": "n", "input": {"a": "\ud83d"}}]}}
+        call = {"id": "1", "name": "n", "input": {"a": "b"}, "intent": "why \ud83d"}
+        yield {"data": {"tool_calls": [call]}}
 
     async def run() -> None:
         pieces: list[str] = []
@@ -365,7 +366,7 @@ def test_what_no_json_holds_is_told_as_on_v2(serve: Any, transport: str, era: st
         async with serve(agent=odd, transport=transport) as served, served.client(era) as client:
             result = await client.call_tool("chat", {"message": "x"}, progress_callback=progress)
             assert text(result).startswith("half ?")
-            assert result.structured_content["pending"][0]["input"] == {"a": "?"}
+            assert result.structured_content["pending"][0]["intent"] == "why ?"
         assert pieces == ["reading ?", "reading ?", "half ?"]
 
     asyncio.run(run())
