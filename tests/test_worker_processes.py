@@ -67,6 +67,11 @@ def agent(messages, context):
             child.terminate()
             child.join()
             return str(child.exitcode)
+        case "leave":
+            if not (child := os.fork()):
+                time.sleep(600)
+                os._exit(0)
+            return str(child)
         case "interrupt":
             code = "import signal as s; print(int(s.getsignal(s.SIGINT) == s.SIG_IGN))"
             return subprocess.check_output([sys.executable, "-c", code], text=True)
@@ -203,6 +208,38 @@ def test_signal_to_a_process_that_a_turn_forked_ends_that_alone(
         before = running.turn()
         assert running.turn("fork") == -signal.SIGTERM
         until(lambda: running.turn() == before)
+
+
+@pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["one", "two"])
+def test_port_of_a_killed_service_is_free_whatever_its_turns_forked(
+    tmp_path: Path, options: Sequence[str]
+) -> None:
+    with closing(Service(tmp_path, options=options)) as running:
+        child = running.turn("leave")
+        try:
+            running.process.kill()
+            running.process.wait(DEADLINE)
+            until(lambda: free(running.port))
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def free(port: int) -> bool:
+    with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        return True
+    return False
+
+
+def test_connection_that_the_service_closes_ends_whatever_its_turns_forked(
+    tmp_path: Path,
+) -> None:
+    options = ("--timeout-keep-alive", "1")
+    with closing(Service(tmp_path, options=options)) as running, closing(running.connect()) as ours:
+        child = turn(ours, "leave")
+        try:
+            assert ours.sock.recv(1) == b"", "else what is sent on it is never answered"
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("options", [(), ("--workers", "2")], ids=["one", "two"])

@@ -13,6 +13,7 @@ import sys
 from typing import Any, Literal
 
 from assent.errors import ConfigError
+from assent.ports import serves_on
 
 VARIABLE = "_ASSENT_PLACE"
 Role = Literal["worker", "plugins"]
@@ -36,6 +37,8 @@ class Place:
         self._unread = b""
         for inherited in (self.link, *self.listening):
             inherited.set_inheritable(False)
+        for listening in self.listening:
+            serves_on(listening)
 
     def report(self, app: Any) -> None:
         """Tell the supervisor that this process serves, and what it must know of it."""

@@ -15,6 +15,7 @@ from assent.corked import Corked
 from assent.exchange import Exchange
 from assent.http import ChatEndpoint, Headers
 from assent.kept import Flow, idle_connections
+from assent.ports import serves_on
 
 CLOSING = 2
 """Seconds that connections get to close after the turns have ended."""
@@ -66,7 +67,8 @@ class Unchunked(RequestResponseCycle):
 class Http(HttpToolsProtocol):
     """uvicorn's HTTP protocol on a corked transport, with bounds on what comes before a request.
 
-    A plugin's second port has them with `uvicorn.Config(app, http=Http)`.
+    A plugin's second port has them with `uvicorn.Config(app, http=Http)`; its socket is given to
+    `Http.serves_on`.
 
     uvicorn keeps a head of any size, and a connection that never sends one. The timer runs only
     while no request does, so a connection that is busy or kept alive costs none for each request.
@@ -91,6 +93,8 @@ class Http(HttpToolsProtocol):
     """Whether a chunk has begun without data: a first one that is slow, or the trailers."""
     _then: Callable[[], None] | None = None
     """What follows the replies that are due; until then nothing more is read."""
+
+    serves_on = staticmethod(serves_on)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(Corked(transport))  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from assent.garbage import keep_all, no_collecting
 from assent.life import BACKLOG, GC_THRESHOLD
 from assent.options import Extras, Options, configured
 from assent.place import Place, take_place
+from assent.ports import serves_on
 from assent.signals import answered, nothing
 from assent.targets import load_agent, loading
 from assent.workers import new_event_loop
@@ -136,6 +137,7 @@ def _listening(host: str, port: int, *, shared: bool = False) -> socket.socket:
     except OSError:
         listening.close()
         raise
+    serves_on(listening)
     return listening
 
 

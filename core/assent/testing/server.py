@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from assent.listener import uvicorn_config
+from assent.ports import serves_on
 
 if TYPE_CHECKING:
     from assent.app import App
@@ -71,6 +72,7 @@ class _Server(uvicorn.Server):
 def running(app: App, config: Config) -> Iterator[int]:
     """The port on which `app` is served within the block."""
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listening:
+        serves_on(listening)
         server = _Server(app, config)
         thread = threading.Thread(
             target=server.live, args=(listening,), name="assent-served", daemon=True

@@ -63,7 +63,9 @@ def _keep_logging() -> None:
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; PluginError in one line when that cannot be."""
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # Named, since asyncio lets small events leave at once for this protocol only.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
@@ -78,6 +80,7 @@ def bind(host: str, port: int) -> socket.socket:
             cause = f"{where} cannot be listened on: {error.strerror or error}; see plugin.mcp.host"
         raise PluginError(f"plugin 'mcp': {cause}") from error
     listening.setblocking(False)
+    Http.serves_on(listening)
     return listening
 
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 import pytest
 
+from assent_mcp.running import bind
+
+HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 TRANSPORTS = pytest.mark.parametrize("transport", ["streamable-http", "sse"])
 GET = b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n"
 PATIENCE = 60.0
@@ -56,6 +64,46 @@ def test_connection_without_a_whole_head_is_closed_in_time(
     asyncio.run(run())
 
 
+def test_events_leave_at_once() -> None:
+    async def run() -> None:
+        at_once: list[int] = []
+
+        async def connection(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            end = writer.get_extra_info("socket")
+            at_once.append(end.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+            await writer.wait_closed()
+
+        with bind("127.0.0.1", 0) as listening:
+            server = await asyncio.start_server(connection, sock=listening)
+            async with server, asyncio.timeout(PATIENCE):
+                reader, writer = await asyncio.open_connection(*listening.getsockname())
+                assert await reader.read() == b""
+                writer.close()
+                await writer.wait_closed()
+        assert at_once == [1]
+
+    asyncio.run(run())
+
+
+def test_stream_is_opened_again_after_the_last_event(serve: Any) -> None:
+    async def run() -> None:
+        async with serve() as served, httpx2.AsyncClient(timeout=PATIENCE) as http:
+            params = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            }
+            body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+            begun = await http.post(served.url, json=body, headers=HEADERS)
+            session = {"mcp-session-id": begun.headers["mcp-session-id"], "last-event-id": "7"}
+            async with http.stream("GET", served.url, headers={**HEADERS, **session}) as stream:
+                assert stream.status_code == 200
+                assert stream.headers["content-type"].startswith("text/event-stream")
+
+    asyncio.run(run())
+
+
 def test_request_names_one_host(serve: Any) -> None:
     async def run() -> None:
         async with serve() as served, connected(served) as (reader, writer):
@@ -63,3 +111,25 @@ def test_request_names_one_host(serve: Any) -> None:
             assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
 
     asyncio.run(run())
+
+
+# Python 3.12 warns of a fork beside threads.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_port_is_not_kept_by_processes_that_user_code_forks() -> None:
+    listening = bind("127.0.0.1", 0)
+    ready, begun = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(begun, b"!")
+        time.sleep(600)
+        os._exit(0)
+    try:
+        os.read(ready, 1)
+        port = listening.getsockname()[1]
+        listening.close()
+        bind("127.0.0.1", port).close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ready)
+        os.close(begun)
