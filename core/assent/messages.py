@@ -6,8 +6,6 @@ left out of dumps when they are None; fields that it calls null stay.
 
 # Without `from __future__ import annotations`, whose texts pydantic compiles at each start.
 
-import json
-import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from math import isfinite
@@ -28,6 +26,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, core_schema, from_json
 
+from assent.credentials import in_credentials, in_kubeconfig, secret_forms
 from assent.errors import InvalidRequest, MessagesMissing
 from assent.nulls import read_past_nulls
 from assent.texts import TextReader, Texts
@@ -205,38 +204,12 @@ class PlatformContext(Wire):
 
     def secrets(self) -> list[str]:
         """Each secret value of this context, longest first, for masking."""
-        found = [s.get_secret_value() for s in (self.platform_token, self.kubeconfig) if s]
-        found += _strings(self.aws_credentials)
-        forms = {form for value in found for form in _forms(value)}
-        return sorted((form for form in forms if len(form) >= 4), key=len, reverse=True)
-
-
-_REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
-"""What stands among credentials as their region is no secret, and an input of many tools."""
-
-
-def _forms(value: str) -> set[str]:
-    """A secret as tools and tracebacks write it: in JSON, quoted, without its line ends."""
-    bare = value.strip()
-    said = (json.dumps(bare), json.dumps(bare, ensure_ascii=False), repr(bare))
-    return {value, bare, "".join(bare.split()), *(text[1:-1] for text in said)}
-
-
-def _strings(value: object) -> list[str]:
-    match value:
-        case str():
-            return [value]
-        case dict():
-            kept = [item for name, item in value.items() if not _is_region(name, item)]
-            return _strings(kept)
-        case list():
-            return [text for item in value for text in _strings(item)]
-    return []
-
-
-def _is_region(name: object, value: object) -> bool:
-    named = isinstance(name, str) and name.lower().endswith("region")
-    return named and isinstance(value, str) and _REGION.fullmatch(value) is not None
+        found = in_credentials(self.aws_credentials)
+        if self.platform_token:
+            found.append(self.platform_token.get_secret_value())
+        if self.kubeconfig:
+            found += in_kubeconfig(self.kubeconfig.get_secret_value())
+        return secret_forms(found)
 
 
 class Message(Wire):

@@ -234,6 +234,32 @@ def test_no_half_of_a_secret_stands_where_the_output_of_a_command_is_cut(
     assert not [part for part in (TOKEN[:8], TOKEN[-8:]) if part in done["output"]]
 
 
+CONFIG = {
+    "yaml": "users:\n- name: me\n  user:\n    token: eyJ-KUBE-TOKEN\n"
+    "    client-key-data: LS0tLS1CRUdJTg==\n",
+    "json": '{"users": [{"user": {"token": "eyJ-KUBE-TOKEN", '
+    '"client-key-data":"LS0tLS1CRUdJTg=="}}]}',
+}
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+@pytest.mark.parametrize("script", ["cat $KUBECONFIG", "grep -o eyJ[A-Z-]* $KUBECONFIG"])
+def test_what_a_command_reads_in_its_kubeconfig_is_masked(
+    served: Serve, tmp_path: Path, form: str, script: str
+) -> None:
+    agent, model = scripted([[suggest(script)], "ran"], commands=LocalShell(workdir=tmp_path))
+    service = served(agent)
+    platform = {"kubeconfig": base64.b64encode(CONFIG[form].encode()).decode()}
+    reply = service.chat(user("go", platform_context=platform))
+    data = {"cmds": [approved(reply["data"]["cmds"][0])]}
+    deciding = user("", data=data, platform_context=platform)
+    got = service.chat(user("go", platform_context=platform), said(reply), deciding)
+    (done,) = got["data"]["executed_cmds"]
+    assert "[secret]" in done["output"]
+    told = done["output"] + repr(model.asks)
+    assert "KUBE-TOKEN" not in told and "LS0tLS1CRUdJTg" not in told
+
+
 def test_failing_agent_logs_no_secret(served: Serve, caplog: pytest.LogCaptureFixture) -> None:
     def agent(messages: Any, context: Any) -> str:
         raise RuntimeError(f"cannot use {messages!r} {context!r}")

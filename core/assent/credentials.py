@@ -1,0 +1,55 @@
+"""The secret values of a platform context, in the forms in which code and tools write them."""
+
+from __future__ import annotations
+
+import binascii
+import json
+import re
+from collections.abc import Iterable
+
+_REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
+"""What stands among credentials as their region is no secret, and an input of many tools."""
+_NAMES = ("token", "password", "client-key-data", "client-secret")
+_VALUE = re.compile(r"[\"']?:\s*[\"']?([^\s\"',}]{8,})")
+"""What stands behind the names of a user's credentials in a kubeconfig, YAML or JSON."""
+
+
+def secret_forms(values: Iterable[str]) -> list[str]:
+    """Each form of each value that is long enough to mask, the longest first."""
+    forms = {form for value in values for form in _forms(value)}
+    return sorted((form for form in forms if len(form) >= 4), key=len, reverse=True)
+
+
+def in_kubeconfig(encoded: str) -> list[str]:
+    """The kubeconfig as it is sent, and the credentials in it, as commands read them."""
+    try:
+        plain = binascii.a2b_base64(encoded).decode("utf-8", "replace")
+    except ValueError:
+        return [encoded]
+    behind = [text for name in _NAMES for text in plain.split(name)[1:]]
+    return [encoded, *(found[1] for text in behind if (found := _VALUE.match(text)))]
+
+
+def in_credentials(value: object) -> list[str]:
+    """Each text of credentials of any shape, but for what says where they hold."""
+    match value:
+        case str():
+            return [value]
+        case dict():
+            kept = [item for name, item in value.items() if not _is_region(name, item)]
+            return in_credentials(kept)
+        case list():
+            return [text for item in value for text in in_credentials(item)]
+    return []
+
+
+def _forms(value: str) -> set[str]:
+    """A secret as tools and tracebacks write it: in JSON, quoted, without its line ends."""
+    bare = value.strip()
+    said = (json.dumps(bare), json.dumps(bare, ensure_ascii=False), repr(bare))
+    return {value, bare, "".join(bare.split()), *(text[1:-1] for text in said)}
+
+
+def _is_region(name: object, value: object) -> bool:
+    named = isinstance(name, str) and name.lower().endswith("region")
+    return named and isinstance(value, str) and _REGION.fullmatch(value) is not None
