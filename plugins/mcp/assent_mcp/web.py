@@ -188,7 +188,12 @@ class Streams:
         if scope["type"] != "http":
             raise RuntimeError(f"the MCP server speaks HTTP only, not {scope['type']!r}")
         # Not every parser takes the white space around a value away (RFC 9110, section 5.5).
-        scope["headers"] = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+        # No event has an id here: a stream that goes on after one begins like any other.
+        scope["headers"] = [
+            (name, value.strip(b" \t"))
+            for name, value in scope["headers"]
+            if name != b"last-event-id"
+        ]
         state = {"started": False, "finished": False}
 
         async def watched(message: MutableMapping[str, Any]) -> None:
