@@ -598,6 +598,23 @@ class TestFailuresInATurn:
             connect(service.url.replace("http", "ws", 1) + "/api/chat-ws")
         assert service.get("/health").status == 200
 
+    def test_authentication_that_hangs_at_the_end_of_the_service_is_told_so(
+        self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("assent.listener.CLOSING", 0.1)
+        asked = threading.Event()
+
+        async def authenticate(self: Plugin) -> None:
+            asked.set()
+            await asyncio.Event().wait()
+
+        service = assent_served(talkative(), [made("slow", authenticate=authenticate)])
+        with ThreadPoolExecutor(1) as callers:
+            answer = callers.submit(service.post, "/api/chat", {"messages": [user("hello")]})
+            assert asked.wait(60)
+            assent_served.close()
+        assert (answer.result().status, answer.result().json()["code"]) == (503, "BUSY")
+
 
 class TestFailuresOfLife:
     """At start a failure names the plugin; at the end the others are still left."""

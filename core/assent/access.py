@@ -1,5 +1,6 @@
 """Who is let in: authentication, and the hosts and origins of web pages."""
 
+import asyncio
 import hmac
 import ipaddress
 import re
@@ -9,7 +10,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from assent.errors import AgentError, Unauthenticated
+from assent.errors import AgentError, Busy, Unauthenticated
 from assent.host import Host
 from assent.http import PRINCIPAL, Receive, Scope, Send, standard_error
 
@@ -78,7 +79,10 @@ class Authentication:
             challenge = (b"www-authenticate", b"Bearer")
             await _deny(_refusal(401, str(error), error.code, challenge), scope, receive, send)
             return
-        except Exception as error:
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError):
+                # The server has waited long enough to learn who calls.
+                error = Busy("the service is stopping")
             status, body = standard_error(error, self.host.failure(error))
             await _deny(Fixed(to_json(body), status), scope, receive, send)
             return
