@@ -144,6 +144,21 @@ def test_standard_way_to_a_thread_gets_a_thread_each_too() -> None:
     run(work)
 
 
+def test_desk_has_a_thread_while_user_code_holds_all_of_its_own() -> None:
+    async def work(workers: Workers) -> None:
+        gate = Gate()
+        turn = workers.spawn(lambda: workers.in_thread(gate.block))
+        await until(lambda: gate.count == 1)
+        try:
+            # So the stores open and close.
+            assert await workers.at_desk(lambda: asyncio.to_thread(lambda: "closed")) == "closed"
+        finally:
+            gate.open()
+        await turn
+
+    run(work, threads=1)
+
+
 def test_threads_keep_to_their_limit_and_idle_ones_end() -> None:
     async def work(workers: Workers) -> None:
         gate = Gate()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from assent.workers.forks import own_forks
 from assent.workers.mailbox import Mailbox, mailbox
-from assent.workers.threads import Executor
+from assent.workers.threads import Executor, Threads
 
 if TYPE_CHECKING:
     from assent.workers.running import Running
@@ -48,10 +48,12 @@ class WorkerLoop:
     true the loop is blocked, or about to look. `in_first_step` is true while a pulled turn runs
     that has not been suspended since: what blocks it then, blocks a loop that others know to
     avoid, and they take the turns that wait. `last` is true while the last of them runs.
+    `asyncio.to_thread` on it takes one of `threads`.
     """
 
-    def __init__(self, workers: Workers, name: str) -> None:
+    def __init__(self, workers: Workers, name: str, threads: Threads) -> None:
         self._workers = workers
+        self._threads = threads
         self.context = Context()
         self.stopping = False
         self._idle: asyncio.TimerHandle | None = None
@@ -71,7 +73,7 @@ class WorkerLoop:
         self._then = then
         self.loop = new_event_loop()
         try:
-            self.loop.set_default_executor(Executor(self._workers.threads))
+            self.loop.set_default_executor(Executor(self._threads))
             self.box = mailbox(self.loop)
             self._thread.start()
         except RuntimeError:

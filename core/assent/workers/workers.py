@@ -40,7 +40,8 @@ class Workers:
     The first worker loop, home, takes all that is spawned; others start only while it is blocked,
     at most `loops` in all, and end when they were idle for `idle_seconds`. `loops=1` keeps
     everything at home. Blocking functions get own threads, at most `threads`. The desk is a loop
-    apart for code that never blocks: what waits there is held up by nothing that users wrote.
+    apart for code that never blocks, with threads apart: what waits there, as a store does that
+    closes, is held up by nothing that users wrote.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Workers:
     ) -> None:
         self._limit = MAX_LOOPS if loops is None else loops
         self.threads = Threads(threads, idle_seconds, self._one_ended)
+        self._desk_threads = Threads(threads, idle_seconds)
         self._lock = threading.Lock()
         self._loops: list[WorkerLoop] = []
         self._server: Mailbox | None = None
@@ -90,7 +92,7 @@ class Workers:
         """Start home; called on the server's loop, once."""
         server = self._server = mailbox()
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        home = self.home = WorkerLoop(self, "assent-home")
+        home = self.home = WorkerLoop(self, "assent-home", self.threads)
         self._loops.append(home)
         home.start(lambda: server.post(partial(_tell, ready)))
         await ready
@@ -114,6 +116,7 @@ class Workers:
                 turn.cancel()
             worker.post(partial(worker.end, seconds / 2))
         self.threads.close()
+        self._desk_threads.close()
         self._check_ends()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -205,7 +208,7 @@ class Workers:
     def _start_desk(self) -> WorkerLoop:
         with self._lock:
             if self.desk is None:
-                desk = WorkerLoop(self, "assent-desk")
+                desk = WorkerLoop(self, "assent-desk", self._desk_threads)
                 desk.start(lambda: None)
                 self.desk = desk
             return self.desk
@@ -285,7 +288,7 @@ class Workers:
             asked = sum(not worker.turns for worker in asleep)
             room = self._limit - len(self._loops) if monotonic() >= self._widens_from else 0
             fresh = max(0, min(count - asked, room))
-            made = [WorkerLoop(self, "assent-loop") for _ in range(fresh)]
+            made = [WorkerLoop(self, "assent-loop", self.threads) for _ in range(fresh)]
             self._loops += made
         self._start(made)
         return asked + fresh
