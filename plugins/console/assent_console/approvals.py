@@ -70,7 +70,7 @@ class Approvals:
         return _answer(
             {
                 "agent": {"name": agent.name, "description": agent.description},
-                "approvals": [shown(row) for row in rows[:LIMIT]],
+                "approvals": [self._shown(row) for row in rows[:LIMIT]],
                 "more": len(rows) > LIMIT,
             }
         )
@@ -98,6 +98,12 @@ class Approvals:
             reason=None if verdict.approve else verdict.reason or None,
             run=False,
         )
+
+    def _shown(self, row: Proposal) -> dict[str, Any]:
+        # Who proposed the call can change its input on approval, where its tool says so.
+        tool = self.host.agent.tools.get(row.name)
+        editable = tool is not None and row.kind == "tool_call" and tool.editable
+        return {**shown(row), "editable": editable}
 
     def _refuse_foreign(self, request: Request, *, needs_origin: bool) -> None:
         """Raise ForeignPage unless the request is of this page (design, section 6, "Web pages").

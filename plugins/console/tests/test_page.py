@@ -170,6 +170,99 @@ def test_approved_call_runs_once_and_shows_its_outcome(
     sees(page, "Approved delete")
 
 
+class Walks:
+    """An agent with gated calls whose input may be changed, all of it or in part."""
+
+    def __init__(self, *steps: Any, editable: Any = True) -> None:
+        self.ran: list[tuple[int, str]] = []
+
+        @tool(requires_approval=True, editable=editable)
+        def book(hours: int, pet: str) -> str:
+            """Book a walk."""
+            self.ran.append((hours, pet))
+            return "booked"
+
+        self.agent = Agent(model=scripted(*steps), tools=[book])
+
+
+def booking(*hours: int, pet: str = "Rex") -> list[Call]:
+    return [Call(f"call-{n}", "book", {"hours": n, "pet": pet}) for n in hours]
+
+
+def edits(page: Any, text: str) -> None:
+    press(page, "Edit…")
+    page.get_by_label(", as JSON:").fill(text)
+    press(page, "Approve as edited")
+
+
+def test_edited_input_is_what_runs(assent_served: Served, opened: Opened) -> None:
+    number = 12345678901234567891
+    walks = Walks(booking(number, pet="Rex\u202e"), "Booked.", "Bye.")
+    page = opened(served(assent_served, walks.agent))
+    say(page, "a walk for Rex")
+    press(page, "Edit…")
+    field = page.get_by_label("The input that will run, as JSON:")
+    shown = field.input_value()
+    assert shown == f'{{\n  "hours": {number},\n  "pet": "Rex\\u202e"\n}}'
+    field.fill(shown.replace("\\u202e", " and Ben"))
+    press(page, "Approve as edited")
+    sees(page, "Booked.")
+    assert walks.ran == [(number, "Rex and Ben")]
+    rests(page)
+    page.reload()
+    sees(page, "Approved book, edited")
+    page.get_by_text("Approved book, edited").click()
+    page.locator("details[open] pre").get_by_text("Rex and Ben").wait_for()
+    say(page, "thanks")
+    sees(page, "Bye.")
+
+
+def test_edit_that_is_refused_says_why_and_can_be_mended(
+    assent_served: Served, opened: Opened
+) -> None:
+    walks = Walks(booking(1), "Booked.", editable=["hours"])
+    page = opened(served(assent_served, walks.agent))
+    say(page, "a walk for Rex")
+    edits(page, "2 hours")
+    field = page.get_by_label("What may change of the input (hours), as JSON:")
+    assert field.evaluate("field => field.validationMessage") == "This is no JSON object."
+    field.fill('{"hours": "soon"}')
+    press(page, "Approve as edited")
+    sees(page, "the changed input does not fit the tool: parameter 'hours'")
+    assert walks.ran == []
+    press(page, "Edit…")
+    assert field.input_value() == '{"hours": "soon"}'
+    page.keyboard.press("Escape")
+    edits(page, '{"hours": 2}')
+    sees(page, "Booked.")
+    assert walks.ran == [(2, "Rex")]
+
+
+def test_edit_beside_other_decisions_is_shown_before_it_is_sent(
+    assent_served: Served, opened: Opened
+) -> None:
+    walks = Walks(booking(1, 2), "Booked.")
+    page = opened(served(assent_served, walks.agent))
+    say(page, "two walks for Rex")
+    edits(page, '{"hours": 3, "pet": "Ben"}')
+    page.locator(".card.approved pre").get_by_text("Ben").wait_for()
+    press(page, "Approve")
+    press(page, "Send decisions")
+    sees(page, "Booked.")
+    assert sorted(walks.ran) == [(2, "Rex"), (3, "Ben")]
+
+
+def test_what_may_not_be_changed_has_no_field_for_it(assent_served: Served, opened: Opened) -> None:
+    page = opened(served(assent_served, Files(deleting("a.txt")).agent))
+    say(page, "delete a.txt")
+    page.get_by_role("region", name="Proposed tool call").wait_for()
+    rests(page)
+    with page.expect_response("**/console/approvals") as answer:
+        look_again(page)
+    assert [item["editable"] for item in answer.value.json()["approvals"]] == [False]
+    assert page.get_by_role("button", name="Edit…").count() == 0
+
+
 def test_rejection_takes_a_reason_to_the_model(assent_served: Served, opened: Opened) -> None:
     files = Files(deleting("a.txt"), "As you like.")
     page = opened(served(assent_served, files.agent))
@@ -467,6 +560,8 @@ def test_call_of_another_protocol_is_approved_on_the_page(
     panel.wait_for()
     assert "From MCP · an editor" in panel.inner_text()
     assert "tidy up" in panel.inner_text()
+    page.get_by_role("link", name="1 waiting elsewhere").wait_for()
+    panel.get_by_role("region", name="Proposed tool call: delete").wait_for()
     panel.get_by_role("button", name="Approve").click()
     panel.get_by_text("Approved delete").wait_for()
     found = run(service.host.calls.look(row.id, caller))

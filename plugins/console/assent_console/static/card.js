@@ -1,8 +1,9 @@
 // A card: one proposal with its buttons, until it is decided.
 
 import { fold } from "./fold.js";
+import { objectOf, sourceOf } from "./json.js";
 import { firstLine, inputOf } from "./proposal.js";
-import { button, el, visible } from "./text.js";
+import { button, el, escaped, visible } from "./text.js";
 
 const SETTLE = 300; // a button that has just appeared under the pointer takes no click yet
 
@@ -13,6 +14,7 @@ export class Card {
     this.origin = origin;
     this.enabled = true;
     this.ready = false;
+    this.more = el("span", { class: "more" });
     this.element = el("div", { class: "holder", "data-id": proposal.id });
     setTimeout(() => {
       this.ready = true;
@@ -28,8 +30,10 @@ export class Card {
   open(problem) {
     this.kind = el("p", { class: "kind" }, `This ${this.label} waits for your decision`);
     this.controls = el("div", { class: "buttons" });
-    this.card = el("section", { class: "card", "aria-label": `Proposed ${this.label}` }, this.kind,
-      this.title(), ...this.context(), inputOf(this.proposal), this.controls);
+    this.input = inputOf(this.proposal);
+    const name = `Proposed ${this.label}: ${this.line().textContent}`;
+    this.card = el("section", { class: "card", "aria-label": name }, this.kind, this.title(),
+      ...this.context(), this.input, this.controls);
     if (problem) this.card.append(el("p", { class: "error", role: "alert" }, visible(problem)));
     this.element.replaceChildren(this.card);
     this.ask();
@@ -52,21 +56,48 @@ export class Card {
   ask(focus = false) {
     const approve = button("Approve", () => this.decided({ execute: true }), "primary");
     const reject = button("Reject\u2026", () => this.askReason(), "danger");
-    this.controls.replaceChildren(approve, reject);
+    this.controls.replaceChildren(approve, reject, this.more);
     this.update();
     if (focus) reject.focus();
   }
 
+  // Its input may be changed: all of it (true), or the parameters that are named.
+  allow(editable) {
+    if (!editable || this.editable) return;
+    this.editable = editable;
+    this.more.append(button("Edit\u2026", () => this.askInput()));
+    this.update();
+  }
+
   askReason() {
-    const id = `reason-${this.proposal.id}`;
-    const field = el("input", { id, maxlength: "4000", autocomplete: "off", dir: "auto" });
-    const form = el("form", { class: "reason" },
-      el("label", { for: id }, "Why not? The agent is told (may be empty)."), field,
+    const field = el("input", { maxlength: "4000", autocomplete: "off", dir: "auto" });
+    this.fill("Why not? The agent is told (may be empty).", field,
       el("button", { type: "submit", class: "danger" }, "Reject"),
-      button("Cancel", () => this.ask(true), "quiet"));
+      () => ({ rejection_reason: field.value.trim() || "no reason given" }));
+  }
+
+  askInput() {
+    const field = el("textarea", { rows: "6", spellcheck: "false", autocomplete: "off" });
+    const named = Array.isArray(this.editable) ? this.editable : undefined;
+    const part = (keep) => Object.fromEntries(
+      Object.entries(this.proposal.input).filter(([name]) => keep === (named?.includes(name) ?? true)));
+    field.value = this.typed ?? escaped(sourceOf(part(true)));
+    field.addEventListener("input", () => {
+      field.setCustomValidity(objectOf(field.value) ? "" : "This is no JSON object.");
+    });
+    const what = named ? `What may change of the input (${named.join(", ")})` : "The input that will run";
+    this.fill(`${what}, as JSON:`, field,
+      el("button", { type: "submit", class: "primary" }, "Approve as edited"),
+      () => ({ execute: true, input: { ...part(false), ...objectOf((this.typed = field.value)) } }));
+  }
+
+  fill(label, field, submit, decision) {
+    field.id = `answer-${this.proposal.id}`;
+    const form = el("form", { class: "answer" }, el("label", { for: field.id }, visible(label)), field,
+      submit, button("Cancel", () => this.ask(true), "quiet"));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      this.decided({ rejection_reason: field.value.trim() || "no reason given" });
+      this.decided(decision());
     });
     form.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.ask(true);
@@ -85,19 +116,22 @@ export class Card {
     const approved = decision.execute === true;
     this.card.className = `card ${approved ? "approved" : "rejected"}`;
     this.kind.textContent = approved ? "You approve, not sent yet" : "You reject, not sent yet";
-    const verdict = approved ? "Approve" : el("span", {}, "Reject: ", visible(decision.rejection_reason));
+    const { input, rejection_reason } = decision;
+    if (input) this.input.replaceWith(inputOf({ ...this.proposal, input }));
+    const verdict = approved ? [input ? "Approve as edited" : "Approve"] : ["Reject: ", visible(rejection_reason)];
     const change = button("Undo", undo);
-    this.controls.replaceChildren(el("span", { class: "verdict" }, verdict), change);
+    this.controls.replaceChildren(el("span", { class: "verdict" }, ...verdict), change);
     change.focus();
   }
 
   // Decided and sent: folded to one line.
   sent(decision) {
     const approved = decision.execute === true;
+    const { input = this.proposal.input } = decision;
     const word = el("span", { class: `decision ${approved ? "approved" : "rejected"}` },
-      approved ? "Approved " : "Rejected ", this.line(),
+      approved ? "Approved " : "Rejected ", this.line(), decision.input ? ", edited" : "",
       ...(approved ? [] : [": ", visible(decision.rejection_reason)]));
-    this.fold(word);
+    this.fold(word, input);
   }
 
   // Somebody else has decided before, and otherwise.
@@ -117,8 +151,9 @@ export class Card {
     return el("span", { class: "name" }, visible(shown, "line"));
   }
 
-  fold(summary) {
-    this.element.replaceChildren(fold(summary, "quiet", ...this.context(), inputOf(this.proposal)));
+  fold(summary, input = this.proposal.input) {
+    const shown = inputOf({ ...this.proposal, input });
+    this.element.replaceChildren(fold(summary, "quiet", ...this.context(), shown));
   }
 
   enable(enabled) {

@@ -267,7 +267,8 @@ function refused(entry) {
   }
   const ids = Object.keys(decided);
   const id = ids.length === 1 ? ids[0] : entry.blamed;
-  const known = id in decided && entry.error.code?.startsWith("APPROVAL_");
+  // A call whose edited input was refused waits as it did.
+  const known = id in decided && /^APPROVAL_(?!CHANGED)/.test(entry.error.code);
   if (known) {
     const other = decided[id].execute ? { rejection_reason: "it was rejected before" } : { execute: true };
     if (entry.error.code === "APPROVAL_CONFLICT") entry.before = { [id]: other };

@@ -4,7 +4,7 @@ import { Card } from "./card.js";
 import { cards, isRunning } from "./conversation.js";
 import { parse } from "./json.js";
 import { problem, request } from "./service.js";
-import { announce, byId, visible } from "./text.js";
+import { announce, byId, el, visible } from "./text.js";
 import { askToken, signedIn } from "./token.js";
 
 const POLL = 4000;
@@ -35,6 +35,7 @@ function list({ agent, approvals, more }) {
   introduce(agent);
   // A call of the turn that runs is listed a moment before its event comes.
   const ours = (item) => cards.has(item.id) || (isRunning() && /^v[12]$/.test(item.protocol) && !elsewhere.has(item.id));
+  for (const { id, editable } of approvals) cards.get(id)?.allow(editable);
   const others = approvals.filter((item) => !ours(item));
   const ids = new Set(others.map((item) => item.id));
   for (const [id, card] of elsewhere) {
@@ -53,7 +54,7 @@ function list({ agent, approvals, more }) {
   byId("elsewhere-count").textContent = more ? `${count}+` : count;
   byId("elsewhere").hidden = elsewhere.size === 0;
   byId("elsewhere-link").hidden = count === 0;
-  byId("elsewhere-link").textContent = `${count} waiting`;
+  byId("elsewhere-link").replaceChildren(`${count} waiting`, el("span", { class: "hidden" }, " elsewhere"));
 }
 
 function introduce({ name, description }) {

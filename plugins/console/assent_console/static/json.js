@@ -18,6 +18,18 @@ export function parse(text) {
   });
 }
 
+export const sourceOf = (value) => JSON.stringify(value, null, 2);
+
+// The object that `text` is, or undefined.
+export function objectOf(text) {
+  try {
+    const value = parse(text);
+    return Object.getPrototypeOf(value) === Object.prototype ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
 export function numeral(value) {
   const rounded = Number.isInteger(value) && !Number.isSafeInteger(value);
   return rounded ? `\u2248 ${value} (this browser rounds large numbers)` : String(value);

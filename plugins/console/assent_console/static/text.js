@@ -30,6 +30,12 @@ export function visible(value, mode = "text") {
   return found;
 }
 
+// JSON text in which no character is unseen.
+export function escaped(json) {
+  return json.replace(PATTERNS.exact, (char) => Array.from({ length: char.length },
+    (_, n) => `\\u${char.charCodeAt(n).toString(16).padStart(4, "0")}`).join(""));
+}
+
 function isOrdinary(char, text, index, mode) {
   if (char === "\r") return mode === "text" && text[index + 1] === "\n";
   const joins = char === "\uFE0F" || char === "\u200D";
