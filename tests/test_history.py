@@ -52,6 +52,10 @@ def message(draw: st.DrawFn, role: str | None = None) -> Message:
         data["cmds"] = [{"command": draw(st.sampled_from(["ls", "df"])), "execute": False}]
     if draw(st.booleans()):
         data["executed_cmds"] = [{"command": "ls", "output": ""}]
+    if draw(st.booleans()):
+        kind, given = draw(st.sampled_from([("tool_call", {}), ("command", {"command": "ls"})]))
+        done = {"id": draw(IDS), "type": kind, "name": "tool", "input": given, "output": "done"}
+        data["executed_approvals"] = [done]
     return Message.model_validate(
         {
             "role": role or draw(st.sampled_from(["user", "assistant"])),

@@ -16,7 +16,14 @@ from assent.approvals import command_input
 from assent.canonical import canonical
 from assent.ledger import Proposal, SuspendedTurn
 from assent.ledger.choices import Decided
-from assent.messages import Command, Data, Message
+from assent.messages import (
+    Command,
+    Data,
+    ExecutedApproval,
+    ExecutedCommand,
+    ExecutedToolCall,
+    Message,
+)
 from assent.models import Block, Call, Result, Text, Turn, dump_turns, load_turns
 from assent.pairing import paired
 from assent.wording import LOST, NEVER_DECIDED, NOT_DECIDED, outcome_text, spoken, told_later
@@ -81,6 +88,7 @@ class _Builder:
     decided_in: dict[str, int] = field(default_factory=dict)
     placed: dict[tuple[str | int, ...], str] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
     made: list[tuple[str, list[Mapping[str, Any]]]] = field(default_factory=list)
     """The provider blocks of each suspended turn, with what the last of them are bound to."""
 
@@ -218,7 +226,7 @@ class _Builder:
             if c.id not in self.called and c.name and getattr(c, "type", "") != "command"
         ]
         self.called |= {c.id for c in own}
-        before = [e for e in data.executed_tool_calls if e.id not in self.called]
+        before = [e for e in _calls_run(data) if e.id not in self.called]
         self.called |= {e.id for e in before}
         if before:
             self.out.append(Turn("assistant", [Call(e.id, e.name, e.input) for e in before]))
@@ -241,7 +249,7 @@ class _Builder:
             self._said(self.late.get(index, ()), message)
             return
         data = message.data
-        calls = [Call(e.id, e.name, e.input) for e in data.executed_tool_calls]
+        calls = [Call(e.id, e.name, e.input) for e in _calls_run(data)]
         calls += self._directly_proposed(data)
         calls = [call for call in calls if call.id not in self.called]
         self.called |= {call.id for call in calls}
@@ -273,7 +281,7 @@ class _Builder:
         ids += [a.id or self.placed.get((*at, n), "") for n, a in enumerate(data.approvals)]
         for id_, item in zip(ids, data.stated, strict=True):
             row = self.found.rows.get(id_)
-            if id_ in self.called:
+            if id_ in self.called or (row is None and id_ in self.done):
                 continue
             self.called.add(id_)
             if row is not None:
@@ -294,7 +302,8 @@ class _Builder:
             for done in data.outcomes:
                 failed = done.output.startswith(("Error:", "Rejected:", "Outcome unknown:"))
                 self.outcomes.setdefault(done.id, (spoken(done.output), failed))
-            self.ran |= {ran.command for ran in data.executed_cmds}
+                self.done.add(done.id)
+            self.ran |= {ran.command for ran in _commands_run(data)}
             for item in data.stated:
                 if item.rejection_reason:
                     told = f"Rejected by the user: {item.rejection_reason}"
@@ -307,11 +316,13 @@ class _Builder:
         """Commands that no suspended turn holds, as plain text."""
         held = [r for r in self.found.rows.values() if r.kind == "command" and r.id in self.called]
         texts = []
-        for done in data.executed_cmds:
+        for done in _commands_run(data):
             known = any(r.input.get("command") == done.command for r in held)
             if not known and done.id not in self.called:
                 self.called |= {done.id} if done.id else set()
-                texts.append(f"The command `{done.command}` was run:\n{spoken(done.output)}")
+                rejected = done.output.startswith("Rejected:")
+                what = "was suggested. " if rejected else "was run:\n"
+                texts.append(f"The command `{done.command}` {what}{spoken(done.output)}")
         for n, command in enumerate(data.cmds):
             what = f"The command `{command.command}` was suggested."
             row = self._row_of(command, index, n)
@@ -346,6 +357,20 @@ class _Builder:
             and canonical(_plain(row.input)) == wanted
         ]
         return equal[0] if equal else None
+
+
+def _calls_run(data: Data) -> list[ExecutedToolCall | ExecutedApproval]:
+    approved = [e for e in data.executed_approvals if e.type == "tool_call"]
+    return [*data.executed_tool_calls, *approved]
+
+
+def _commands_run(data: Data) -> list[ExecutedCommand]:
+    approved = [
+        ExecutedCommand(command=str(e.input.get("command")), output=e.output, id=e.id)
+        for e in data.executed_approvals
+        if e.type == "command"
+    ]
+    return [*data.executed_cmds, *approved]
 
 
 def _plain(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -207,6 +207,43 @@ def test_executed_calls_on_an_assistant_message_are_native_results(served: Serve
     ]
 
 
+def test_outcomes_of_approvals_that_the_ledger_does_not_know_are_told(served: Serve) -> None:
+    c = Conversation(served, ["ok", "ok"])
+    made = {"name": "command", "type": "command", "input": {"command": "make deploy"}}
+    left = {"name": "command", "type": "command", "input": {"command": "rm all"}}
+    gone = {"name": "delete", "type": "tool_call", "input": {"name": "q"}}
+    asked = [{**made, "id": "c-1"}, {**left, "id": "c-2"}, {**gone, "id": "x-1"}]
+    commands = [{"id": "c-1", "command": "make deploy"}, {"id": "c-2", "command": "rm all"}]
+    decided = [
+        {**asked[0], "execute": True},
+        {**asked[1], "rejection_reason": "no"},
+        {**asked[2], "execute": True},
+    ]
+    outputs = ["deployed", "Rejected: no", "deleted q"]
+    done = [{**a, "output": output} for a, output in zip(asked, outputs, strict=True)]
+    c.chat(
+        user("go"),
+        assistant("May I?", data={"cmds": commands, "approvals": asked}),
+        user("", data={"approvals": decided}),
+        assistant("Done.", data={"executed_approvals": done}),
+        user("thanks"),
+    )
+    told = "\n".join(str(part) for _, *parts in c.last for part in parts)
+    assert told.count("deployed") == told.count("deleted q") == 1
+    assert "The command `make deploy` was run:\ndeployed" in told
+    assert "The command `rm all` was suggested. Rejected: no" in told
+    assert "never" not in told and "not decided" not in told
+    # Where the proposal itself has fallen out of the conversation.
+    c.chat(
+        user("", data={"approvals": decided}),
+        assistant("Done.", data={"executed_approvals": done}),
+        user("thanks"),
+    )
+    told = "\n".join(str(part) for _, *parts in c.last for part in parts)
+    assert "The command `make deploy` was run:\ndeployed" in told and "deleted q" in told
+    assert "never" not in told and "not decided" not in told
+
+
 def test_outcome_after_the_conversation_went_on_is_told_as_text(served: Serve) -> None:
     c = Conversation(served, [[delete("a")], "Later."])
     first = c.chat(user("go"))
