@@ -172,7 +172,7 @@ class _Step:
             try:
                 if (tool := self._tool_of(call, agent)) is None:
                     self._suggest(call)
-                elif self._runs_at_once(call, tool):
+                elif await self._runs_at_once(call, tool):
                     # The gate validates the input where the tool runs, at the price of one
                     # hand-over.
                     now.append((call, tool))
@@ -225,10 +225,10 @@ class _Step:
             raise ToolInputError(f"there is no tool {call.name!r}; the tools are: {known}")
         return tool
 
-    def _runs_at_once(self, call: Call, tool: Tool[..., Any]) -> bool:
+    async def _runs_at_once(self, call: Call, tool: Tool[..., Any]) -> bool:
         """Whether the call needs no approval; raises ToolInputError where a rule forbids it."""
         turn = self.turn
-        verdict = turn.engine.gate.policy.verdict(tool, call.input, turn.context.stated_platform)
+        verdict = await turn.engine.gate.verdict(tool, call.input, turn.context)
         if verdict == "deny":
             raise ToolInputError(f"a rule of this service forbids this call of {tool.name!r}")
         return verdict == "allow"

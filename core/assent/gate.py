@@ -17,7 +17,7 @@ from assent.code import UserCode, may_block_here, passed_on
 from assent.errors import message_of
 from assent.ledger import State
 from assent.ledger.choices import Grant, unknown_outcome
-from assent.policy import Policy
+from assent.policy import Policy, Verdict
 from assent.session import Session
 from assent.tools import Tool, ToolInputError, ToolResult, text_of
 from assent.workers.forks import leave_fork
@@ -52,6 +52,15 @@ class Gate:
         self.policy = policy
         self.output_limit = output_limit
 
+    async def verdict(
+        self, tool: Tool[..., Any], input: Mapping[str, Any], context: RequestContext
+    ) -> Verdict:
+        """Whether this call runs at once, waits for approval, or is refused."""
+        verdict, platform = self.policy.verdict, context.stated_platform
+        if self.policy.reads_inputs:
+            return await self.code.check(verdict, tool, input, platform)
+        return verdict(tool, input, platform)
+
     async def run(
         self,
         tool: Tool[..., Any],
@@ -66,7 +75,7 @@ class Gate:
         A call that needs approval runs only with the grant for exactly this call, which is spent.
         `late` is told the real end of a call that was given up as INDETERMINATE.
         """
-        verdict = self.policy.verdict(tool, input, context.stated_platform)
+        verdict = await self.verdict(tool, input, context)
         if grant is not None:
             row = grant.proposal
             if row.name != tool.name or dict(input) != row.runs:

@@ -19,14 +19,20 @@ class Policy:
 
     def __init__(self, rules: Sequence[ApprovalRule] = ()) -> None:
         self.rules = list(rules)
+        self.reads_inputs = any(rule.arguments and rule.action != "allow" for rule in rules)
+        """Whether a verdict has inputs validated, by what users wrote perhaps."""
 
     def verdict(
         self,
         tool: Tool[..., Any],
-        input: Mapping[str, Any],
+        input: Mapping[str, Any] | None,
         platform: PlatformContext | None,
     ) -> Verdict:
-        """Whether this call runs at once, waits for approval, or is refused."""
+        """Whether this call runs at once, waits for approval, or is refused.
+
+        A rule that asks or refuses goes by what the tool would get, too: by a default, or by a
+        number that was sent as text. With no `input` yet, rules on arguments match nothing.
+        """
         for rule in self.rules:
             if self._matches(rule, tool, input, platform or PlatformContext()):
                 return rule.action
@@ -36,14 +42,18 @@ class Policy:
         self,
         rule: ApprovalRule,
         tool: Tool[..., Any],
-        input: Mapping[str, Any],
+        input: Mapping[str, Any] | None,
         platform: PlatformContext,
     ) -> bool:
         if not fnmatchcase(tool.name, rule.tool):
             return False
-        for name, wanted in rule.arguments.items():
-            if name not in input or not _fits(wanted, input[name]):
-                return False
+        if rule.arguments:
+            forms = [] if input is None else [input]
+            if input is not None and rule.action != "allow":
+                forms.append(tool.as_called(input))
+            for name, wanted in rule.arguments.items():
+                if not any(name in form and _fits(wanted, form[name]) for form in forms):
+                    return False
         fields = {**(platform.model_extra or {}), **platform.model_dump(mode="json")}
         for name, pattern in rule.platform.items():
             if not _fits(pattern, fields.get(name)):

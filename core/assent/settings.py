@@ -275,7 +275,8 @@ class ApprovalRule(Section):
     tool: str = "*"
     """Name of the tool, with `*` and `?` as wildcards."""
     arguments: dict[str, Any] = {}
-    """Arguments that must be there: a value, or text with wildcards."""
+    """Arguments that must be there, sent or (unless the action is "allow") by default: a value,
+    or text with wildcards."""
     platform: dict[str, str] = {}
     """Fields of the platform context that must match, with wildcards."""
     action: Literal["allow", "require", "deny"]

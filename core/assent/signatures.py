@@ -54,6 +54,11 @@ class Signature:
     rest: Any = None
     unbound: bool = False
 
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """What the parameters are that nobody sends."""
+        return {a.name: a.default for a in self.arguments if a.default is not EMPTY}
+
 
 def check_call(option: str, function: object, *arguments: str) -> None:
     """Raise TypeError, naming `option`, for what cannot be called with `arguments`."""

@@ -19,13 +19,13 @@ from enum import Enum
 from typing import Any, Generic, cast, overload
 
 from pydantic import BaseModel
-from pydantic_core import to_json
+from pydantic_core import to_json, to_jsonable_python
 from typing_extensions import ParamSpec, TypeVar
 
 from assent.docstrings import read_docstring
 from assent.errors import ToolInputError
 from assent.models import ToolDefinition
-from assent.schemas import Arguments, describe, inputs_of
+from assent.schemas import Arguments, ModelInputs, describe, inputs_of
 from assent.session import Session
 from assent.signatures import layers, plain_function, read_signature
 
@@ -89,6 +89,7 @@ class Tool(Generic[P, R]):
         signature = read_signature(self.fn, self.name, named)
         self.unbound = signature.unbound
         self._injected = signature.injected
+        self._defaults = signature.defaults
         self._inputs = inputs_of(self.name, signature, docs, input_schema)
         self.editable = _editable(self.name, editable, self.input_schema)
         functools.update_wrapper(self, self.fn, updated=())
@@ -121,6 +122,18 @@ class Tool(Generic[P, R]):
     def validate(self, input: Mapping[str, Any]) -> Arguments:
         """The arguments for `call`; raises ToolInputError with a message for the model."""
         return self._inputs.read(input)
+
+    def as_called(self, input: Mapping[str, Any]) -> dict[str, Any]:
+        """What the function would get, as JSON values: defaults stand in it, and texts that are
+        read as numbers are numbers. Empty where `input` does not fit."""
+        try:
+            values: Any = {**self._defaults, **self.validate(input)}
+            if isinstance(self._inputs, ModelInputs):
+                (values,) = values.values()
+            found = to_jsonable_python(values, by_alias=True, fallback=str)
+        except (ToolInputError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def call(self, arguments: Arguments, session: Session, context: object) -> Any:
         """What the function returns, an awaitable if it is async; `arguments` from `validate`."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from agents import scripted
+from pydantic import BaseModel, Field, StringConstraints
 from serving import Json, Serve, approved, said, user
 
 from assent import Call, cli, tool
@@ -109,6 +110,58 @@ def test_a_rule_matches_what_it_says(rule: Json, input: Json, verdict: str) -> N
     assert rules(rule).verdict(gated, input, PlatformContext()) == verdict
 
 
+class Place(BaseModel):
+    environment: Annotated[str, StringConstraints(to_lower=True)] = "production"
+    zone: int = Field(default=3, alias="Zone")
+
+
+@tool
+def restart(service: str, environment: str = "production", zone: int = 3) -> str:
+    """Restart a service."""
+    return service
+
+
+@tool
+def move(place: Place) -> str:
+    """Move to a place."""
+    return place.environment
+
+
+@tool(input_schema={"properties": {"environment": {"type": "string"}, "zone": {"type": "integer"}}})
+def stop(environment: str = "production", zone: int = 3) -> str:
+    """Stop what is there."""
+    return environment
+
+
+@pytest.mark.parametrize(
+    ("what", "arguments", "input", "matches"),
+    [
+        (restart, {"environment": "prod*"}, {"service": "a"}, True),
+        (restart, {"environment": "prod*"}, {"service": "a", "environment": "test"}, False),
+        (restart, {"zone": 3}, {"service": "a", "zone": "3"}, True),
+        (restart, {"zone": 3}, {"service": "a", "zone": 4}, False),
+        (restart, {"zone": 3}, {}, False),
+        (move, {"environment": "production"}, {}, True),
+        (move, {"environment": "production"}, {"environment": "PRODUCTION"}, True),
+        (move, {"Zone": 3}, {"Zone": "3"}, True),
+        (move, {"Zone": 3}, {"Zone": 4}, False),
+        (stop, {"environment": "production", "zone": 3}, {}, True),
+        (stop, {"environment": "production", "zone": 3}, {"zone": 4}, False),
+    ],
+)
+def test_a_rule_that_protects_goes_by_what_the_tool_gets(
+    what: Any, arguments: Json, input: Json, matches: bool
+) -> None:
+    for action in ("require", "deny"):
+        verdict = rules({"arguments": arguments, "action": action}).verdict(what, input, None)
+        assert verdict == (action if matches else "allow")
+    # One that loosens goes by what was sent, and with no input yet none of them matches.
+    loose = rules({"arguments": arguments, "action": "allow"}, {"action": "require"})
+    assert loose.verdict(what, {}, None) == "require"
+    strict = rules({"arguments": arguments, "action": "deny"})
+    assert strict.verdict(what, None, None) == "allow"
+
+
 def test_the_first_rule_that_matches_counts() -> None:
     both = ({"tool": "gated", "action": "deny"}, {"tool": "*", "action": "allow"})
     assert rules(*both).verdict(gated, {"name": "a"}, PlatformContext()) == "deny"
@@ -133,6 +186,14 @@ def test_the_start_says_that_nobody_asks_for_the_tokens(served: Serve, tokens: J
     (told,) = [line for line in served(agent, auth=tokens).app.host.describe() if "reaches" in line]
     assert told.startswith("warning: everyone who reaches this address may call, although [auth]")
     assert told.endswith('set auth.scheme = "bearer"')
+
+
+def test_a_call_that_leaves_a_protected_value_to_its_default_waits(served: Serve) -> None:
+    rule = {"tool": "restart", "arguments": {"environment": "prod*"}, "action": "require"}
+    agent, _ = scripted([[Call("1", "restart", {"service": "a"})], "done"], [restart])
+    reply = served(agent, approvals__rules=[rule]).chat(user("restart a"))
+    (call,) = reply["data"]["tool_calls"]
+    assert (call["name"], call["input"]) == ("restart", {"service": "a"})
 
 
 @pytest.mark.parametrize("protocol", ["v1", "v2"])

@@ -99,7 +99,7 @@ class Service:
         return shown | ({self.chat.tool.name: self.chat.tool} if self.chat else {})
 
     def _lists(self, tool: Tool) -> bool:
-        verdict = self.host.policy.verdict(tool, {}, PlatformContext())
+        verdict = self.host.policy.verdict(tool, None, PlatformContext())
         return verdict == "allow" or (verdict == "require" and self.settings.approvals != "deny")
 
     async def _list(
