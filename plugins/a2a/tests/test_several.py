@@ -409,6 +409,41 @@ def test_text_that_waited_for_the_end_of_a_task_is_refused_and_does_not_begin_it
     assert "more" not in json.dumps(task)
 
 
+@pytest.mark.parametrize("length", [None, 0])
+def test_decision_behind_another_message_is_answered_after_its_own_turn(
+    config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, length: int | None
+) -> None:
+    execute, enqueue = Executor.execute, ActiveTask.enqueue_request
+    queued: list[str] = []
+
+    async def enqueued(self: ActiveTask, request: RequestContext) -> Any:
+        request_id = await enqueue(self, request)
+        queued.append(self.task_id)
+        return request_id
+
+    async def execute_behind(self: Executor, context: Any, queue: Any) -> None:
+        if len(queued) == 2:
+            # The text has its turn once the decision waits behind it.
+            await asyncio.to_thread(wait_for, lambda: len(queued) == 3)
+        await execute(self, context, queue)
+
+    monkeypatch.setattr(ActiveTask, "enqueue_request", enqueued)
+    with running(cluster.agent, config) as service, ThreadPoolExecutor() as threads:
+        task = Rpc(service).task("delete web")
+        (call,) = proposals(task)
+        monkeypatch.setattr(Executor, "execute", execute_behind)
+        said = threads.submit(Rpc(service).task, "what now?", taskId=task["id"])
+        wait_for(lambda: len(queued) == 2)
+        decision = message({"id": call["id"], "execute": True}, taskId=task["id"])
+        asked = {} if length is None else {"configuration": {"historyLength": length}}
+        decided = Rpc(service)("SendMessage", message=decision, **asked)["result"]["task"]
+        assert said.result(PATIENCE)["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        assert decided["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+        assert decided["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert ("history" in decided) is (length is None)
+    assert cluster.deleted == ["web"]
+
+
 def test_message_to_a_task_that_ends_at_this_moment_is_refused(
     config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

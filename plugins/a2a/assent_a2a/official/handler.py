@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -32,6 +33,7 @@ from a2a.utils.errors import (
     InvalidParamsError,
     UnsupportedOperationError,
 )
+from a2a.utils.task import apply_history_length
 from starlette.requests import Request
 
 from assent import Host, caller_of
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("assent.a2a")
 _MOST_ADDRESSES = 20
+_LOOK = 0.05
 _RUNS = "the task still runs; wait until it has ended"
 _ENDED = "the task has ended before the message had its turn"
 
@@ -97,8 +100,33 @@ class Handler(DefaultRequestHandler):
         """Run a message and answer with its task or message."""
         await self._prepare(params.message, context)
         answer: Message | Task = await super().on_message_send(params, context)
+        if isinstance(answer, Task) and not params.configuration.return_immediately:
+            answer = await self._after_turn(answer, params, context)
         ended = isinstance(answer, Task) and answer.status.state in TERMINAL_TASK_STATES
         _check_in_time(params.message, context, ended=ended)
+        return answer
+
+    async def _after_turn(
+        self, answer: Task, params: SendMessageRequest, context: ServerCallContext
+    ) -> Task:
+        """The task after this message's turn; the SDK may give it as another's has left it."""
+        id = params.message.message_id
+
+        def had_its_turn(task: Task) -> bool:
+            state = task.status.state
+            asked = any(said.message_id == id for said in task.history)
+            return state in TERMINAL_TASK_STATES or (asked and state not in RUNNING)
+
+        if had_its_turn(answer):
+            return answer
+        limit = asyncio.get_running_loop().time() + self._host.config.limits.turn_time
+        while TOO_LATE not in context.state and asyncio.get_running_loop().time() < limit:
+            task: Task | None = await self._store.get(answer.id, context)
+            if task is None:
+                break
+            if had_its_turn(task):
+                return apply_history_length(task, params.configuration)
+            await asyncio.sleep(_LOOK)
         return answer
 
     async def on_message_send_stream(
