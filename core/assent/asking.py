@@ -248,15 +248,21 @@ class _Step:
         )
 
     def _suggest(self, call: Call) -> None:
-        for command in read_suggestion(call.input):
-            self._propose(
-                call,
-                kind="command",
-                name="command",
-                input=approvals.command_input(command),
-                description="A terminal command",
-                intent=command.intent or _intent(self.said),
-            )
+        before = len(self.proposals)
+        try:
+            for command in read_suggestion(call.input):
+                self._propose(
+                    call,
+                    kind="command",
+                    name="command",
+                    input=approvals.command_input(command),
+                    description="A terminal command",
+                    intent=command.intent or _intent(self.said),
+                )
+        except ToolInputError:
+            # The model reads one result of them all: it would not learn that some have run.
+            del self.proposals[before:]
+            raise
 
     def _propose(self, call: Call, **fields: Any) -> None:
         if why := approvals.unsendable(fields["input"], self.turn.engine.limits.nesting):

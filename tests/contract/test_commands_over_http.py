@@ -68,6 +68,17 @@ def test_command_is_decided_by_its_id_alone(served: Serve, shell: LocalShell) ->
     assert r.send(approvals=other).types == {"approval_not_issued"}
 
 
+def test_of_commands_that_the_model_is_refused_none_is_suggested(
+    served: Serve, shell: LocalShell
+) -> None:
+    agent, model = scripted([[suggest("echo one", "echo hunter2-token")], "I see."], commands=shell)
+    message = user("go", platform_context={"platform_token": "hunter2-token"})
+    reply = served(agent).chat(message)
+    assert (reply["content"], reply["data"]["cmds"]) == ("I see.", [])
+    (result,) = model.asks[-1].turns[-1].blocks
+    assert result.is_error and "secret" in result.output
+
+
 @pytest.mark.parametrize("unissued", [False, True])
 def test_model_is_not_told_that_a_command_approved_by_its_text_never_ran(
     served: Serve, shell: LocalShell, unissued: bool
