@@ -16,7 +16,7 @@ from assent.agent import DecidedCall
 from assent.carrying import record
 from assent.deciding import collect_outcomes
 from assent.ending import finish, suspend
-from assent.errors import AgentError, Blocked, Silence
+from assent.errors import AgentError, Blocked, ModelError, Silence
 from assent.events import (
     EVENTS,
     Approvals,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("assent.agent")
 _OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
 _EVENTS = frozenset(EVENTS.values())
-_ANSWERS = (AgentError, Blocked, Silence)
+_ANSWERS = (AgentError, ModelError, Blocked, Silence)
 """What a callable raises that says by itself how the turn ends."""
 _INVALID = "the agent returned neither text nor a message"
 

@@ -20,6 +20,7 @@ from assent import (
     Done,
     ErrorEvent,
     IntermittentUpdate,
+    ModelError,
     Session,
     TextDelta,
     ToolCall,
@@ -182,6 +183,17 @@ def test_error_event_of_a_callable_keeps_its_code(served: Serve) -> None:
     assert (answer.status, answer.json()["code"]) == (500, "NO_CREDIT")
     assert answer.json()["detail"] == "no credit is left"
     assert service.stream(user("x"))[-1]["code"] == "NO_CREDIT"
+
+
+def test_failure_of_the_model_that_a_callable_asks_is_told_as_such(served: Serve) -> None:
+    def agent(messages: Any, context: Any) -> str:
+        raise ModelError("rate_limit", "the provider is busy", retryable=True, retry_after=7)
+
+    service = served(agent)
+    answer = service.ask(user("x"))
+    assert (answer.status, answer.json()["code"]) == (503, "MODEL_OVERLOADED")
+    assert answer.headers["retry-after"] == "7"
+    assert service.stream(user("x"))[-1]["code"] == "MODEL_OVERLOADED"
 
 
 @pytest.mark.parametrize("value", [math.inf, [math.nan], "\ud800", {1, 2}, date(2026, 1, 1)])
