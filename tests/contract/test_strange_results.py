@@ -349,6 +349,28 @@ def test_session_changed_in_place_by_an_approved_call_loses_no_outcome(
     assert service.chat(*messages) == got
 
 
+def test_a_session_with_a_number_that_nobody_reads_loses_no_outcome(served: Serve) -> None:
+    runs: list[str] = []
+
+    @tool(requires_approval=True, name="delete")
+    def storing(name: str, session: Session) -> str:
+        """Delete."""
+        runs.append(name)
+        session["a"] = []
+        session["a"].append(10**5000)
+        return "stored"
+
+    agent, _ = scripted([[delete("a")], "I see.", "I see."], [storing])
+    service = served(agent, limits__turn_time=5)
+    reply = service.chat(user("go"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    messages = [user("go"), said(reply), user("", data=data)]
+    # The number itself cannot be answered.
+    assert service.ask(*messages).status == 500
+    assert service.chat(*messages)["data"]["executed_tool_calls"][0]["output"] == "stored"
+    assert runs == ["a"]
+
+
 @CHANGES
 def test_session_changed_in_place_to_what_no_json_holds_is_answered(
     served: Serve, change: Any
