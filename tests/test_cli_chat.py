@@ -299,6 +299,34 @@ def test_ctrl_c_cancels_the_turn_and_leaves_the_conversation_as_it_was(folder: P
         assert person.ended() == 0
 
 
+def test_ctrl_c_while_an_approved_call_runs_says_that_it_goes_on(folder: Path) -> None:
+    given = Deletes([Call("1", "keep", {})], "It is kept.")
+    go_on = threading.Event()
+    running = threading.Event()
+
+    @tool(requires_approval=True)
+    def keep() -> str:
+        running.set()
+        go_on.wait(60)
+        return "kept"
+
+    with at_terminal(Agent(model=given.model, tools=[keep]), folder) as person:
+        person.shows("> ")
+        person.keys("keep it\n")
+        person.shows(QUESTION)
+        person.keys("a\n")
+        assert running.wait(60)
+        person.keys("\x03")
+        person.shows("cancelled; what was approved goes on: approve it again to see how it ended")
+        go_on.set()
+        person.shows("> ")
+        person.keys("\n")
+        person.shows(QUESTION)
+        person.keys("a\n")
+        person.shows("keep: kept")
+        person.shows("It is kept.")
+
+
 def test_failed_turn_is_told_and_the_next_one_works(folder: Path) -> None:
     given = Deletes(ValueError("inner"), "Better now.")
     with at_terminal(given.agent, folder) as person:

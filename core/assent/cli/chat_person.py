@@ -19,6 +19,8 @@ Type a message and press Enter. Ctrl-C cancels a running turn, Ctrl-D leaves.
   /pending   decide what waits for a decision (an empty line does the same)
   /new       begin a new conversation
   /quit      leave"""
+CANCELLED = "cancelled; the conversation stands as it was before"
+GOES_ON = "cancelled; what was approved goes on: approve it again to see how it ended"
 QUESTION = "approve, reject, details or later? [a/r/d/l] "
 _ANSWERS: dict[str, Answer] = {
     "a": "approve",
@@ -92,8 +94,8 @@ class Person:
                 if self._turn(self._talk.say(text)):
                     self._settle()
 
-    def _turn(self, events: Events) -> bool:
-        """Show a turn; whether it ended well."""
+    def _turn(self, events: Events, cancelled: str = CANCELLED) -> bool:
+        """Show a turn; whether it ended well. `cancelled` is said when Ctrl-C ends it."""
         last: object = None
         try:
             with contextlib.closing(events):
@@ -101,7 +103,7 @@ class Person:
                     self._screen.event(event)
                     last = event.get("type")
         except KeyboardInterrupt:
-            self._screen.note("cancelled; the conversation stands as it was before")
+            self._screen.note(cancelled)
         except ChatError as error:
             self._screen.error(str(error))
         if last == "error" and self._talk.pending:
@@ -115,7 +117,8 @@ class Person:
             if not decisions:
                 self._screen.note("left for later; an empty line shows it again")
                 return True
-            if not self._turn(self._talk.decide(decisions)):
+            approves = any(sent["execute"] for _, sent in decisions)
+            if not self._turn(self._talk.decide(decisions), GOES_ON if approves else CANCELLED):
                 return False
         return True
 
