@@ -28,6 +28,7 @@ class SmallHost:
         self.all_ended = asyncio.Event()
         own = ["clock"] if os.environ.get("SMALL_OWN_PROCESS") else []
         self.plugins = SimpleNamespace(own_process=own)
+        self.guarded = False
         self.agent = agent
 
     def describe(self) -> list[str]:

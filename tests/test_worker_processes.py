@@ -55,6 +55,7 @@ if CODE == "broken":
 def agent(messages, context):
     match messages[-1].content:
         case "wait":
+            Path("waits").touch()
             until_there("end")
         case "code":
             return CODE
@@ -265,6 +266,32 @@ def test_hangup_ends_a_service_that_reloads(tmp_path: Path) -> None:
         assert running.process.wait(DEADLINE) == 0
 
 
+def test_hangup_of_the_only_process_lets_its_turns_end(tmp_path: Path) -> None:
+    with closing(Service(tmp_path, options=())) as running, closing(running.connect()) as ours:
+        body = json.dumps({"messages": [{"role": "user", "content": "wait"}]})
+        ours.request("POST", "/api/chat", body, {"Content-Type": "application/json"})
+        until((tmp_path / "waits").exists)
+        running.process.send_signal(signal.SIGHUP)
+        running.allow("end")
+        assert ours.getresponse().status == 200
+        assert running.process.wait(DEADLINE) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what is ignored")
+@pytest.mark.parametrize("options", [(), ("--reload",)], ids=["one", "reload"])
+def test_hangup_that_nohup_ignores_stays_ignored(tmp_path: Path, options: Sequence[str]) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        running = Service(tmp_path, options=options)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    with closing(running):
+        running.turn()
+        status = Path(f"/proc/{running.process.pid}/status").read_text()
+        ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+        assert ignored & 1 << signal.SIGHUP - 1
+
+
 @pytest.mark.parametrize("first", ["1", "broken"])
 def test_second_renewal_during_a_first_one_renews_all_the_same(
     service: Service, tmp_path: Path, first: str
@@ -372,10 +399,36 @@ def test_worker_that_cannot_be_started_again_leaves_the_other_serving(tmp_path: 
         assert survivor in running.both()
 
 
-def test_service_without_standard_files_has_workers(tmp_path: Path) -> None:
+def test_worker_without_the_plugin_that_asks_callers_who_they_are_does_not_serve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "site" / "door-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: door\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[assent]\ndoor = door\n")
+    (info.parent / "door.py").write_text(
+        "from assent import hookimpl\n@hookimpl\ndef authenticate(): return None\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(info.parent), prepend=os.pathsep)
+    with closing(Service(tmp_path)) as running:
+        with closing(running.connect()) as connection, pytest.raises(AssertionError, match="401"):
+            turn(connection)
+        # As while pip puts another version in its place.
+        (info / "entry_points.txt").unlink()
+        running.process.send_signal(signal.SIGHUP)
+        until(lambda: "a new worker did not start" in running.said)
+        assert "callers had to say who they are" in running.said
+        with closing(running.connect()) as connection, pytest.raises(AssertionError, match="401"):
+            turn(connection)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_service_without_standard_files_serves_and_ends_in_order(
+    tmp_path: Path, workers: int
+) -> None:
     port = quiet_port()
     (tmp_path / "agent.py").write_text(AGENT)
-    serve = [sys.executable, "-m", "assent", "serve", "agent.py", "--workers", "2"]
+    serve = [sys.executable, "-m", "assent", "serve", "agent.py", "--workers", str(workers)]
     with subprocess.Popen(
         ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", *serve, "--port", str(port)],
         cwd=tmp_path,
@@ -383,17 +436,17 @@ def test_service_without_standard_files_has_workers(tmp_path: Path) -> None:
     ) as process:
         found: set[int] = set()
 
-        def both() -> bool:
+        def all_answer() -> bool:
             assert process.poll() is None
             with (
                 closing(http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)) as caller,
                 suppress(ConnectionError),
             ):
                 found.add(turn(caller))
-            return len(found) == 2
+            return len(found) == workers
 
         try:
-            until(both)
+            until(all_answer)
         finally:
             process.terminate()
     assert process.returncode == 0

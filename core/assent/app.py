@@ -191,10 +191,16 @@ def create_app(
 
 
 @asynccontextmanager
-async def run_own_process(agent: object, *, config: Config, **options: Any) -> AsyncIterator[Host]:
-    """The life of the plugins that have a process of their own (`own_process`), without HTTP."""
+async def run_own_process(
+    agent: object, *, config: Config, check: Callable[[Host], None], **options: Any
+) -> AsyncIterator[Host]:
+    """The life of the plugins that have a process of their own (`own_process`), without HTTP.
+
+    `check` may refuse the start.
+    """
     chosen, extras = configured(options, config)
     host = Host.create(agent, chosen, extras=extras)
+    check(host)
     async with host.life(only=host.plugins.own_process):
         yield host
 
@@ -224,7 +230,7 @@ def build_app(host: Host, additional_routers: Sequence[Any] = ()) -> App:
     for _, router in host.plugins.routes(host):
         app.include_router(router)
     _include(app, additional_routers)
-    if host.config.auth.scheme != "none" or host.plugins.implementations("authenticate"):
+    if host.guarded:
         app.add_middleware(Authentication, host=host)
     app.add_middleware(WebPages, host=host)
     if server.cors_origins:

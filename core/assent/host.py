@@ -301,6 +301,12 @@ class Host:
         while (self._running or self._begun) and loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
+    @property
+    def guarded(self) -> bool:
+        """Whether callers have to say who they are."""
+        implemented = self.plugins.implementations("authenticate")
+        return self.config.auth.scheme != "none" or bool(implemented)
+
     def describe(self) -> list[str]:
         """What is served, line by line, for the start."""
         config = self.config
@@ -327,7 +333,7 @@ class Host:
             lines.append(f"warning: rules let run without approval: {', '.join(loosened)}")
         if config.approvals.accept_unissued:
             lines.append("warning: approvals.accept_unissued lets callers run what they like")
-        if config.auth.scheme == "none" and not self.plugins.implementations("authenticate"):
+        if not self.guarded:
             everyone = "everyone who reaches this address may call"
             if config.auth.tokens or config.auth.tokens_file:
                 unasked = 'although [auth] has tokens; set auth.scheme = "bearer"'

@@ -24,13 +24,14 @@ class Place:
 
     `listening` are the sockets of all workers, `own` is the number of the one that this worker
     listens on until it is told otherwise. `first` is true for the child that tells people about
-    the service.
+    the service, `guarded` where callers of the service have had to say who they are.
     """
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.role: Role = values["role"]
         self.first: bool = values["first"]
         self.reload: bool = values["reload"]
+        self.guarded: bool = values["guarded"]
         self.link = socket.socket(fileno=values["link"])
         self.listening = [socket.socket(fileno=number) for number in values["listening"]]
         self.own: int = values["own"]
@@ -40,11 +41,24 @@ class Place:
         for listening in self.listening:
             serves_on(listening)
 
+    def check(self, host: Any) -> None:
+        """Raise ConfigError where callers need no longer say who they are.
+
+        The plugin that asked them may be gone by accident, which must not open a service that runs.
+        """
+        if self.guarded and not host.guarded:
+            raise ConfigError(
+                "callers had to say who they are when this service started, and nothing asks them "
+                "now: a plugin is gone or cannot be loaded; restart the service if that is meant"
+            )
+
     def report(self, app: Any) -> None:
         """Tell the supervisor that this process serves, and what it must know of it."""
         files = _own_files() if self.reload else []
         own = app is not None and bool(app.host.plugins.own_process)
-        self.link.sendall(json.dumps({"own_process": own, "files": files}).encode() + b"\n")
+        guarded = app is not None and app.host.guarded
+        said = {"own_process": own, "guarded": guarded, "files": files}
+        self.link.sendall(json.dumps(said).encode() + b"\n")
 
     def told(self) -> set[int] | None:
         """What the supervisor said last, once `link` is readable: the sockets to listen on.

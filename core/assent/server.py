@@ -60,6 +60,7 @@ def serve(
     _refuse_import()
     settings, extras = configured(options, config)
     place = take_place()
+    _have_standard_files()
     _configure_logging(settings.server.log_level)
     try:
         if place is None and (settings.server.reload or settings.server.workers > 1):
@@ -162,7 +163,6 @@ def _supervise(config: Config) -> None:
             "approvals.ledger 'memory://' cannot be shared by several processes; "
             "use sqlite:/// or postgresql://, or workers = 1"
         )
-    _have_standard_files()
     status = Supervisor(
         bind(server.host, server.port, server.workers),
         workers=server.workers,
@@ -175,7 +175,10 @@ def _supervise(config: Config) -> None:
 
 
 def _have_standard_files() -> None:
-    """A socket in the place of one that is closed would be the children's output, and they fail."""
+    """Open those of 0, 1 and 2 that are closed.
+
+    A socket in the place of one would be the output of children, and uvloop aborts as it closes it.
+    """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
@@ -200,6 +203,8 @@ def _run(
             from assent.app import create_app
 
             app = create_app(agent, config=config, **extras)
+            if place is not None:
+                place.check(app.host)
             listener = _listener(app, config, place, sockets, on_ready)
             keep_all()
         listener.run()
@@ -279,7 +284,7 @@ async def _run_plugins(agent: object, config: Config, extras: Extras, place: Pla
     loop.add_reader(place.link, stop.set)
     calls = {signal.SIGTERM: stop.set, signal.SIGINT: nothing, signal.SIGHUP: nothing}
     with answered(calls):
-        async with run_own_process(agent, config=config, **extras):
+        async with run_own_process(agent, config=config, check=place.check, **extras):
             place.report(None)
             await stop.wait()
             loop.remove_reader(place.link)

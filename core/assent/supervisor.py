@@ -59,7 +59,7 @@ class Supervisor:
 
     SIGTERM and SIGINT end them: each drains for up to `patience` seconds. A second SIGINT kills
     them. SIGHUP renews the workers one by one. With `reload` the one child starts again whenever
-    a source file changes, and SIGHUP, which a terminal sends as it closes, ends it.
+    a source file changes, and SIGHUP, which a terminal sends as it closes, ends it, unless nohup has it ignored.
     """
 
     def __init__(
@@ -87,6 +87,7 @@ class Supervisor:
         self._status = 0
         self._served: set[Role] = set()
         self._plugins = False
+        self._guarded = False
         self._failures = 0
         self._not_before = 0.0
 
@@ -192,6 +193,7 @@ class Supervisor:
             "role": role,
             "first": first,
             "reload": self._reload,
+            "guarded": self._guarded and not self._reload,
             "link": inherited[0],
             "listening": inherited[1:],
             "own": own,
@@ -230,6 +232,7 @@ class Supervisor:
         child.ready = True
         self._served.add(child.role)
         self._plugins = self._plugins or message["own_process"]
+        self._guarded = self._guarded or message["guarded"]
         if self._watch is not None:
             self._watch.add(message["files"])
             self._failures = 0
@@ -347,7 +350,9 @@ class Supervisor:
             end.setblocking(False)
         self._selector.register(self._signals, selectors.EVENT_READ, None)
         woken = signal.set_wakeup_fd(self._alarm.fileno(), warn_on_full_buffer=False)
-        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        numbers = [signal.SIGTERM, signal.SIGINT]
+        if not (self._reload and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN):
+            numbers.append(signal.SIGHUP)
         before = {number: signal.signal(number, self._note) for number in numbers}
 
         def restore() -> None:

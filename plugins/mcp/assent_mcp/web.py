@@ -60,7 +60,7 @@ async def _ended_at_exit(
     inner: ASGIApp, host: Host, settings: Any, security: TransportSecuritySettings
 ) -> AsyncIterator[Streams]:
     app: ASGIApp = inner
-    if host.config.auth.scheme != "none" or host.plugins.implementations("authenticate"):
+    if host.guarded:
         app = Authentication(app, host)
     if settings.origins:
         app = CORSMiddleware(
