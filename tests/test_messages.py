@@ -214,13 +214,33 @@ def test_the_newest_platform_context_wins_field_by_field() -> None:
     assert merged.model_dump(exclude_none=True).get("zone") == "eu"
 
 
-def test_null_for_an_optional_field_says_nothing() -> None:
+def test_of_a_long_body_only_the_first_wrong_item_of_each_list_is_told() -> None:
+    # Millions of them took gigabytes, and a minute in which nobody else was answered.
+    wrong = {"role": "user", "content": 1, "data": {"cmds": [{}] * 9000, "tool_calls": [1, 2]}}
+    with pytest.raises(InvalidRequest) as refused:
+        parse_request(body(user(), *[wrong] * 2))
+    at = ["body", "messages", 1]
+    assert [item["loc"] for item in refused.value.items] == [
+        [*at, "content"],
+        [*at, "data", "cmds", 0, "command"],
+        [*at, "data", "tool_calls", 0],
+    ]
+    with pytest.raises(InvalidRequest) as refused:
+        parse_request(body(*[user(None)] * 20))
+    assert len(refused.value.items) == 20
+
+
+@pytest.mark.parametrize("history", [0, 2000], ids=["short", "long"])
+def test_null_for_an_optional_field_says_nothing(history: int) -> None:
     call = {"id": "1", "name": "n", "input": {"a": None}}
     nulls = dict.fromkeys(["tool_description", "input_description", "intent", "rejection_reason"])
     data = {"tool_calls": [{**call, **nulls}], "cmds": None, "session": {"kept": None}}
-    request = parse_request(body(user(data=data), source=None, ticket=None))
+    before = [user(data={"cmds": None, "executed_cmds": None})] * history
+    request = parse_request(body(*before, user(data=data), source=None, ticket=None))
+    plain = [user(data={})] * history
     assert request == parse_request(
         body(
+            *plain,
             user(data={"tool_calls": [call], "session": {"kept": None}}),
             ticket=None,
         )
@@ -241,6 +261,8 @@ def test_null_for_a_required_field_is_called_null_beside_what_else_is_wrong() ->
         ([*at, "data", "tool_calls", 1], "model_type"),
         ([*at, "timestamp"], "timestamp"),
     ]
+    with pytest.raises(InvalidRequest, match="Input should be an object"):
+        parse_request(b'{"messages": [5], "source": null}')
     with pytest.raises(InvalidRequest):
         parse_request(b'{"messages": null}')
 

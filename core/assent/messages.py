@@ -20,15 +20,13 @@ from pydantic import (
     SecretStr,
     SerializerFunctionWrapHandler,
     StrictBool,
-    TypeAdapter,
-    ValidationError,
     field_serializer,
 )
-from pydantic_core import ErrorDetails, core_schema, from_json
+from pydantic_core import core_schema, from_json
 
+from assent.bodies import BodyReader
 from assent.credentials import in_credentials, in_kubeconfig, secret_forms
 from assent.errors import InvalidRequest, MessagesMissing
-from assent.nulls import read_past_nulls
 from assent.texts import TextReader, Texts
 
 
@@ -258,7 +256,8 @@ class AgentMessage(Wire):
     agent: Party | None = None
 
 
-_request = TypeAdapter(ChatRequest)
+_request = BodyReader(ChatRequest)
+_MISSING = ["body", "messages"]
 _texts = TextReader(ChatRequest, "messages", Message, ["role", "content", "timestamp"])
 _LONG = 4096
 """Bytes of a body from which on it is worth while to make no message that nobody looks at."""
@@ -281,14 +280,11 @@ def parse_request(
         check_messages(request, messages)
         return request
     try:
-        # Past the adapter's own method, which costs as much as checking a message.
-        request = _request.validator.validate_json(body)
-    except ValidationError as error:
-        request, wrong = read_past_nulls(_request, body, error)
-        if wrong:
-            raise refusal(wrong) from None
-    except UnicodeDecodeError:
-        raise InvalidRequest.at(["body"], "json_invalid", "the body is not UTF-8") from None
+        request = _request.read(body)
+    except InvalidRequest as refused:
+        if any(item["loc"] == _MISSING and item["type"] == "missing" for item in refused.items):
+            raise MessagesMissing from None
+        raise
     if free := _free_values(request):
         _refuse_non_finite(body)
     for level, value in free:
@@ -354,15 +350,6 @@ def check_messages(request: ChatRequest, most: int = 10_000) -> None:
         raise InvalidRequest.at(
             [*loc, last, "role"], "last_message_not_user", "the last message must be a user's"
         )
-
-
-def refusal(details: Sequence[ErrorDetails]) -> InvalidRequest | MessagesMissing:
-    """The refusal that a failed validation of a body becomes, without the body's values."""
-    if any(d["type"] == "missing" and d["loc"] == ("messages",) for d in details):
-        return MessagesMissing()
-    return InvalidRequest(
-        [{"loc": ["body", *d["loc"]], "msg": d["msg"], "type": d["type"]} for d in details[:100]]
-    )
 
 
 _FLAT = {str, int, bool, type(None)}
