@@ -105,6 +105,22 @@ class Decided:
     chosen: list[tuple[Choice, Proposal]] = field(default_factory=list)
     fresh: list[str] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
+    _inputs: dict[str, list[bytes]] = field(default_factory=dict)
+
+    def changed(self, choice: Choice, row: Proposal) -> bool:
+        """Whether the choice states another name or input than the row has, as far as it still
+        has."""
+        if renamed(choice, row):
+            return True
+        if choice.input is None or row.purged:
+            return False
+        is_command = row.kind == "command"
+        # Written once: a large input may be stated a thousand times.
+        if row.id not in self._inputs:
+            known = [row.input] if row.edited is None else [row.input, row.edited]
+            self._inputs[row.id] = [canonical(command_input(i) if is_command else i) for i in known]
+        stated = command_input(choice.input) if is_command else choice.input
+        return canonical(stated) not in self._inputs[row.id]
 
     def of_turn(self, turn: str) -> list[Proposal]:
         """The rows of one suspended turn, in their order."""
@@ -162,19 +178,6 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
     if not choice.approved and row.state not in ("PENDING", "REJECTED"):
         return "approval_conflict", "the call was approved before"
     return None
-
-
-def changed(choice: Choice, row: Proposal) -> bool:
-    """Whether the choice states another name or input than the row has, as far as it still has."""
-    if renamed(choice, row):
-        return True
-    if choice.input is None or row.purged:
-        return False
-    if row.kind == "command":
-        return canonical(command_input(choice.input)) != canonical(command_input(row.input))
-    stated = canonical(choice.input)
-    known = [canonical(row.input)] + ([canonical(row.edited)] if row.edited is not None else [])
-    return stated not in known
 
 
 def renamed(choice: Choice, row: Proposal) -> bool:

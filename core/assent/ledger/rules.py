@@ -21,7 +21,6 @@ from assent.ledger.choices import (
     Edit,
     Grant,
     Requester,
-    changed,
     command_input,
     complete,
     contradiction,
@@ -173,7 +172,7 @@ class Rules:
                 continue
             if kind := contradiction(choice, row):
                 items.append(refused(choice, *kind))
-            elif choice.approved and changed(choice, row):
+            elif choice.approved and found.changed(choice, row):
                 if message := _wrong_edit(choice, row, edit):
                     items.append(refused(choice, "approval_changed", message))
         by_row: dict[str, set[bool]] = {}
@@ -202,7 +201,7 @@ class Rules:
         for choice, row in found.chosen:
             if choice.copy or row.state != "PENDING":
                 continue
-            if choice.approved and changed(choice, row) and edit:
+            if choice.approved and found.changed(choice, row) and edit:
                 row.edited = edit(row, choice.input or {})
             row.decision = decision_of(choice, who, tx.now)
             if decided_by is not None:
