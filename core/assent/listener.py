@@ -81,7 +81,7 @@ def _websocket_protocol() -> type[asyncio.Protocol] | Literal["none"]:
 class Listener(uvicorn.Server):
     """uvicorn's server that ends the turns before it closes a connection.
 
-    The first SIGTERM or SIGINT, and the end of the supervisor, drain `app.host` for up to
+    The first SIGTERM, SIGINT or SIGHUP, and the end of the supervisor, drain `app.host` for up to
     `drain_timeout` seconds; only then uvicorn's own shutdown runs, which closes WebSockets first
     (design, section 9). A SIGINT after that ends the process at once.
 
@@ -115,7 +115,10 @@ class Listener(uvicorn.Server):
             yield
             return
         calls = {signal.SIGTERM: self.stop, signal.SIGINT: self._interrupt}
-        if self._place is not None:
+        if self._place is None and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+            # The terminal has closed, and nohup was not asked for.
+            calls[signal.SIGHUP] = self.stop
+        elif self._place is not None:
             # A terminal sends these to the whole group; the supervisor says what they mean.
             calls |= {signal.SIGINT: nothing, signal.SIGHUP: nothing}
             asyncio.get_running_loop().add_reader(self._place.link, self._hear, self._place)

@@ -59,7 +59,8 @@ class Supervisor:
 
     SIGTERM and SIGINT end them: each drains for up to `patience` seconds. A second SIGINT kills
     them. SIGHUP renews the workers one by one. With `reload` the one child starts again whenever
-    a source file changes, and SIGHUP, which a terminal sends as it closes, ends it, unless nohup has it ignored.
+    a source file changes, and SIGHUP, which a terminal sends as it closes, ends it, unless nohup
+    has it ignored.
     """
 
     def __init__(
