@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from assent.access import authenticate
     from assent.agent import Agent, DecidedCall, RequestContext
     from assent.app import create_app
+    from assent.bodies import BodyReader
     from assent.commands import LocalShell
     from assent.config import Config, load_config, state_dir
     from assent.errors import (
@@ -132,6 +133,7 @@ _MODULES = {
     "agent": "Agent DecidedCall RequestContext",
     "access": "authenticate",
     "app": "create_app",
+    "bodies": "BodyReader",
     "commands": "LocalShell",
     "config": "Config load_config state_dir",
     "errors": (
@@ -186,6 +188,7 @@ __all__ = [
     "AssentError",
     "AudioContent",
     "Blocked",
+    "BodyReader",
     "Busy",
     "Call",
     "Caller",

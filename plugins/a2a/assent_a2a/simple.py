@@ -15,13 +15,22 @@ from math import isfinite
 from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import AliasChoices, BaseModel, Field, StrictStr, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, StrictStr
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from assent import Data, Host, InvalidRequest, RequestError, caller_of, read_body, standard_error
+from assent import (
+    BodyReader,
+    Data,
+    Host,
+    InvalidRequest,
+    RequestError,
+    caller_of,
+    read_body,
+    standard_error,
+)
 from assent_a2a.card import base_url, custom_card, simple_card
 from assent_a2a.incoming import PROTOCOL
 from assent_a2a.rows import Rows
@@ -44,6 +53,9 @@ class SendBody(BaseModel):
         default=None, validation_alias=AliasChoices("id", "task_id")
     )
     data: Data | None = None
+
+
+_bodies = BodyReader(SendBody)
 
 
 class Simple:
@@ -128,13 +140,7 @@ def parse_body(raw: bytes, nesting: int) -> SendBody:
         )
     if infinite(content):
         raise InvalidRequest.at(["body"], "finite_number", "a number is too large for a double")
-    try:
-        return SendBody.model_validate_json(raw)  # not the content: its messages name our classes
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        raise InvalidRequest(
-            [{"loc": ["body", *d["loc"]], "msg": d["msg"], "type": d["type"]} for d in found[:100]]
-        ) from None
+    return _bodies.read(raw)
 
 
 def deeper_than(levels: int, value: object) -> bool:

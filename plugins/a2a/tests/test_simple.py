@@ -183,6 +183,13 @@ def test_broken_bodies_are_refused(serve: Serve, cluster: Cluster) -> None:
     assert http.post("/a2a/tasks/send", content=b"message=x").status_code == 415
 
 
+def test_null_for_an_optional_field_says_nothing(serve: Serve, cluster: Cluster) -> None:
+    http = serve(cluster.agent).http
+    nulls = {"cmds": None, "tool_calls": None, "session": None}
+    answer = http.post("/a2a/tasks/send", json={"message": "hello", "id": None, "data": nulls})
+    assert answer.json()["status"] == "completed", answer.text
+
+
 def test_unknown_task_is_404(serve: Serve, cluster: Cluster) -> None:
     http = serve(cluster.agent).http
     for answer in (
