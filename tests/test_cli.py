@@ -369,6 +369,22 @@ def test_check_finds_the_plugins_of_this_repository_sound(
     assert outcome(capsys, "plugins", "check", "v1", "v2")[:2] == (0, "v1: ok\nv2: ok\n")
 
 
+def test_check_of_all_finds_what_is_sound_alone_but_not_with_the_others(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = folder / "site" / "taker-1.0.dist-info"
+    info.mkdir(parents=True)
+    head = "Metadata-Version: 2.1\nName: taker\nVersion: 1.0\nRequires-Dist: assent\n"
+    (info / "METADATA").write_text(head)
+    (info / "entry_points.txt").write_text("[assent]\ntaker = plug_taker:Healthy\n")
+    (info.parent / "plug_taker.py").write_text(SOUND.replace('get("/health")', 'post("/api/chat")'))
+    monkeypatch.syspath_prepend(str(info.parent))
+    assert outcome(capsys, "plugins", "check", "taker")[:2] == (0, "taker: ok\n")
+    code, out, _ = outcome(capsys, "plugins", "check")
+    assert (code, "taker: ok\n" in out) == (1, True)
+    assert out.splitlines()[-1].startswith("together: POST /api/chat is claimed by 'taker' and by")
+
+
 class Audit(Plugin):
     @hookimpl
     def register_commands(self, cli: click.Group) -> None:

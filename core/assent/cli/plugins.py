@@ -82,7 +82,8 @@ def check(plugin: tuple[str, ...], config_file: Path | None) -> None:
     """Check plugins for what would stop or spoil a start; exit code 1 if there is any.
 
     PLUGIN is the name of an installed one, or "module:object" or "path/to/file.py:object" of one
-    that is not; without it all installed ones are checked, also those that are not active.
+    that is not; without it all installed ones are checked, also those that are not active, and
+    those that are active together.
     Misspelt hooks, hooks without a mark, wrong arguments, wrong settings, a route or sub-command
     that is taken, a requirement that does not admit this version of assent, and whatever importing
     it raises are found.
@@ -96,6 +97,12 @@ def check(plugin: tuple[str, ...], config_file: Path | None) -> None:
         click.echo(f"{name}: {'ok' if not problems else problems[0]}")
         for problem in problems[1:]:
             click.echo(f"{name}: {problem}")
+    if not plugin and not failed:
+        try:
+            _made(_host(config))
+        except AssentError as error:
+            click.echo(f"together: {error}")
+            failed = True
     if failed:
         raise click.exceptions.Exit(1)
 
@@ -105,9 +112,7 @@ def _problems(name: str, config: Config, installed: dict[str, Installed]) -> Ite
         yield _unknown(name, installed)
         return
     try:
-        host = _alone(name, config)
-        infos = host.plugins.info(host)
-        host.plugins.register_commands(click.Group(), COMMANDS)
+        infos = _made(_alone(name, config))
     except AssentError as error:
         yield str(error)
         return
@@ -117,6 +122,13 @@ def _problems(name: str, config: Config, installed: dict[str, Installed]) -> Ite
         requirements = plugin.entry_point.dist.requires or []
         if not any(names(requirement, "assent") for requirement in requirements):
             yield f"{plugin.distribution} declares no requirement on assent; add 'assent>=0.1,<0.2'"
+
+
+def _made(host: Host) -> tuple[PluginInfo, ...]:
+    """The host's plugins, with their routes and sub-commands; raises AssentError for one taken."""
+    infos = host.plugins.info(host)
+    host.plugins.register_commands(click.Group(), COMMANDS)
+    return infos
 
 
 def _unknown(name: str, installed: dict[str, Installed]) -> str:
