@@ -550,6 +550,26 @@ asyncio.run(main())
     assert "free" in said
 
 
+def test_process_out_of_descriptors_is_told_so_at_the_start(path: Path) -> None:
+    said = output(
+        process(
+            """
+import resource
+async def main():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+    try:
+        await SqliteStore(path).open()
+    except ConfigError as error:
+        print(error)
+asyncio.run(main())
+""",
+            path,
+        )
+    )
+    assert "Too many open files; raise the limit of open files (ulimit -n)" in said
+    assert "permissions" not in said
+
+
 def test_a_foreign_lock_refuses_the_work_and_recovers(path: Path) -> None:
     made(path)
 

@@ -8,6 +8,7 @@ folder must be on a local disk: locks and the write-ahead log do not work over a
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import logging
 import os
@@ -41,6 +42,10 @@ _WAYS_OUT = {
     "FULL": "cannot grow, the disk is full; free some space",
     "IOERR": "cannot be read or written; check the disk and its free space",
     "BUSY": "is locked by another process; end that process, a backup tool perhaps",
+}
+_CAUSES = {
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENOSPC: "free some space",
 }
 
 
@@ -381,9 +386,9 @@ class SqliteStore:
             text = _way_out(cause) if isinstance(cause, sqlite3.Error) else str(error)
             raise ConfigError(f"{self._name} {text}") from error
         except OSError as error:
+            way_out = _CAUSES.get(error.errno or 0, "check the permissions of its folder")
             raise ConfigError(
-                f"{self._name} cannot be made: {error.strerror}; "
-                "check the permissions of its folder"
+                f"{self._name} cannot be made: {error.strerror}; {way_out}"
             ) from error
 
 
