@@ -267,7 +267,12 @@ class ToolInputError(AssentError, ValueError):
     """The input of a tool call does not fit the tool's schema; nothing ran.
 
     The message is for the model, at most 1,000 characters: which parameter is wrong, and why.
+    `bare` is the same without the values that were given, which may be credentials.
     """
+
+    def __init__(self, message: str = "", bare: str | None = None) -> None:
+        super().__init__(message)
+        self.bare = message if bare is None else bare
 
 
 class Blocked(AssentError):

@@ -348,22 +348,26 @@ def _raw(input: Mapping[str, Any]) -> bytes:
         raise ToolInputError(_cut(f"the input is no valid JSON: {error}", 300)) from None
 
 
-def _pydantic_lines(error: ValidationError, known: Iterable[str]) -> Iterator[str]:
+_Line = tuple[str, str]
+"""What is wrong, and the value that was given, if it is short."""
+
+
+def _pydantic_lines(error: ValidationError, known: Iterable[str]) -> Iterator[_Line]:
     for detail in error.errors(include_url=False, include_context=False):
         where = tuple(detail["loc"])
         if detail["type"] == "missing":
-            yield f"parameter {_path(where)!r} is missing"
+            yield f"parameter {_path(where)!r} is missing", ""
         elif detail["type"] == "extra_forbidden":
-            yield _unknown(_path(where), known if len(where) == 1 else [])
+            yield _unknown(_path(where), known if len(where) == 1 else []), ""
         else:
             yield _line(where, detail["msg"], detail["input"])
 
 
-def _line(where: tuple[str | int, ...], message: str, value: object) -> str:
+def _line(where: tuple[str | int, ...], message: str, value: object) -> _Line:
     subject = f"parameter {_path(where)!r}" if where else "the input"
     scalar = isinstance(value, (str, int, float)) and len(str(value)) <= _SHORT
     got = f", got {json.dumps(value, ensure_ascii=False)}" if scalar else ""
-    return _cut(f"{subject}: {message}", 300) + got
+    return _cut(f"{subject}: {message}", 300), got
 
 
 def _path(where: tuple[str | int, ...]) -> str:
@@ -378,14 +382,16 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 def _refuse(names: Iterable[str], known: Iterable[str]) -> None:
     wrong = sorted(str(name)[:200] for name in names)
     if wrong:
-        raise _explained(_unknown(name, known) for name in wrong)
+        raise _explained((_unknown(name, known), "") for name in wrong)
 
 
-def _explained(lines: Iterable[str]) -> ToolInputError:
+def _explained(lines: Iterable[_Line]) -> ToolInputError:
     found = list(dict.fromkeys(itertools.islice(lines, 50)))
     more = len(found) - _SHOWN_ERRORS
-    shown = "; ".join(found[:_SHOWN_ERRORS])
-    return ToolInputError(_cut(shown + (f"; and {more} more" if more > 0 else "")))
+    rest = [f"and {more} more"] if more > 0 else []
+    shown = found[:_SHOWN_ERRORS]
+    whole = "; ".join([*(text + got for text, got in shown), *rest])
+    return ToolInputError(_cut(whole), _cut("; ".join([*(text for text, _ in shown), *rest])))
 
 
 def _cut(text: str, limit: int = MESSAGE_LIMIT) -> str:

@@ -344,7 +344,7 @@ def _wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
         try:
             allowed = edit(row, choice.input)
         except ToolInputError as error:
-            return f"the changed input does not fit the tool: {error}"
+            return f"the changed input does not fit the tool: {error.bare}"
     return "the name or input differs from what was proposed" if allowed is None else ""
 
 
