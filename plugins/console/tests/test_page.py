@@ -149,6 +149,37 @@ def test_long_reply_is_laid_out_once_a_frame_and_followed_to_its_end(
     page.wait_for_function("scrollY + innerHeight > document.documentElement.scrollHeight - 160")
 
 
+FILLED = """() => {
+  const plain = document.body.appendChild(document.createElement("textarea"));
+  const log = "a line of a log with words in it\\n".repeat(30_000);
+  const took = [plain, document.getElementById("text")].map((field) => {
+    const begun = performance.now();
+    field.value = log;
+    field.offsetHeight;
+    return performance.now() - begun;
+  });
+  plain.remove();
+  return took;
+}"""
+
+
+def test_long_log_in_the_message_field_does_not_freeze_the_page(
+    assent_served: Served, opened: Opened
+) -> None:
+    page = opened(served(assent_served, lambda messages, context: "Thanks."))
+    plain, ours = page.evaluate(FILLED)
+    # The browser looks for the direction of `dir=auto` in quadratic time.
+    assert ours < 3 * plain
+
+
+def test_message_field_gives_each_line_its_own_direction(
+    assent_served: Served, opened: Opened
+) -> None:
+    page = opened(served(assent_served, lambda messages, context: "Thanks."))
+    field = page.get_by_label("Message")
+    assert field.evaluate("field => getComputedStyle(field).unicodeBidi") == "plaintext"
+
+
 def test_approved_call_runs_once_and_shows_its_outcome(
     assent_served: Served, opened: Opened
 ) -> None:
