@@ -28,6 +28,7 @@ from assent.direct import DirectCalls
 from assent.errors import (
     Busy,
     ConfigError,
+    LedgerUnavailable,
     NotStarted,
     RequestError,
     Stopping,
@@ -280,8 +281,12 @@ class Host:
             message += f": {_named(cause)}" if cause is not None else ""
         secrets = hidden_in(error)
         message = mask(message, secrets)
-        trace = hidden_trace(error, secrets)
-        logger.error("incident %s: %s: %s\n%s", incident, code, message, trace)
+        if isinstance(error, LedgerUnavailable):
+            # Every request has it while the store is away, and no stack says why.
+            logger.error("incident %s: %s: %s", incident, code, mask(_reasons(error), secrets))
+        else:
+            trace = hidden_trace(error, secrets)
+            logger.error("incident %s: %s: %s\n%s", incident, code, message, trace)
         after = error.retry_after if isinstance(error, TurnError) else None
         return Failure(status, code, message, incident, after)
 
@@ -355,6 +360,18 @@ def _named(error: BaseException) -> str:
     except Exception:
         # Its text is the user's code as well.
         return name
+
+
+def _reasons(error: BaseException) -> str:
+    """What `error`, its notes and its causes say, in one line."""
+    said = [str(error)]
+    cause: BaseException | None = error
+    while cause is not None:
+        said += getattr(cause, "__notes__", ())
+        cause = cause.__cause__
+        if cause is not None:
+            said.append(_named(cause))
+    return " ".join(": ".join(said).split())
 
 
 def _model_name(model: Model) -> str:

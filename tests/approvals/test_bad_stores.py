@@ -101,6 +101,8 @@ def test_a_full_store_refuses_the_claim_and_recovers(nursery: Nursery, tmp_path:
     name = f"the approvals store {str(tmp_path / 'approvals.db')!r}"
     assert f"{name} cannot be read or written; check the disk" in process.said
     assert process.client.ask(user("wipe")).json()["code"] == "LEDGER_UNAVAILABLE"
+    assert "LEDGER_UNAVAILABLE: the approvals store is not available: " in process.said
+    assert "Traceback" not in process.said
     limit_files(process, resource.RLIM_INFINITY)
     reply = until(lambda: _fine(process, messages), "the recovery")
     assert reply["content"] == "ended: wiped a"
