@@ -68,7 +68,8 @@ class Environment:
         """Let pip install wheels or named distributions, with what they declare."""
         pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install", "--quiet"]
         pip += ["--disable-pip-version-check", "--find-links", str(self.wheels)]
-        pip += ["--retries", "10", "--timeout", "60"]
+        # What is imported is compiled then; most of what is installed never is.
+        pip += ["--no-compile", "--retries", "10", "--timeout", "60"]
         run([*pip, *requirements], self.folder, timeout=1200)
 
     def run(self, module: str, *arguments: str, folder: Path) -> str:
