@@ -61,6 +61,27 @@ def shell(tmp_path: Path) -> LocalShell:
     return LocalShell(tmp_path / "work", timeout=120)
 
 
+def test_of_two_secrets_that_begin_alike_the_one_that_was_cut_is_taken_out(tmp_path: Path) -> None:
+    cut, other = "eyJhbGciOiJSUzI1NiJ9.eyJhdWQiOiJh", "eyJhdHRyIjoi" * 4
+    secrets = {"cut": cut, "other": other}
+    context = SimpleNamespace(platform=PlatformContext(aws_credentials=secrets))
+    shell = LocalShell(tmp_path, max_output=2000)
+    # The first 1000 bytes end with "eyJh" of what follows the dot.
+    output = run(shell, f"printf '%0975d{cut}'; head -c 9000 /dev/zero", context=context).output
+    assert "bytes of output cut" in output
+    assert cut[:4] not in output
+
+
+def test_long_output_is_cut_at_once_beside_a_large_kubeconfig(tmp_path: Path) -> None:
+    text = base64.b64encode(os.urandom(750_000)).decode()
+    context = SimpleNamespace(platform=PlatformContext(kubeconfig=SecretStr(text)))
+    shell = LocalShell(tmp_path, max_output=200_000)
+    start = time.monotonic()
+    output = run(shell, "head -c 900000 /dev/zero", context=context).output
+    assert "bytes of output cut" in output
+    assert time.monotonic() - start < 10
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
 def test_no_descriptor_is_left_open(shell: LocalShell) -> None:
     async def scenario() -> tuple[int, int]:

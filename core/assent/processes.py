@@ -91,11 +91,16 @@ class Captured:
 
 def _whole(text: str, secrets: Iterable[str]) -> str:
     """`text` without the beginning of a secret at its end."""
-    for secret in secrets:
-        for length in range(len(secret) - 1, 3, -1):
-            if text.endswith(secret[:length]):
-                return text[:-length]
-    return text
+    return text[: min((_beginning(secret, text) for secret in secrets), default=len(text))]
+
+
+def _beginning(secret: str, text: str) -> int:
+    """Where in `text` the longest beginning of `secret` stands that `text` ends with, if it has
+    four characters; else the end."""
+    start = text.find(secret[:4], max(len(text) - len(secret) + 1, 0))
+    while start >= 0 and not secret.startswith(text[start:]):
+        start = text.find(secret[:4], start + 1)
+    return start if start >= 0 else len(text)
 
 
 class Ended(NamedTuple):
