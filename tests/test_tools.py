@@ -327,6 +327,14 @@ def test_default_that_is_no_json_stays_with_the_function() -> None:
     assert "limit" in refusal(find, {"limit": 7})
 
 
+def test_default_in_an_annotation_is_passed() -> None:
+    @tool
+    def find(name: Annotated[str, Field(default="web")], limit: int = 3) -> Any:
+        return name, limit
+
+    assert called(find, {}) == ("web", 3)
+
+
 def test_schema_says_nothing_that_no_json_holds() -> None:
     class Span(BaseModel):
         most: float = math.inf
@@ -512,6 +520,10 @@ def test_partial_hides_what_it_fixes() -> None:
     assert list(made.input_schema["properties"]) == ["name"]
     assert called(made, {"name": "web"}) == ("prod", "web", 3, SESSION)
     assert "'count'" in refusal(made, {"name": "web", "count": 9})
+    narrower = tool(functools.partial(made, name="web"))
+    assert narrower.input_schema["properties"] == {}
+    assert called(narrower, {}) == ("prod", "web", 3, SESSION)
+    assert "'count'" in refusal(narrower, {"count": 9})
 
 
 def logged(fn: Callable[..., Any]) -> Callable[..., Any]:

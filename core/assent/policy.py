@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, Literal
 
 from assent.canonical import canonical
@@ -19,7 +22,7 @@ class Policy:
 
     def __init__(self, rules: Sequence[ApprovalRule] = ()) -> None:
         self.rules = list(rules)
-        self.reads_inputs = any(rule.arguments and rule.action != "allow" for rule in rules)
+        self.reads_inputs = any(rule.arguments for rule in rules)
         """Whether a verdict has inputs validated, by what users wrote perhaps."""
 
     def verdict(
@@ -33,8 +36,9 @@ class Policy:
         A rule that asks or refuses goes by what the tool would get, too: by a default, or by a
         number that was sent as text. With no `input` yet, rules on arguments match nothing.
         """
+        sent = None if input is None else _Input(tool, input)
         for rule in self.rules:
-            if self._matches(rule, tool, input, platform or PlatformContext()):
+            if self._matches(rule, tool, sent, platform or PlatformContext()):
                 return rule.action
         return "require" if tool.requires_approval else "allow"
 
@@ -42,18 +46,16 @@ class Policy:
         self,
         rule: ApprovalRule,
         tool: Tool[..., Any],
-        input: Mapping[str, Any] | None,
+        input: _Input | None,
         platform: PlatformContext,
     ) -> bool:
         if not fnmatchcase(tool.name, rule.tool):
             return False
-        if rule.arguments:
-            forms = [] if input is None else [input]
-            if input is not None and rule.action != "allow":
-                forms.append(tool.as_called(input))
-            for name, wanted in rule.arguments.items():
-                if not any(name in form and _fits(wanted, form[name]) for form in forms):
-                    return False
+        for name, wanted in rule.arguments.items():
+            if input is None:
+                return False
+            if not (input.is_sent if rule.action == "allow" else input.holds)(name, wanted):
+                return False
         fields = {**(platform.model_extra or {}), **platform.model_dump(mode="json")}
         for name, pattern in rule.platform.items():
             if not _fits(pattern, fields.get(name)):
@@ -70,7 +72,51 @@ class Policy:
         ]
 
 
+class _Input:
+    """The input of a call, as it was sent and as the tool would get it."""
+
+    def __init__(self, tool: Tool[..., Any], sent: Mapping[str, Any]) -> None:
+        self._tool = tool
+        self._sent = sent
+
+    @cached_property
+    def _got(self) -> dict[str, Any]:
+        return self._tool.as_called(self._sent)
+
+    def is_sent(self, name: str, wanted: Any) -> bool:
+        """Whether just this was sent, in an argument that the tool does not ignore."""
+        if name not in self._sent or not _fits(wanted, self._sent[name]):
+            return False
+        if name in self._tool.input_schema["properties"]:
+            return True
+        return name in self._got and _fits(wanted, self._got[name])
+
+    def holds(self, name: str, wanted: Any) -> bool:
+        """Whether the argument holds this, among other things perhaps."""
+        forms = (self._sent, self._got)
+        return any(name in form and _covers(wanted, form[name]) for form in forms)
+
+
 def _fits(wanted: Any, value: Any) -> bool:
     if isinstance(wanted, str) and isinstance(value, str):
-        return fnmatchcase(value, wanted)
+        return value == wanted or fnmatchcase(value, wanted)
     return canonical(wanted) == canonical(value)
+
+
+def _covers(wanted: Any, value: Any) -> bool:
+    """Whether `value` is what is wanted, or a list or table that has it; 22 and "22" are one."""
+    if _fits(wanted, value):
+        return True
+    match wanted, value:
+        case dict(), dict():
+            return bool(wanted) and all(n in value and _covers(wanted[n], value[n]) for n in wanted)
+        case list(), list() if wanted:
+            return all(any(_covers(one, item) for item in value) for one in wanted)
+        case _, list():
+            return any(_covers(wanted, item) for item in value)
+        case str(), bool() | int() | float():
+            return fnmatchcase(canonical(value).decode(), wanted)
+        case bool() | int() | float() | dict() | list(), str():
+            with suppress(ValueError, RecursionError):
+                return _covers(wanted, json.loads(value))
+    return False

@@ -89,7 +89,9 @@ class SignatureInputs:
         self._closed = signature.closed
         self._names = [argument.name for argument in signature.arguments]
         self._field_defaults = {
-            a.name for a in signature.arguments if isinstance(a.default, FieldInfo)
+            a.name
+            for a in signature.arguments
+            if a.default is EMPTY or isinstance(a.default, FieldInfo)
         }
         self._model = _checked_model(label, signature, docs)
         self._fields = list(zip(self._model.model_fields, self._names, strict=True))

@@ -27,6 +27,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import to_jsonable_python
 
 from assent.exact import exact
 
@@ -275,12 +276,17 @@ class ApprovalRule(Section):
     tool: str = "*"
     """Name of the tool, with `*` and `?` as wildcards."""
     arguments: dict[str, Any] = {}
-    """Arguments that must be there, sent or (unless the action is "allow") by default: a value,
-    or text with wildcards."""
+    """Arguments that must be there: a value, or text with `*`, `?` and `[abc]` as wildcards."""
     platform: dict[str, str] = {}
     """Fields of the platform context that must match, with wildcards."""
     action: Literal["allow", "require", "deny"]
     """Run without approval, ask for approval, or refuse."""
+
+    @field_validator("arguments")
+    @classmethod
+    def _as_json(cls, given: dict[str, Any]) -> Any:
+        # TOML has dates and times, where a call has their text.
+        return to_jsonable_python(given)
 
 
 class ApprovalSettings(Section):

@@ -43,21 +43,26 @@ class Argument:
 class Signature:
     """The parameters of a tool's function.
 
-    `rest` is the annotation of `**kwargs`, None without them; `closed` are the names that the
-    model must not use; `unbound` says that the function is a method which lacks its `self` or
-    `cls`.
+    `fixed` is what partials have given already; `rest` is the annotation of `**kwargs`, None
+    without them; `unbound` says that the function is a method which lacks its `self` or `cls`.
     """
 
     arguments: tuple[Argument, ...]
     injected: Mapping[str, Injected]
-    closed: frozenset[str]
+    fixed: Mapping[str, Any]
     rest: Any = None
     unbound: bool = False
 
     @property
+    def closed(self) -> frozenset[str]:
+        """The names that the model must not use."""
+        return frozenset({*self.fixed, *self.injected})
+
+    @property
     def defaults(self) -> dict[str, Any]:
         """What the parameters are that nobody sends."""
-        return {a.name: a.default for a in self.arguments if a.default is not EMPTY}
+        own = {a.name: a.default for a in self.arguments if a.default is not EMPTY}
+        return {**own, **self.fixed}
 
 
 def check_call(option: str, function: object, *arguments: str) -> None:
@@ -122,8 +127,7 @@ def read_signature(fn: Callable[..., Any], label: str, named: Collection[str] = 
             injected[parameter.name] = kind
         else:
             arguments.append(Argument(parameter.name, annotation, parameter.default))
-    own = tuple(arguments)
-    return Signature(own, injected, frozenset({*fixed, *injected}), rest, unbound)
+    return Signature(tuple(arguments), injected, fixed, rest, unbound)
 
 
 def _parameters(fn: Callable[..., Any], label: str) -> list[inspect.Parameter]:
@@ -141,8 +145,14 @@ def _parameters(fn: Callable[..., Any], label: str) -> list[inspect.Parameter]:
     return list(shape.parameters.values())
 
 
-def _fixed(fn: Callable[..., Any]) -> set[str]:
-    return set(fn.keywords) if isinstance(fn, functools.partial) else set()
+def _fixed(fn: Callable[..., Any]) -> dict[str, Any]:
+    fixed: dict[str, Any] = {}
+    for layer in layers(fn):
+        if isinstance(layer, functools.partial):
+            # The outer one wins.
+            by_place = zip(inspect.signature(layer.func).parameters, layer.args, strict=False)
+            fixed = {**dict(by_place), **layer.keywords, **fixed}
+    return fixed
 
 
 def _lacks_self(fn: Callable[..., Any], parameters: list[inspect.Parameter]) -> bool:

@@ -19,12 +19,13 @@ from enum import Enum
 from typing import Any, Generic, cast, overload
 
 from pydantic import BaseModel
-from pydantic_core import to_json, to_jsonable_python
+from pydantic_core import to_json
 from typing_extensions import ParamSpec, TypeVar
 
 from assent.docstrings import read_docstring
 from assent.errors import ToolInputError
 from assent.models import ToolDefinition
+from assent.received import received
 from assent.schemas import Arguments, ModelInputs, describe, inputs_of
 from assent.session import Session
 from assent.signatures import layers, plain_function, read_signature
@@ -89,8 +90,9 @@ class Tool(Generic[P, R]):
         signature = read_signature(self.fn, self.name, named)
         self.unbound = signature.unbound
         self._injected = signature.injected
-        self._defaults = signature.defaults
         self._inputs = inputs_of(self.name, signature, docs, input_schema)
+        # Whoever gets what a JSON schema describes, as an MCP server does, knows its defaults.
+        self._defaults = {**_stated_defaults(self.input_schema), **signature.defaults}
         self.editable = _editable(self.name, editable, self.input_schema)
         functools.update_wrapper(self, self.fn, updated=())
 
@@ -124,15 +126,18 @@ class Tool(Generic[P, R]):
         return self._inputs.read(input)
 
     def as_called(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        """What the function would get, as JSON values: defaults stand in it, and texts that are
-        read as numbers are numbers. Empty where `input` does not fit."""
+        """What the function would get, as JSON values: defaults stand in it, texts that are read
+        as numbers are numbers, and a field stands under each of its names. Empty where `input`
+        does not fit."""
         try:
-            values: Any = {**self._defaults, **self.validate(input)}
-            if isinstance(self._inputs, ModelInputs):
-                (values,) = values.values()
-            found = to_jsonable_python(values, by_alias=True, fallback=str)
-        except (ToolInputError, ValueError):
+            values = self.validate(input)
+        except ToolInputError:
             return {}
+        if isinstance(self._inputs, ModelInputs):
+            (values,) = values.values()
+        else:
+            values = {**self._defaults, **values}
+        found = received(values)
         return found if isinstance(found, dict) else {}
 
     def call(self, arguments: Arguments, session: Session, context: object) -> Any:
@@ -227,6 +232,11 @@ def as_tools(items: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
             )
         tools[made.name] = made
     return tools
+
+
+def _stated_defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    properties = schema["properties"].items()
+    return {k: p["default"] for k, p in properties if isinstance(p, Mapping) and "default" in p}
 
 
 def _function(fn: Any) -> Any:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from agents import scripted
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import AliasChoices, BaseModel, Field, StringConstraints, field_serializer
 from serving import Json, Serve, approved, said, user
 
 from assent import Call, cli, tool
@@ -160,6 +165,103 @@ def test_a_rule_that_protects_goes_by_what_the_tool_gets(
     assert loose.verdict(what, {}, None) == "require"
     strict = rules({"arguments": arguments, "action": "deny"})
     assert strict.verdict(what, None, None) == "allow"
+
+
+class Named(BaseModel):
+    where: str = Field("production", validation_alias=AliasChoices("env", "environment"))
+    zone: int = Field(3, alias="Zone", exclude=True)
+
+    @field_serializer("where")
+    def hidden(self, value: str) -> str:
+        return "..."
+
+
+@dataclass
+class Spot:
+    environment: str = "production"
+    zone: int = 3
+
+
+@tool
+def name(named: Named) -> str:
+    """Name a place."""
+    return named.where
+
+
+@tool
+def odd(
+    port: int | str = 22,
+    amount: Decimal = Decimal(1),
+    day: date | None = None,
+    salt: bytes = b"\xff",
+    environment: Annotated[str, Field(default="production")] = "production",
+) -> str:
+    """Take all kinds of things."""
+    return environment
+
+
+@tool
+def all_of(names: list[str], spots: Sequence[Spot] = (), free: Any = None) -> str:
+    """Take several."""
+    return ""
+
+
+@tool(input_schema={"properties": {"environment": {"default": "production"}, "zone": True}})
+def far(**given: Any) -> str:
+    """Tell a server that knows the defaults."""
+    return ""
+
+
+fixed = tool(
+    partial(tool(partial(restart.fn, "a", zone=3)), environment="production"), name="fixed"
+)
+
+
+@pytest.mark.parametrize(
+    ("what", "arguments", "input", "matches"),
+    [
+        (name, {"env": "production"}, {}, True),
+        (name, {"env": "production"}, {"environment": "production"}, True),
+        (name, {"where": "production"}, {"env": "production"}, True),
+        (name, {"env": "production"}, {"env": "test"}, False),
+        (name, {"Zone": 3}, {}, True),
+        (odd, {"environment": "production"}, {}, True),
+        (odd, {"port": 22}, {"port": "22"}, True),
+        (odd, {"port": "22"}, {"port": 22}, True),
+        (odd, {"port": 22}, {"port": "x"}, False),
+        (odd, {"amount": 100}, {"amount": "100.0"}, True),
+        (odd, {"day": date(2026, 1, 2)}, {"day": "2026-01-02"}, True),
+        (odd, {"day": "*"}, {}, False),
+        (all_of, {"names": "prod*"}, {"names": ["a", "prod-1"]}, True),
+        (all_of, {"names": ["a"]}, {"names": ["b", "a"]}, True),
+        (all_of, {"names": ["a", "c"]}, {"names": ["b", "a"]}, False),
+        (all_of, {"names": "[a]"}, {"names": ["[a]"]}, True),
+        (all_of, {"spots": {"environment": "prod*"}}, {"names": [], "spots": [{"zone": 4}]}, True),
+        (all_of, {"spots": {"environment": "prod*", "zone": 3}}, {"spots": [{"zone": 4}]}, False),
+        (all_of, {"free": {"a": 1}}, {"names": [], "free": '{"a": 1, "b": 2}'}, True),
+        (all_of, {"free": {"a": 1}}, {"names": [], "free": "{"}, False),
+        (far, {"environment": "production"}, {}, True),
+        (far, {"environment": "production"}, {"environment": "test"}, False),
+        (fixed, {"service": "a", "environment": "prod*", "zone": 3}, {}, True),
+    ],
+)
+def test_a_rule_that_protects_is_passed_by_no_other_way_to_say_the_same(
+    what: Any, arguments: Json, input: Json, matches: bool
+) -> None:
+    for action in ("require", "deny"):
+        verdict = rules({"arguments": arguments, "action": action}).verdict(what, input, None)
+        assert verdict == (action if matches else "allow")
+
+
+def test_a_rule_that_allows_is_not_met_by_what_the_tool_ignores() -> None:
+    loose = rules({"arguments": {"zone": 4}, "action": "allow"}, {"action": "require"})
+    assert loose.verdict(name, {"zone": 4}, None) == "require"
+    assert loose.verdict(restart, {"service": "a", "zone": 4}, None) == "allow"
+    assert loose.verdict(far, {"zone": 4}, None) == "allow"
+    second = rules({"arguments": {"environment": "test"}, "action": "allow"}, {"action": "require"})
+    assert second.verdict(name, {"environment": "test"}, None) == "allow"
+    shadowed = {"env": "production", "environment": "test"}
+    assert second.verdict(name, shadowed, None) == "require"
 
 
 def test_the_first_rule_that_matches_counts() -> None:
