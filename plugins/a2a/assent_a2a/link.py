@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from pydantic import BaseModel, ValidationError
 from pydantic_core import to_json
+from typing_extensions import TypedDict
 
 from assent import ToolResult
 from assent_a2a.artifacts import text_of_parts
@@ -53,6 +55,8 @@ class Link:
     def __init__(
         self, url: str, headers: Headers | None, timeout: float, auth: tuple[str, str] | None = None
     ) -> None:
+        if isinstance(headers, Mapping):
+            _sendable(headers)
         self._url = url
         self._headers = headers
         self._auth = auth
@@ -87,7 +91,7 @@ class Link:
 
         given = self._headers() if callable(self._headers) else self._headers or {}
         return httpx.AsyncClient(
-            headers=dict(given), auth=self._auth, timeout=self._timeout, follow_redirects=False
+            headers=_sendable(given), auth=self._auth, timeout=self._timeout, follow_redirects=False
         )
 
     async def _address(self, client: Any) -> tuple[str, str]:
@@ -97,7 +101,7 @@ class Link:
             if answer.status_code == 404:
                 answer = await client.get(f"{self._url}/.well-known/agent.json")
             answer.raise_for_status()
-            self._card = _card_of(answer.json(), self._url)
+            self._card = _card_of(_json(answer), self._url)
         official = "supportedInterfaces" in self._card
         return ("official" if official else "simple"), self._url
 
@@ -108,13 +112,27 @@ class Link:
         return ParseDict(self._card, AgentCard(), ignore_unknown_fields=True)
 
 
+def _sendable(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers; ValueError, which shows no value, for one that no request can carry.
+
+    The HTTP library's own error has the value in it.
+    """
+    for name, value in headers.items():
+        if not (value.isascii() and value.isprintable() and value == value.strip()):
+            raise ValueError(
+                f"the value of the header {name!r} has a line end, a space around it or a "
+                "character that no request can carry"
+            )
+    return dict(headers)
+
+
 def _card_of(content: Any, url: str) -> Json:
     """The card with the interfaces of the agent's own address only.
 
     A card could name any address; the headers for this agent would go there.
     """
     if not isinstance(content, dict):
-        raise ValueError("the remote agent's card is no object")
+        raise ValueError(f"the card at {url!r} is no JSON object")
     card: Json = dict(content)
     stated = card.get("supportedInterfaces") or []
     if not stated and "protocolVersion" in card:
@@ -127,6 +145,8 @@ def _card_of(content: Any, url: str) -> Json:
         ]
     if not stated:
         return card
+    if not (isinstance(stated, list) and all(isinstance(one, dict) for one in stated)):
+        raise ValueError(f"the card at {url!r} does not list its interfaces")
     own = [i for i in stated if _origin(str(i.get("url", ""))) == _origin(url)]
     if not own:
         raise ValueError(
@@ -157,30 +177,60 @@ async def _look_simple(client: Any, url: str, task: str) -> Answer:
     return _simple_answer(await client.get(f"{url}/a2a/tasks/{quote(task, safe='')}"))
 
 
+class _Artifact(TypedDict, total=False):
+    name: str | None
+    artifactId: str | None
+    parts: list[Json] | None
+
+
+class _Calls(BaseModel):
+    tool_calls: list[Json] | None = None
+
+
+class _Failure(BaseModel):
+    message: str | None = None
+
+
+class _Task(BaseModel):
+    """A task as the contract's protocol tells it; null says nothing."""
+
+    status: str
+    task_id: str | None = None
+    text: str | None = None
+    error: _Failure | None = None
+    metadata: _Calls | None = None
+    artifacts: list[_Artifact] | None = None
+
+
 def _simple_answer(response: Any) -> Answer:
-    content = response.json() if _is_json(response) else {}
+    content = _json(response)
     if response.status_code != 200:
-        raise ValueError(f"the remote agent answered {response.status_code}: {_detail(content)}")
-    metadata = content.get("metadata", {})
-    text = content.get("text") or (content.get("error") or {}).get("message", "")
-    return Answer(
-        str(content.get("task_id", "")),
-        str(content.get("status", "completed")),
-        text,
-        list(metadata.get("tool_calls", ())),
-        list(content.get("artifacts", ())),
-    )
+        raise ValueError(f"the remote agent answered {response.status_code}{_detail(content)}")
+    try:
+        task = _Task.model_validate(content)
+    except ValidationError as error:
+        wrong = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, wrong["loc"])) or "the body"
+        raise ValueError(f"the remote agent's answer is no task: {where} is wrong") from None
+    text = task.text or (task.error and task.error.message) or ""
+    waiting = (task.metadata and task.metadata.tool_calls) or []
+    artifacts = [dict(artifact) for artifact in task.artifacts or ()]
+    return Answer(task.task_id or "", task.status, text, waiting, artifacts)
 
 
-def _is_json(response: Any) -> bool:
-    return str(response.headers.get("content-type", "")).startswith("application/json")
+def _json(response: Any) -> Any:
+    """The JSON value of a body; None for a body that is none."""
+    try:
+        return response.json()
+    except (ValueError, RecursionError):
+        return None
 
 
 def _detail(content: Any) -> str:
     detail = content.get("detail") if isinstance(content, dict) else None
-    if isinstance(detail, list) and detail:
+    if isinstance(detail, list) and detail and isinstance(detail[0], dict):
         detail = detail[0].get("msg")
-    return str(detail)[:300]
+    return "" if detail is None else f": {detail}"[:300]
 
 
 async def _send_official(
@@ -262,4 +312,4 @@ def _parts(parts: Sequence[Json]) -> Answer:
 
 def _artifact_text(artifact: Json) -> str:
     name = artifact.get("name") or artifact.get("artifactId", "artifact")
-    return f"[{name}]\n{text_of_parts(artifact.get('parts', ()))}"
+    return f"[{name}]\n{text_of_parts(artifact.get('parts') or ())}"

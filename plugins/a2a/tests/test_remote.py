@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +175,72 @@ def test_unreachable_agent_is_an_error_for_the_model(tmp_path: Path) -> None:
     agent, _ = driver(remote_agent("http://127.0.0.1:9", name="kube"))
     with running(agent, configured(tmp_path)) as near:
         assert ask(near, said("hello"))["content"].startswith("It says: Error:")
+
+
+@contextmanager
+def answering(sent: str) -> Iterator[str]:
+    """The address of an agent with the contract's card, whose answer to a message is `sent`."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+        def answer(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def do_GET(self) -> None:
+            simple = self.path == "/.well-known/agent.json"
+            self.answer(200 if simple else 404, b'{"name": "far"}')
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.answer(200, sent.encode())
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        ("<html>Sign in</html>", "Error: the remote agent's answer is no task: the body is wrong"),
+        ("[1]", "Error: the remote agent's answer is no task: the body is wrong"),
+        (
+            '{"status": "completed", "artifacts": [1]}',
+            "Error: the remote agent's answer is no task: artifacts.0 is wrong",
+        ),
+        (
+            '{"status": "completed", "text": "paid", "metadata": null, "artifacts": null}',
+            "paid",
+        ),
+    ],
+)
+def test_what_is_no_task_is_no_answer(tmp_path: Path, sent: str, read: str) -> None:
+    with answering(sent) as url:
+        agent, _ = driver(remote_agent(url, name="kube"))
+        with running(agent, configured(tmp_path)) as near:
+            assert ask(near, said("hello"))["content"] == f"It says: {read}"
+
+
+def test_header_that_cannot_be_sent_is_refused_without_its_value(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="header 'authorization' has a line end") as refused:
+        remote_agent("http://127.0.0.1:9", headers={"authorization": "Bearer token-x\n"})
+    assert "token-x" not in str(refused.value)
+    headers = {"authorization": "Bearer token-x\n"}
+    agent, _ = driver(remote_agent("http://127.0.0.1:9", name="kube", headers=lambda: headers))
+    with running(agent, configured(tmp_path)) as near:
+        answer = ask(near, said("hello"))["content"]
+    assert "header 'authorization' has a line end" in answer
+    assert "token-x" not in answer
 
 
 def test_only_addresses_and_times_are_taken() -> None:
