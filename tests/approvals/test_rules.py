@@ -1,6 +1,7 @@
 """Random sequences of what can happen to proposals, against a small model of section 6.
 
-`ASSENT_TEST_EXAMPLES` is the number of sequences for each store (default 25).
+`ASSENT_TEST_EXAMPLES` is the number of sequences for each store (default 25, of which a store
+over a wire gets a fifth).
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class Section6(RuleBasedStateMachine):
     """Processes that share a store, callers that decide, and everything that goes wrong."""
 
     store_kind = "memory"
+    url = ""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,6 +92,8 @@ class Section6(RuleBasedStateMachine):
         self.held: list[tuple[Ledger, Continuation]] = []
         self.paused: set[str] = set()
         self.count = 0
+        if self.store_kind == "postgres":
+            empty(self.url)
         self.observer = self.born()
         self.processes = [self.born(), self.born()]
 
@@ -100,6 +104,10 @@ class Section6(RuleBasedStateMachine):
         store: Store = self.memory
         if self.store_kind == "sqlite":
             store = SqliteStore(self.folder / "approvals.db")
+        elif self.store_kind == "postgres":
+            from assent.ledger.postgres import PostgresStore
+
+            store = PostgresStore(self.url)
         ledger = Ledger(Staged(store, self.world), ttl=TTL, lease=LEASE)
         self.do(ledger.open())
         return ledger
@@ -287,7 +295,7 @@ class Section6(RuleBasedStateMachine):
         self.world.dead.add(ledger.owner)
         self.grants = [pair for pair in self.grants if pair[0] is not ledger]
         self.held = [pair for pair in self.held if pair[0] is not ledger]
-        if self.store_kind == "sqlite":
+        if self.store_kind != "memory":
             self.do(ledger.close())
         self.lose(ledger.owner)
         self.processes.append(self.born())
@@ -421,13 +429,24 @@ class Section6(RuleBasedStateMachine):
             assert known.runs <= 1 + (known.unknown if known.row.idempotent else 0)
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_any_sequence_keeps_to_section_6(kind: str) -> None:
-    machine = type(f"Section6On{kind.title()}", (Section6,), {"store_kind": kind})
+def empty(url: str) -> None:
+    """Drop the tables of the last sequence."""
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as db:
+        [(schema,)] = db.execute("SELECT current_schema()").fetchall()
+        db.execute(f"DROP SCHEMA {schema} CASCADE; CREATE SCHEMA {schema}".encode())
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+def test_any_sequence_keeps_to_section_6(kind: str, request: pytest.FixtureRequest) -> None:
+    distant = kind == "postgres"
+    url = request.getfixturevalue("postgres_url") if distant else ""
+    machine = type(f"Section6On{kind.title()}", (Section6,), {"store_kind": kind, "url": url})
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=EXAMPLES,
+            max_examples=max(1, EXAMPLES // 5) if distant else EXAMPLES,
             stateful_step_count=50,
             deadline=None,
             database=None,
