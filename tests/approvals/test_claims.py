@@ -271,6 +271,28 @@ def test_a_late_finish_does_not_count_after_another_claim(make: Make) -> None:
     run(work())
 
 
+def test_an_idempotent_call_that_was_given_back_twice_has_not_run(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(), call("t", idempotent=True)
+        await proposed(ledger, row)
+        for _ in range(2):
+            (grant,) = (await decide(ledger, approve(row))).grants
+            assert not grant.again
+            await ledger.give_back([grant])
+            assert (await ledger.settle([row.id]))[row.id].state == "APPROVED"
+        (grant,) = (await decide(ledger, approve(row))).grants
+        await ledger.finish(grant, "INDETERMINATE", "Outcome unknown: …")
+        for _ in range(2):
+            (grant,) = (await decide(ledger, approve(row))).grants
+            assert grant.again
+            await ledger.give_back([grant])
+            kept = (await ledger.settle([row.id]))[row.id]
+            assert (kept.state, kept.output) == ("INDETERMINATE", "Outcome unknown: …")
+        await ledger.close()
+
+    run(work())
+
+
 def test_a_copy_in_the_history_does_not_run_an_idempotent_call_again(make: Make) -> None:
     async def work() -> None:
         ledger, row = make(), call("t", idempotent=True)

@@ -263,8 +263,7 @@ class Section6(RuleBasedStateMachine):
         known = self.calls[grant.proposal.id]
         self.do(ledger.give_back([grant]))
         if known.state == "EXECUTING" and known.fence == grant.fence:
-            again = known.row.idempotent and known.fence > 1
-            known.state = "INDETERMINATE" if again else "APPROVED"
+            known.state = "INDETERMINATE" if known.unknown else "APPROVED"
             known.owner = None
             if known.state == "APPROVED" and self.now >= known.expires:
                 known.state = "EXPIRED"

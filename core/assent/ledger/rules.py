@@ -234,7 +234,8 @@ class Rules:
         if again:
             self._reopen(tx, row.turn)
         row.fence += 1
-        row.state, row.finished, row.output = "EXECUTING", None, None
+        # The output of a run of which nobody knows the end stays, for `unclaim`.
+        row.state, row.finished = "EXECUTING", None
         row.owner = self.owner_of(row.fence, tx.now, token)
         tx.put(row)
         log(tx, "claimed", row)
@@ -263,9 +264,8 @@ class Rules:
     def unclaim(self, tx: Transaction, row: Proposal) -> None:
         """Back to what the row was before a claim of which nothing ran."""
         row.state, row.owner = "APPROVED", None
-        if row.idempotent and row.fence > 1:
+        if row.output is not None:
             row.state, row.finished = "INDETERMINATE", tx.now
-            row.output = unknown_outcome("an earlier run did not end", idempotent=True)
         tx.put(row)
         log(tx, "unclaimed", row)
 
