@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from assent.bodies import problem
 from assent.canonical import canonical, copied
 from assent.ledger import Proposal
 from assent.ledger.choices import Choice
@@ -333,17 +334,10 @@ _ABOVE = 6
 def unsendable(value: Any, nesting: int) -> str:
     """Why no request of at most `nesting` levels can send `value` back as the input of a call;
     empty when one can."""
-    if _deeper_than(nesting - _ABOVE, value):
+    if problem(nesting - _ABOVE, value) == "too_deep":
         return f"it is nested deeper than {nesting - _ABOVE} levels"
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError):
         return "it is no JSON, but has NaN, an infinity or the like"
     return ""
-
-
-def _deeper_than(levels: int, value: object) -> bool:
-    if not isinstance(value, (dict, list, tuple)):
-        return False
-    parts = value.values() if isinstance(value, dict) else value
-    return levels < 1 or any(_deeper_than(levels - 1, part) for part in parts)

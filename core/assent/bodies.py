@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
+from math import isfinite
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -31,8 +32,14 @@ class BodyReader(Generic[M]):
         # Past the adapter's own method, which costs as much as checking a message.
         self._read_short = self._adapter.validator.validate_json
 
-    def read(self, body: bytes | str) -> M:
-        """What the body says; raises InvalidRequest with an item for each wrong field."""
+    def read(self, body: bytes | str, nesting: int | None = None) -> M:
+        """What the body says; raises InvalidRequest with an item for each wrong field.
+
+        With `nesting` also for what the model leaves open: where it is nested deeper than so many
+        levels, or holds NaN or a number too large for a double.
+        """
+        if nesting is not None:
+            check(strict(body), nesting)
         read = self._read_short if len(body) < _SHORT else self._read_long
         try:
             return read(body)  # type: ignore[no-any-return]
@@ -58,6 +65,48 @@ class BodyReader(Generic[M]):
         except TypeError:
             # No promise of pydantic's; all that is lost is how soon a wrong body is refused.
             return self._read_short
+
+
+def strict(body: bytes | str) -> Any:
+    """What JSON says; raises InvalidRequest for NaN and infinities, which models take."""
+    try:
+        return from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidRequest.at(["body"], "json_invalid", f"Invalid JSON: {error}") from None
+
+
+def check(value: object, nesting: int, level: int = 0) -> None:
+    """Raise InvalidRequest for a `problem` of `value`, which stands `level` levels deep."""
+    if kind := problem(nesting - level, value):
+        raise InvalidRequest.at(["body"], kind, _PROBLEMS[kind].format(nesting))
+
+
+_FLAT = {str, int, bool, type(None)}
+_PROBLEMS = {
+    "too_deep": "JSON is nested deeper than {} levels",
+    "finite_number": "a number is too large for a double",
+}
+
+
+def problem(levels: int, value: object) -> str:
+    """Why `value`, JSON or models of it, is not taken: "too_deep" where it is nested deeper than
+    `levels`, "finite_number" for NaN or an infinity; else empty."""
+    parts: Iterable[object]
+    if isinstance(value, dict):
+        parts = value.values()
+    elif isinstance(value, (list, tuple)):
+        parts = value
+    elif isinstance(value, BaseModel):
+        parts = [*value.__dict__.values(), *(value.__pydantic_extra__ or {}).values()]
+    else:
+        # 1e999 is JSON that reads as infinity, which no JSON can say again.
+        return "finite_number" if isinstance(value, float) and not isfinite(value) else ""
+    if levels < 1:
+        return "too_deep"
+    for part in parts:
+        if type(part) not in _FLAT and (found := problem(levels - 1, part)):
+            return found
+    return ""
 
 
 def _fail_fast(schema: Any) -> Any:

@@ -6,9 +6,8 @@ left out of dumps when they are None; fields that it calls null stay.
 
 # Without `from __future__ import annotations`, whose texts pydantic compiles at each start.
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from math import isfinite
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -22,9 +21,9 @@ from pydantic import (
     StrictBool,
     field_serializer,
 )
-from pydantic_core import core_schema, from_json
+from pydantic_core import core_schema
 
-from assent.bodies import BodyReader
+from assent.bodies import BodyReader, check, strict
 from assent.credentials import in_credentials, in_kubeconfig, secret_forms
 from assent.errors import InvalidRequest, MessagesMissing
 from assent.texts import TextReader, Texts
@@ -288,9 +287,7 @@ def parse_request(
     if free := _free_values(request):
         _refuse_non_finite(body)
     for level, value in free:
-        if problem := _problem(nesting - level, value):
-            message = _PROBLEMS[problem].format(nesting)
-            raise InvalidRequest.at(["body"], problem, message)
+        check(value, nesting, level)
     check_messages(request, messages)
     return request
 
@@ -331,11 +328,7 @@ def _refuse_non_finite(body: bytes | str) -> None:
     # validate_json takes NaN and Infinity, which are no JSON; the second look is rarely needed.
     raw = body.encode() if isinstance(body, str) else body
     if b"NaN" in raw or b"Infinity" in raw:
-        try:
-            from_json(raw, allow_inf_nan=False)
-        except ValueError as error:
-            message = f"Invalid JSON: {error}"
-            raise InvalidRequest.at(["body"], "json_invalid", message) from None
+        strict(raw)
 
 
 def check_messages(request: ChatRequest, most: int = 10_000) -> None:
@@ -350,33 +343,6 @@ def check_messages(request: ChatRequest, most: int = 10_000) -> None:
         raise InvalidRequest.at(
             [*loc, last, "role"], "last_message_not_user", "the last message must be a user's"
         )
-
-
-_FLAT = {str, int, bool, type(None)}
-_PROBLEMS = {
-    "too_deep": "JSON is nested deeper than {} levels",
-    "finite_number": "a number is too large for a double",
-}
-
-
-def _problem(levels: int, value: object) -> str:
-    """The kind of `_PROBLEMS` that `value` has; empty when it has none."""
-    parts: Iterable[object]
-    if type(value) is dict:
-        parts = value.values()
-    elif type(value) is list:
-        parts = value
-    elif isinstance(value, BaseModel):
-        parts = [*value.__dict__.values(), *(value.__pydantic_extra__ or {}).values()]
-    else:
-        # 1e999 is JSON that reads as infinity, which no JSON can say again.
-        return "finite_number" if type(value) is float and not isfinite(value) else ""
-    if levels < 1:
-        return "too_deep"
-    for part in parts:
-        if type(part) not in _FLAT and (problem := _problem(levels - 1, part)):
-            return problem
-    return ""
 
 
 def beyond_text(messages: Sequence[Message]) -> list[Message]:

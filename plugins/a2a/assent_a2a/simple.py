@@ -11,26 +11,16 @@ interface.md, "Endpoints" and rule 7; design, sections 7 and 10.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
-from math import isfinite
 from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import AliasChoices, BaseModel, Field, StrictStr
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from assent import (
-    BodyReader,
-    Data,
-    Host,
-    InvalidRequest,
-    RequestError,
-    caller_of,
-    read_body,
-    standard_error,
-)
+from assent import BodyReader, Data, Host, RequestError, caller_of, read_body, standard_error
 from assent_a2a.card import base_url, custom_card, simple_card
 from assent_a2a.incoming import PROTOCOL
 from assent_a2a.rows import Rows
@@ -109,7 +99,7 @@ class Simple:
     async def _send(self, request: Request) -> Response:
         limits = self._host.config.limits
         raw = await read_body(request.scope, request.receive, limits.body)
-        body = parse_body(raw, limits.nesting)
+        body = _bodies.read(raw, limits.nesting)
         caller = caller_of(request.scope, PROTOCOL)
         at_once = request.query_params.get("async", "").lower() in _TRUE
         task, run = await self._tasks.send(caller, body.id, body.message, body.data, keep=at_once)
@@ -126,44 +116,6 @@ class Simple:
         if run.cancelled():
             return _json((await self._tasks.look(task.owner, task.id)).json_body())
         return _json(run.result().json_body())
-
-
-def parse_body(raw: bytes, nesting: int) -> SendBody:
-    """Read the body of a send; raises InvalidRequest with one item for each wrong field."""
-    try:
-        content = from_json(raw, allow_inf_nan=False)
-    except ValueError as error:
-        raise InvalidRequest.at(["body"], "json_invalid", f"Invalid JSON: {error}") from None
-    if deeper_than(nesting, content):
-        raise InvalidRequest.at(
-            ["body"], "too_deep", f"JSON is nested deeper than {nesting} levels"
-        )
-    if infinite(content):
-        raise InvalidRequest.at(["body"], "finite_number", "a number is too large for a double")
-    return _bodies.read(raw)
-
-
-def deeper_than(levels: int, value: object) -> bool:
-    """Whether JSON is nested deeper than `levels`."""
-    level = [value]
-    for _ in range(levels):
-        level = [item for holder in level for item in _inside(holder)]
-        if not level:
-            return False
-    return any(isinstance(item, (dict, list)) for item in level)
-
-
-def infinite(value: object) -> bool:
-    """Whether JSON holds a number beyond the doubles, which reads as infinity."""
-    if isinstance(value, float):
-        return not isfinite(value)
-    return any(map(infinite, _inside(value)))
-
-
-def _inside(value: object) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
 
 
 class _Endpoint:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from assent import Host, InvalidRequest, Proposal, RequestError, caller_of, read_body
+from assent import BodyReader, Host, Proposal, RequestError, caller_of, read_body
 from assent import standard_error as shape
 from assent_console.page import HEADERS
 
@@ -46,10 +46,13 @@ class NotPending(RequestError):
 class Verdict(BaseModel):
     """The body of a decision; the `reason` of a rejection goes to the model and into the ledger."""
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     approve: bool
     reason: Annotated[str, Field(max_length=4_000)] | None = None
+
+
+_verdicts = BodyReader(Verdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +82,7 @@ class Approvals:
         """`{"id", "state"}` after the decision; 404 when it does not exist for this caller."""
         try:
             self._refuse_foreign(request, needs_origin=True)
-            verdict = _verdict(await read_body(request.scope, request.receive, _BODY))
+            verdict = _verdicts.read(await read_body(request.scope, request.receive, _BODY))
             row = await self._decide(request, verdict)
         except Exception as error:
             return self._failed(error)
@@ -129,15 +132,6 @@ class Approvals:
         failure = self.host.failure(error)
         status, body = shape(error, failure)
         return _answer(body, status)
-
-
-def _verdict(body: bytes) -> Verdict:
-    try:
-        return Verdict.model_validate_json(body)
-    except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        items = [{"loc": ["body", *e["loc"]], "msg": e["msg"], "type": e["type"]} for e in found]
-        raise InvalidRequest(items) from None
 
 
 def shown(row: Proposal) -> dict[str, Any]:
