@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from assent.bodies import problem
+from assent.bodies import is_json, problem
 from assent.canonical import canonical, copied
 from assent.ledger import Proposal
 from assent.ledger.choices import Choice
@@ -336,8 +336,4 @@ def unsendable(value: Any, nesting: int) -> str:
     empty when one can."""
     if problem(nesting - _ABOVE, value) == "too_deep":
         return f"it is nested deeper than {nesting - _ABOVE} levels"
-    try:
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
-    except (TypeError, ValueError):
-        return "it is no JSON, but has NaN, an infinity or the like"
-    return ""
+    return "" if is_json(value) else "it is no JSON, but has NaN, an infinity or the like"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from math import isfinite
@@ -107,6 +108,15 @@ def problem(levels: int, value: object) -> str:
         if type(part) not in _FLAT and (found := problem(levels - 1, part)):
             return found
     return ""
+
+
+def is_json(value: object) -> bool:
+    """Whether JSON that everybody reads can say `value`: not so NaN, nor half of a character."""
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _fail_fast(schema: Any) -> Any:

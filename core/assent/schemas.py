@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from assent.bodies import is_json
 from assent.docstrings import Docstring
 from assent.errors import ToolInputError, message_of
 from assent.signatures import EMPTY, Argument, Signature
@@ -204,7 +205,7 @@ def _sayable(schema: dict[str, Any]) -> dict[str, Any]:
 
     One such value would have each request with the tool refused.
     """
-    if _is_json(schema):
+    if is_json(schema):
         return schema
     kept: dict[str, Any] = {}
     for key, value in schema.items():
@@ -212,17 +213,9 @@ def _sayable(schema: dict[str, Any]) -> dict[str, Any]:
             kept[key] = _sayable(value)
         elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
             kept[key] = [_sayable(item) for item in value]
-        elif _is_json(value):
+        elif is_json(value):
             kept[key] = value
     return kept
-
-
-def _is_json(value: object) -> bool:
-    try:
-        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
-    except ValueError:
-        return False
-    return True
 
 
 class _Schema(GenerateJsonSchema):
