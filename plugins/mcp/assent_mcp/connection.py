@@ -16,6 +16,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from assent import ToolResult, __version__
 from assent_mcp.content import received
@@ -30,6 +31,10 @@ PATIENCE = 3.0
 """Seconds that a call waits for a connection that is being made."""
 AGAIN = 60.0
 """Seconds after which the tools are listed anew although nobody said that they changed."""
+SILENCE = 120.0
+"""Seconds that a server has to connect and to list its tools; it may have to be downloaded."""
+QUIET = 300.0
+"""Seconds without a byte that end an HTTP connection, unless calls may take longer."""
 _PAGES = 100
 
 
@@ -47,6 +52,7 @@ class Connection:
         self._problem = "it has not answered yet"
         self._task: asyncio.Task[None] | None = None
         self._checks: set[asyncio.Task[None]] = set()
+        self._calls = 0
 
     async def start(self) -> None:
         """Begin to connect; returns after the first attempt, or after ten seconds."""
@@ -73,16 +79,18 @@ class Connection:
         async def told(progress: float, total: float | None, message: str | None) -> None:
             update(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
 
+        self._calls += 1
         try:
             result = await client.call_tool(name, arguments, progress_callback=told)
-        except MCPError as error:
+        except Exception as error:
+            # An answer that breaks the protocol loses no connection.
             check = asyncio.create_task(self._check(client))
             self._checks.add(check)
             check.add_done_callback(self._checks.discard)
-            raise RuntimeError(f"the MCP server {self._name}: {_first_line(error)}") from error
-        except Exception as error:
-            self._lost.set()
-            raise RuntimeError(f"the MCP server {self._name} was lost: {_cause(error)}") from error
+            cause = _first_line(error) if isinstance(error, MCPError) else _cause(error)
+            raise RuntimeError(f"the MCP server {self._name}: {cause}") from error
+        finally:
+            self._calls -= 1
         return received(result)
 
     @property
@@ -114,6 +122,8 @@ class Connection:
             try:
                 await self._connect()
                 pause = SHORTEST
+            except TimeoutError:
+                self._problem = f"it did not answer in {SILENCE:g} seconds"
             except Exception as error:
                 self._problem = _cause(error)
             finally:
@@ -136,21 +146,32 @@ class Connection:
             message_handler=self._hear,
             elicitation_callback=_decline,
         )
-        async with client:
+        async with asyncio.timeout(SILENCE) as patience, client:
             self._listed(await _tools(client))
+            patience.reschedule(None)
             self._client = client
             self._connected.set()
             self._tried.set()
             listening = asyncio.create_task(self._listen(client))
             try:
                 while await self._news():
-                    self._listed(await _tools(client))
+                    self._listed(await self._list(client))
             finally:
                 self._client = None
                 self._connected.clear()
                 listening.cancel()
                 await asyncio.wait([listening])
         self._problem = "the connection ended"
+
+    async def _list(self, client: Client) -> list[types.Tool]:
+        """The tools anew. Raises TimeoutError where the server is silent and no call keeps it."""
+        while True:
+            try:
+                async with asyncio.timeout(SILENCE):
+                    return await _tools(client)
+            except TimeoutError:
+                if not self._calls:
+                    raise
 
     async def _news(self) -> bool:
         """True when the tools should be listed anew, false when the connection is lost."""
@@ -190,17 +211,35 @@ class Connection:
                     StdioServerParameters(command=command, args=arguments, env=server.env)
                 )
             case "sse":
-                return sse_client(server.parts[0], headers=server.headers)
-        return _http(server.parts[0], server.headers)
+                url, auth = _parts(server.parts[0])
+                return sse_client(
+                    url, server.headers, auth=auth, sse_read_timeout=_patience(server.timeout)
+                )
+        return _http(server)
 
 
 @asynccontextmanager
-async def _http(url: str, headers: dict[str, str]) -> AsyncIterator[Any]:
+async def _http(server: Any) -> AsyncIterator[Any]:
+    url, auth = _parts(server.parts[0])
+    timeout = httpx2.Timeout(30.0, read=_patience(server.timeout))
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(30.0, read=300.0)) as http,
+        httpx2.AsyncClient(headers=server.headers, auth=auth, timeout=timeout) as http,
         streamable_http_client(url, http_client=http) as streams,
     ):
         yield streams
+
+
+def _parts(url: str) -> tuple[str, httpx2.BasicAuth | None]:
+    """The URL without its user and password, which the SDK would write into logs, and these."""
+    found = httpx2.URL(url)
+    if not found.userinfo:
+        return url, None
+    return str(found.copy_with(userinfo=b"")), httpx2.BasicAuth(found.username, found.password)
+
+
+def _patience(timeout: float | None) -> Any:
+    """Seconds without a byte from a server whose calls may take `timeout`; None is for ever."""
+    return None if timeout is None else max(QUIET, timeout)
 
 
 async def _decline(context: Any, params: Any) -> types.ElicitResult:
@@ -233,4 +272,7 @@ def _cause(error: BaseException) -> str:
     if isinstance(error, httpx2.HTTPStatusError):
         # Its message has the address, which may hold a credential.
         return f"HTTP status {error.response.status_code}"
+    if isinstance(error, ValidationError):
+        wrong = error.errors(include_input=False, include_url=False)[0]
+        return f"it broke the protocol: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
     return f"{type(error).__name__}: {_first_line(error)}"

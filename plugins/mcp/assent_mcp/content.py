@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Sequence
 from math import isfinite
@@ -183,5 +182,5 @@ def _received(block: Any) -> TextContent | ImageContent | AudioContent | Resourc
 def _bytes(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise RuntimeError("the MCP server sent content that is no base64") from error

@@ -58,6 +58,13 @@ def mcp_server(
             raise TypeError(f"mcp_server: {name} takes a list of patterns; write [{given!r}]")
     if timeout is not None and not 0 < timeout < math.inf:
         raise ValueError(f"mcp_server: timeout must be above 0 seconds, not {timeout!r}")
+    for name, value in (headers or {}).items():
+        # The HTTP library's own error would show the value, in logs and to the model.
+        if not (value.isascii() and value.isprintable() and value == value.strip()):
+            raise ValueError(
+                f"mcp_server: the value of the header {name!r} has a line end, a space around it "
+                "or a character that no request can carry"
+            )
     parts = [server] if isinstance(server, str) and "://" in server else _command(server)
     return MCPServer(
         parts,
@@ -80,12 +87,23 @@ def _transport(parts: Sequence[str], stated: Transport | None) -> Transport:
     scheme = urlsplit(parts[0]).scheme if len(parts) == 1 and "://" in parts[0] else ""
     if scheme not in ("", "http", "https"):
         raise ValueError(f"mcp_server: {scheme!r} is no way to reach a server; use http or https")
+    if scheme:
+        _check_address(parts[0])
     if stated is not None and bool(scheme) is (stated == "stdio"):
         raise ValueError(f"mcp_server: {parts[0]!r} cannot be reached over {stated!r}")
     if not scheme:
         return "stdio"
     ends = urlsplit(parts[0]).path.rstrip("/").endswith("/sse")
     return stated or ("sse" if ends else "streamable-http")
+
+
+def _check_address(url: str) -> None:
+    try:
+        host = urlsplit(url).port != 0 and urlsplit(url).hostname
+    except ValueError:
+        host = None
+    if not host:
+        raise ValueError("mcp_server: the address has no host, or a port that cannot be")
 
 
 class Choice:
@@ -168,7 +186,12 @@ class MCPServer:
         if self._connection is not None:
             raise PluginError(f"{self!r} serves one agent in a process; make another one")
 
+        known: list[Any] = []
+
         def listed(tools: Sequence[Any]) -> None:
+            if tools == known:
+                return
+            known[:] = tools
             self._tools = tuple(self._made(tools))
             changed()
 

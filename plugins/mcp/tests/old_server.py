@@ -1,6 +1,8 @@
 """A small MCP server of 2025-11-25 in plain JSON-RPC over stdio, for the tests of the client.
 
-python old_server.py FOLDER      writes what happened into FOLDER
+python old_server.py FOLDER [NAME...]      writes what happened into FOLDER; has more tools NAME
+
+The tool `shapeless` gives what is no result. With `silent` the first process lists no tools.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ FOLDER = Path(sys.argv[1])
 OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
 FORM = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
 names = ["echo", "ask", "crash", "grow", "refuse", "odd.name", "environment"]
+names += sys.argv[2:]
 
 
 def send(**message: Any) -> None:
@@ -30,8 +33,17 @@ def ask() -> str:
     return action
 
 
+def record(name: str) -> int:
+    """How often it has happened in this folder."""
+    with (FOLDER / name).open("a") as file:
+        file.write(f"{name}\n")
+    return len((FOLDER / name).read_text().splitlines())
+
+
 def call(name: str, text: str) -> dict[str, Any]:
     match name:
+        case "shapeless":
+            return {"text": text}
         case "ask":
             text = ask()
         case "crash":
@@ -56,6 +68,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         case "ping":
             return {}
         case "tools/list":
+            record("listed")
             hints = {"readOnlyHint": True}
             return {
                 "tools": [{"name": n, "inputSchema": OBJECT, "annotations": hints} for n in names]
@@ -65,11 +78,12 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-with (FOLDER / "started").open("a") as started:
-    started.write("started\n")
+starts = record("started")
 for line in sys.stdin:
     request = json.loads(line)
     if "id" not in request or "method" not in request:
+        continue
+    if request["method"] == "tools/list" and "silent" in names and starts == 1:
         continue
     result = answer(request["method"], request.get("params", {}))
     if result is None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import sys
-from collections.abc import AsyncIterator
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +152,133 @@ def test_crashed_server_is_started_again(tmp_path: Path, eventually: Any) -> Non
     asyncio.run(run())
 
 
+def test_answer_that_breaks_the_protocol_loses_no_connection(tmp_path: Path) -> None:
+    async def run() -> None:
+        program = [sys.executable, str(OLD), str(tmp_path), "shapeless"]
+        async with using(tmp_path, mcp_server(program, requires_approval=False)) as host:
+            wrong = await call(host, "shapeless")
+            assert wrong.state == "FAILED"
+            assert "broke the protocol: content: Field required" in wrong.output
+            assert (await call(host, "echo", text="here")).output == "here"
+            assert (tmp_path / "started").read_text().count("started") == 1
+
+    asyncio.run(run())
+
+
+def test_server_that_lists_nothing_is_started_again(
+    tmp_path: Path, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent_mcp.connection.SILENCE", 1.0)
+
+    async def run() -> None:
+        async with using(
+            tmp_path, mcp_server([sys.executable, str(OLD), str(tmp_path), "silent"])
+        ) as host:
+            await eventually(lambda: "echo" in host.agent.tools)
+
+    asyncio.run(run())
+
+
+def test_tools_that_stay_the_same_are_told_of_once(
+    tmp_path: Path,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("assent_mcp.connection.AGAIN", 0.05)
+
+    async def run() -> None:
+        program = [sys.executable, str(OLD), str(tmp_path), "odd_name"]
+        async with using(tmp_path, mcp_server(program)):
+            listed = tmp_path / "listed"
+            await eventually(lambda: listed.read_text().count("listed") > 3)
+
+    asyncio.run(run())
+    assert caplog.text.count("two tools that become 'odd_name'") == 1
+
+
+class Plain(BaseHTTPRequestHandler):
+    """A server that answers JSON only, and keeps silent while its tool `slow` runs."""
+
+    protocol_version = "HTTP/1.1"
+    credentials: set[str | None]
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+    def answer(self, status: int, message: Any = None) -> None:
+        body = b"" if message is None else json.dumps({"jsonrpc": "2.0", **message}).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self.answer(405)
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.credentials.add(self.headers["authorization"])
+        results = {
+            "initialize": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "plain", "version": "1"},
+            },
+            "tools/list": {"tools": [{"name": "slow", "inputSchema": {"type": "object"}}]},
+            "tools/call": {"content": [{"type": "text", "text": "slept"}]},
+        }
+        if asked["method"] == "tools/call":
+            time.sleep(0.5)
+        if "id" not in asked:
+            self.answer(202)
+        elif (result := results.get(asked["method"])) is None:
+            wrong = {"code": -32601, "message": "Method not found"}
+            self.answer(200, {"id": asked["id"], "error": wrong})
+        else:
+            self.answer(200, {"id": asked["id"], "result": result})
+
+
+@pytest.fixture
+def plain() -> Iterator[ThreadingHTTPServer]:
+    Plain.credentials = set()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Plain) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_call_may_be_silent_as_long_as_it_may_take(
+    tmp_path: Path, plain: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent_mcp.connection.QUIET", 0.1)
+
+    async def run() -> None:
+        url = f"http://127.0.0.1:{plain.server_port}/mcp"
+        async with using(tmp_path, mcp_server(url, requires_approval=False)) as host:
+            assert (await call(host, "slow")).output == "slept"
+
+    asyncio.run(run())
+
+
+def test_password_in_the_address_is_sent_and_never_shown(
+    tmp_path: Path, plain: ThreadingHTTPServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def run() -> None:
+        url = f"http://joe:pass%20word@127.0.0.1:{plain.server_port}/mcp"
+        async with using(tmp_path, mcp_server(url)) as host:
+            assert "slow" in host.agent.tools
+
+    asyncio.run(run())
+    assert Plain.credentials == {"Basic am9lOnBhc3Mgd29yZA=="}
+    assert "127.0.0.1" in caplog.text
+    assert "pass" not in caplog.text
+
+
 def test_server_that_is_away_makes_only_its_tools_fail(tmp_path: Path) -> None:
     @tool
     def own() -> str:
@@ -246,6 +378,9 @@ def test_progress_of_the_server_is_told(tmp_path: Path, serve: Any) -> None:
         ("ftp://example/mcp", {}, "ftp"),
         ("http://example/mcp", {"transport": "stdio"}, "stdio"),
         ("program", {"transport": "sse"}, "sse"),
+        ("http://example:99999/mcp", {}, "port that cannot be"),
+        ("http:///mcp", {}, "no host"),
+        ("http://example/mcp", {"headers": {"x-key": "word\n"}}, "the header 'x-key' has a line"),
         ("program", {"include": "x"}, "list of patterns"),
         ("program", {"requires_approval": "x"}, "list of patterns"),
         ("program", {"timeout": -1}, "timeout must be above 0 seconds, not -1"),
