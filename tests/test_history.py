@@ -313,3 +313,68 @@ def test_a_history_of_thousands_of_calls_is_paired_without_comparing_each_with_e
     assert time.process_time() - start < 4
     assert turns[1].blocks == calls
     assert turns[2].blocks == results
+
+
+def test_a_history_of_thousands_of_turns_of_one_role_is_merged_without_copying_it_each_time() -> (
+    None
+):
+    # What the messages of a caller who never got an answer amount to.
+    said = [Turn("user", [Text("a")] * 20) for _ in range(20_000)]
+    start = time.process_time()
+    (turn,) = paired(said)
+    assert time.process_time() - start < 2
+    assert len(turn.blocks) == 400_000
+    assert said[0].blocks == [Text("a")] * 20
+
+
+@pytest.mark.parametrize("kind", ["tool_calls", "cmds"])
+def test_a_conversation_with_hundreds_of_approvals_is_not_searched_anew_for_each_of_them(
+    kind: str,
+) -> None:
+    messages: list[Message] = []
+    found = Decided()
+    for n in range(1600):
+        id_, given = f"p{n}", {"command": f"echo {n}", "files": None}
+        call: dict[str, Any] = {"id": id_, "name": "look", "input": given}
+        stated = call if kind == "tool_calls" else {"command": f"echo {n}"}
+        asked = Turn("assistant", [Call(f"x{n}", "look", given)])
+        messages += [
+            Message(role="user", content="look"),
+            Message.model_validate({"role": "assistant", "content": "", "data": {kind: [stated]}}),
+            Message.model_validate(
+                {"role": "user", "content": "", "data": {kind: [{**stated, "execute": True}]}}
+            ),
+            Message(role="assistant", content="seen"),
+        ]
+        found.rows[id_] = Proposal(
+            id=id_,
+            kind="tool_call" if kind == "tool_calls" else "command",
+            name="look",
+            input=given,
+            turn=f"t{n}",
+            index=0,
+            call_id=f"x{n}",
+            created=n,
+            expires=1e12,
+            state="DONE",
+            output=f"output {n}",
+        )
+        found.turns[f"t{n}"] = SuspendedTurn(
+            id=f"t{n}",
+            created=n,
+            reference="",
+            transcript=dump_turns([asked]),
+            calls=[id_],
+            prefix="same",
+        )
+    messages.append(Message(role="user", content="and now?"))
+    known = prefixes(messages)
+    for n in range(1600):
+        found.turns[f"t{n}"].reference = known[4 * n]
+    start = time.process_time()
+    turns = model_turns(messages, found, known, "same")
+    # Linear it takes a tenth or two of a second, quadratic it took four and more.
+    assert time.process_time() - start < 2
+    results = [b for turn in turns for b in turn.blocks if isinstance(b, Result)]
+    assert [r.call_id for r in results] == [f"x{n}" for n in range(1600)]
+    assert all(f"output {n}" in results[n].output for n in range(1600))

@@ -280,11 +280,11 @@ async def _send_executed(turn: RunningTurn) -> None:
 
 def _ready(turn: RunningTurn) -> set[str]:
     """Turns whose calls are all decided although this message decides nothing."""
+    waiting = {row.turn for row in turn.found.rows.values() if not settled(row)}
     return {
         suspended.id
         for suspended in turn.found.turns.values()
-        if suspended.state == "SUSPENDED"
-        and all(settled(row) for row in turn.found.of_turn(suspended.id))
+        if suspended.state == "SUSPENDED" and suspended.id not in waiting
     }
 
 

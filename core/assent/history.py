@@ -16,6 +16,7 @@ from assent.approvals import command_input
 from assent.canonical import canonical
 from assent.ledger import Proposal, SuspendedTurn
 from assent.ledger.choices import Decided
+from assent.mentions import Mentions, pending_ids, plain
 from assent.messages import (
     Command,
     Data,
@@ -89,10 +90,18 @@ class _Builder:
     placed: dict[tuple[str | int, ...], str] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)
     done: set[str] = field(default_factory=set)
+    mentions: Mentions = field(init=False)
+    answered: dict[str, int] = field(default_factory=dict)
+    """The message that each reference ends with."""
+    rows: dict[str, list[Proposal]] = field(default_factory=dict)
+    """The proposals of each suspended turn."""
+    commands: dict[str, list[Proposal]] = field(default_factory=dict)
+    """Those that are commands, by their text."""
     made: list[tuple[str, list[Mapping[str, Any]]]] = field(default_factory=list)
     """The provider blocks of each suspended turn, with what the last of them are bound to."""
 
     def build(self) -> list[Turn]:
+        self._look()
         for turn in sorted(self.found.turns.values(), key=lambda t: t.created):
             if turn.transcript:
                 self.places.setdefault(self._place(turn), []).append(turn)
@@ -113,6 +122,16 @@ class _Builder:
             self._suspended(turn, len(self.messages))
         return self._verbatim(paired(self.out))
 
+    def _look(self) -> None:
+        """Make what calls are looked up in: a long conversation has thousands."""
+        self.mentions = Mentions(self.messages)
+        self.rows = self.found.by_turn()
+        for row in self.found.rows.values():
+            if row.kind == "command":
+                self.commands.setdefault(row.input.get("command", ""), []).append(row)
+        for index, reference in enumerate(self.references):
+            self.answered.setdefault(reference, index)
+
     def _verbatim(self, turns: list[Turn]) -> list[Turn]:
         """The turns with provider blocks only where they are still taken."""
         if not self.made:
@@ -132,25 +151,24 @@ class _Builder:
     def _place(self, turn: SuspendedTurn) -> int:
         """The index of the message that the suspended turn stands at or before; that behind the
         last one is the end."""
-        ids = set(turn.calls)
-        for index, message in enumerate(self.messages):
-            if message.role == "assistant" and _ids(message.data) & ids:
-                if _pending_ids(message.data) & ids:
-                    self.taken_place.add(index)
-                return index
-        if turn.reference in self.references:
-            index = list(self.references).index(turn.reference) + 1
-            answered, behind = self.messages[index - 1 : index], self.messages[index : index + 1]
+        shown = self.mentions.shown_by_assistant(turn.calls)
+        if shown is not None:
+            if not pending_ids(self.messages[shown].data).isdisjoint(turn.calls):
+                self.taken_place.add(shown)
+            return shown
+        answered = self.answered.get(turn.reference)
+        if answered is not None:
+            index, behind = answered + 1, self.messages[answered + 1 : answered + 2]
             # Decided in the very message that was answered, as by a client that sends it again:
             # what stands behind it then is not what was proposed.
-            rows = self.found.of_turn(turn.id)
-            again = any(_decides(m.data, row) for m in answered if m.data for row in rows)
+            rows = self.rows.get(turn.id, ())
+            again = any(self.mentions.decided(row, answered) == answered for row in rows)
             if behind or again:
                 if behind and not again and behind[0].role == "assistant":
                     self.taken_place.add(index)
                 return index
-        carriers = (i for i, m in enumerate(self.messages) if _ids(m.data) & ids)
-        return next(carriers, len(self.messages) - 1)
+        carrier = self.mentions.shown(turn.calls)
+        return len(self.messages) - 1 if carrier is None else carrier
 
     def _suspended(self, turn: SuspendedTurn, index: int) -> None:
         turns = load_turns(turn.transcript)
@@ -159,7 +177,7 @@ class _Builder:
         partial = list(turns.pop().blocks) if turns[-1].role == "user" else []
         have = {b.call_id: b for b in partial if isinstance(b, Result)}
         rows: dict[str, list[Proposal]] = {}
-        for row in self.found.of_turn(turn.id):
+        for row in self.rows.get(turn.id, ()):
             rows.setdefault(row.call_id, []).append(row)
         results: list[Block] = []
         for block in turns[-1].blocks:
@@ -190,27 +208,16 @@ class _Builder:
         return self.outcomes[row.id]
 
     def _decided_at(self, row: Proposal, index: int) -> int | None:
-        for later in range(index, len(self.messages)):
-            data = self.messages[later].data
-            if later == index and self.messages[later].role == "assistant":
-                continue
-            if data is not None and _decides(data, row):
-                return later
-        return None
+        itself = self.messages[index : index + 1]
+        by_assistant = bool(itself) and itself[0].role == "assistant"
+        return self.mentions.decided(row, index + by_assistant)
 
     def _went_on(self, row: Proposal, index: int, decided: int) -> bool:
-        ids = set(self.found.turns[row.turn].calls)
-        for message in self.messages[index + 1 : decided]:
-            if not message.content.strip():
-                continue
-            if not (_ids(message.data) & ids):
-                return True
-        first = self.messages[index]
-        return (
-            first.role == "user"
-            and index < decided
-            and bool(first.content.strip())
-            and not (_ids(first.data) & ids)
+        calls = self.found.turns[row.turn].calls
+        begin = index if self.messages[index].role == "user" else index + 1
+        return any(
+            self.messages[n].content.strip() and self.mentions.ids[n].isdisjoint(calls)
+            for n in range(begin, decided)
         )
 
     def _assistant(self, index: int, message: Message) -> None:
@@ -314,11 +321,11 @@ class _Builder:
 
     def _commands(self, data: Data, index: int) -> list[str]:
         """Commands that no suspended turn holds, as plain text."""
-        held = [r for r in self.found.rows.values() if r.kind == "command" and r.id in self.called]
         texts = []
-        for done in _commands_run(data):
-            known = any(r.input.get("command") == done.command for r in held)
-            if not known and done.id not in self.called:
+        run = _commands_run(data)
+        held = {done.command for done in run if self._is_held(done.command)}
+        for done in run:
+            if done.command not in held and done.id not in self.called:
                 self.called |= {done.id} if done.id else set()
                 rejected = done.output.startswith("Rejected:")
                 what = "was suggested. " if rejected else "was run:\n"
@@ -342,6 +349,9 @@ class _Builder:
                 texts.append(begin + outcome_text(row)[0])
         return texts
 
+    def _is_held(self, command: str) -> bool:
+        return any(row.id in self.called for row in self.commands.get(command, ()))
+
     def _row_of(self, command: Command, index: int, n: int) -> Proposal | None:
         """What the ledger holds of a command: by its id, by its decision, else by its text."""
         at = ("body", "messages", index, "data", "cmds", n)
@@ -349,14 +359,13 @@ class _Builder:
         if (row := rows.get(command.id or self.placed.get(at, ""))) is not None:
             return row
         wanted = canonical(command_input(command))
-        equal = [
+        equal = (
             row
-            for row in rows.values()
-            if row.kind == "command"
-            and (row.id in self.called or row.id in self.decided_in)
-            and canonical(_plain(row.input)) == wanted
-        ]
-        return equal[0] if equal else None
+            for row in self.commands.get(command.command, ())
+            if (row.id in self.called or row.id in self.decided_in)
+            and canonical(plain(row.input)) == wanted
+        )
+        return next(equal, None)
 
 
 def _calls_run(data: Data) -> list[ExecutedToolCall | ExecutedApproval]:
@@ -371,37 +380,3 @@ def _commands_run(data: Data) -> list[ExecutedCommand]:
         if e.type == "command"
     ]
     return [*data.executed_cmds, *approved]
-
-
-def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"command": given.get("command"), "files": given.get("files") or None}
-
-
-def _decides(data: Data, row: Proposal) -> bool:
-    for item in data.stated:
-        if item.id == row.id and (item.execute or item.rejection_reason):
-            return True
-    if any(e.id == row.id for e in data.outcomes):
-        return True
-    if row.kind == "command":
-        wanted = canonical(_plain(row.input))
-        return any(
-            (c.execute or c.rejection_reason) and canonical(command_input(c)) == wanted
-            for c in data.cmds
-        )
-    return False
-
-
-def _ids(data: Data | None) -> set[str]:
-    if data is None:
-        return set()
-    executed = data.outcomes
-    commands = {c.id for c in data.cmds} | {c.id for c in data.executed_cmds}
-    return _pending_ids(data) | {e.id for e in executed} | {c for c in commands if c}
-
-
-def _pending_ids(data: Data | None) -> set[str]:
-    if data is None:
-        return set()
-    calls = {c.id for c in data.stated}
-    return calls | {c.id for c in data.cmds if c.id}

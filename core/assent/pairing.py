@@ -11,14 +11,17 @@ from assent.wording import LOST
 def paired(turns: Sequence[Turn]) -> list[Turn]:
     """The turns made fit for any provider: alternating, beginning and ending with the user,
     each call answered in the next turn exactly once, ids unique, nothing blank, none dropped."""
-    merged: list[Turn] = []
-    for turn in [Turn("user", []), *turns]:
-        if merged and merged[-1].role == turn.role:
-            last = merged[-1]
-            raw = last.raw if not turn.blocks else turn.raw if not last.blocks else None
-            merged[-1] = Turn(turn.role, [*last.blocks, *turn.blocks], raw)
+    # Not by a new list for each turn: a history may have thousands of one role in a row.
+    blocks: list[Block] = []
+    merged = [Turn("user", blocks)]
+    for turn in turns:
+        last = merged[-1]
+        if last.role == turn.role:
+            last.raw = last.raw if not turn.blocks else turn.raw if not blocks else None
+            blocks += turn.blocks
         else:
-            merged.append(turn)
+            blocks = [*turn.blocks]
+            merged.append(Turn(turn.role, blocks, turn.raw))
     if merged[-1].role == "assistant":
         merged.append(Turn("user", []))
     if len(merged) > 1 and not merged[0].blocks:

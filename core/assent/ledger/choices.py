@@ -122,9 +122,12 @@ class Decided:
         stated = command_input(choice.input) if is_command else choice.input
         return canonical(stated) not in self._inputs[row.id]
 
-    def of_turn(self, turn: str) -> list[Proposal]:
-        """The rows of one suspended turn, in their order."""
-        return sorted((r for r in self.rows.values() if r.turn == turn), key=lambda r: r.index)
+    def by_turn(self) -> dict[str, list[Proposal]]:
+        """The rows of each suspended turn, in their order."""
+        found: dict[str, list[Proposal]] = {}
+        for row in sorted(self.rows.values(), key=lambda row: row.index):
+            found.setdefault(row.turn, []).append(row)
+        return found
 
     def keep_turns(self, turns: Iterable[SuspendedTurn], who: Requester) -> None:
         """Take in the turns of the rows; other principals see of them only what their kind is."""

@@ -1,0 +1,76 @@
+"""Where the messages of a conversation show and decide calls."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from assent.approvals import command_input
+from assent.canonical import canonical
+from assent.ledger import Proposal
+from assent.messages import Data, Message
+
+
+class Mentions:
+    """Each message is looked at once, however many calls a long conversation has had."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.ids = [_ids(message.data) for message in messages]
+        """The ids in each message."""
+        self._shown: dict[str, int] = {}
+        self._by_assistant: dict[str, int] = {}
+        self._decided: dict[str | bytes, list[int]] = {}
+        for index, message in enumerate(messages):
+            for id_ in self.ids[index]:
+                self._shown.setdefault(id_, index)
+                if message.role == "assistant":
+                    self._by_assistant.setdefault(id_, index)
+            for key in _decisions(message.data):
+                self._decided.setdefault(key, []).append(index)
+
+    def shown(self, ids: Iterable[str]) -> int | None:
+        """The index of the first message that has one of the ids."""
+        return min((self._shown[id_] for id_ in ids if id_ in self._shown), default=None)
+
+    def shown_by_assistant(self, ids: Iterable[str]) -> int | None:
+        """The index of the first assistant message that has one of the ids."""
+        found = self._by_assistant
+        return min((found[id_] for id_ in ids if id_ in found), default=None)
+
+    def decided(self, row: Proposal, start: int) -> int | None:
+        """The index of the first message from `start` on that decides `row` or tells its end."""
+        keys: list[str | bytes] = [row.id]
+        if row.kind == "command":
+            keys.append(canonical(plain(row.input)))
+        found = [self._decided.get(key, ()) for key in keys]
+        return min((at[n] for at in found if (n := bisect_left(at, start)) < len(at)), default=None)
+
+
+def plain(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a recorded command its text in a message is compared with."""
+    return {"command": given.get("command"), "files": given.get("files") or None}
+
+
+def pending_ids(data: Data | None) -> set[str]:
+    """The ids of what the message proposes or decides."""
+    if data is None:
+        return set()
+    calls = {c.id for c in data.stated}
+    return calls | {c.id for c in data.cmds if c.id}
+
+
+def _ids(data: Data | None) -> set[str]:
+    if data is None:
+        return set()
+    commands = {c.id for c in data.executed_cmds if c.id}
+    return pending_ids(data) | {e.id for e in data.outcomes} | commands
+
+
+def _decisions(data: Data | None) -> set[str | bytes]:
+    """What a message decides or tells the end of: ids, and commands as they are written."""
+    if data is None:
+        return set()
+    stated = {item.id for item in data.stated if item.execute or item.rejection_reason}
+    commands = {canonical(command_input(c)) for c in data.cmds if c.execute or c.rejection_reason}
+    return stated | {e.id for e in data.outcomes} | commands
