@@ -236,6 +236,18 @@ def test_what_is_no_decision_approves_nothing(rpc: Rpc, cluster: Cluster, parts:
     assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
 
 
+def test_refused_message_that_is_sent_again_leaves_the_proposal_in_its_place(
+    rpc: Rpc, cluster: Cluster
+) -> None:
+    task = rpc.task("delete web")
+    for id in ("again", "again", "another"):
+        after = rpc.task("more", id=id, taskId=task["id"])
+        assert proposals(after) == proposals(task)
+    (call,) = proposals(task)
+    done = rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
+    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+
+
 def test_changed_arguments_run_nothing(rpc: Rpc, cluster: Cluster) -> None:
     task = rpc.task("delete web")
     (call,) = proposals(task)

@@ -95,7 +95,9 @@ def conversation(tasks: Iterable[Task]) -> list[Message]:
             if message.role == Role.ROLE_USER:
                 found.append(user_message(message))
             elif ours.get("refused"):
-                found.pop()
+                # One that was sent again under its id stands in the history once.
+                if found[-1].role == "user":
+                    found.pop()
             elif not ours.get("progress"):
                 found.append(_spoken(message, ours))
     return found
