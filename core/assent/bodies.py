@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from math import isfinite
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
@@ -12,6 +12,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import SchemaValidator, from_json, to_json
 
 from assent.errors import InvalidRequest
+from assent.garbage import no_collecting
 
 M = TypeVar("M", bound=BaseModel)
 _SHORT = 16 * 2**10
@@ -39,9 +40,16 @@ class BodyReader(Generic[M]):
         With `nesting` also for what the model leaves open: where it is nested deeper than so many
         levels, or holds NaN or a number too large for a double.
         """
+        if len(body) < _SHORT:
+            return self._said(body, nesting, self._read_short)
+        # To look for garbage among the millions of values that a long body may hold, again and
+        # again, takes longer than to read them, and nobody is answered meanwhile.
+        with no_collecting():
+            return self._said(body, nesting, self._read_long)
+
+    def _said(self, body: bytes | str, nesting: int | None, read: Callable[..., Any]) -> M:
         if nesting is not None:
             check(strict(body), nesting)
-        read = self._read_short if len(body) < _SHORT else self._read_long
         try:
             return read(body)  # type: ignore[no-any-return]
         except UnicodeDecodeError:
