@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from assent import approvals
-from assent.canonical import canonical
 from assent.carrying import Resume, carry_out
+from assent.edits import Edits, Unread
 from assent.ending import finish
 from assent.errors import ApprovalsPending, InvalidRequest
 from assent.events import ToolCallApproved, ToolCallRejected
@@ -31,15 +30,26 @@ _SUPERSEDED = "superseded by a new message"
 
 async def decide(turn: RunningTurn, *, dry: bool = False, claim: bool = True) -> Decided:
     """Match the request's decisions to the ledger, record them, claim what may run."""
-    return await turn.engine.ledger.decide(
-        [_storable(turn, choice) for choice in turn.decisions],
-        turn.shown,
-        turn.who,
-        turn.conversation,
-        edit=partial(_edit, turn),
-        dry=dry,
-        claim=claim,
-    )
+    choices = [_storable(turn, choice) for choice in turn.decisions]
+    while True:
+        edits = Edits(turn.engine.agent.tools, turn.secrets, turn.read_edits)
+        try:
+            found = await turn.engine.ledger.decide(
+                choices,
+                turn.shown,
+                turn.who,
+                turn.conversation,
+                edit=edits.edit,
+                dry=dry,
+                claim=claim,
+            )
+        except (Unread, InvalidRequest):
+            if not edits.unread:
+                raise
+        else:
+            if not edits.unread:
+                return found
+        await edits.read(turn.engine.code)
 
 
 def _storable(turn: RunningTurn, choice: Choice) -> Choice:
@@ -51,29 +61,6 @@ def _storable(turn: RunningTurn, choice: Choice) -> Choice:
         text = "the input holds a secret of the platform context"
         raise InvalidRequest.at(list(choice.loc), "approval_not_issued", text)
     return replace(choice, reason=approvals.mask(choice.reason, turn.secrets))
-
-
-def _edit(turn: RunningTurn, row: Proposal, stated: dict[str, Any]) -> dict[str, Any] | None:
-    """The changed input when the tool allows the change (design, "Edited input"); raises
-    ToolInputError where it does not fit the tool's schema."""
-    tool = turn.engine.agent.tools.get(row.name)
-    if row.kind != "tool_call" or tool is None or not tool.editable:
-        return None
-    changed = {
-        name
-        for name in {*stated, *row.input}
-        if name not in stated
-        or name not in row.input
-        or canonical(stated[name]) != canonical(row.input[name])
-    }
-    if not isinstance(tool.editable, bool) and not changed <= set(tool.editable):
-        return None
-    if approvals.holds_secret(stated, turn.secrets):
-        return None
-    # What was left as it was runs as it was recorded: a client may have rounded a number.
-    edited = {name: value if name in changed else row.input[name] for name, value in stated.items()}
-    tool.validate(edited)
-    return edited
 
 
 async def carry_decisions(turn: RunningTurn) -> bool:

@@ -22,6 +22,7 @@ from assent.asking import ask_model
 from assent.callables import ask_function
 from assent.code import UserCode
 from assent.deciding import carry_decisions, decide, nothing_to_answer
+from assent.edits import Read
 from assent.ending import done, finish
 from assent.errors import (
     AgentError,
@@ -228,6 +229,11 @@ class RunningTurn:
     def data(self) -> Data:
         """What of the reply is no text; most turns have nothing of it."""
         return Data()
+
+    @cached_property
+    def read_edits(self) -> Read:
+        """The inputs that an approver changed, as far as their tools have read them."""
+        return {}
 
     @property
     def empty(self) -> bool:

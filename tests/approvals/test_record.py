@@ -6,12 +6,15 @@ import asyncio
 import json
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from threading import Event
+from typing import Annotated, Any
 
 import pytest
 from agents import Counted, delete, scripted, suggest
 from processes import Nursery, Process, database, lines, lost
+from pydantic import AfterValidator
 from serving import Json, Serve, Service, approved, rejected, said, user
 
 from assent import (
@@ -233,6 +236,42 @@ def test_an_edit_that_does_not_fit_the_tool_is_told_as_such(served: Serve) -> No
     assert item["msg"].startswith("the changed input does not fit the tool: parameter 'grace': ")
     # No 422 repeats a value: it may be a credential.
     assert "soon" not in answer.raw.decode()
+
+
+@pytest.mark.parametrize("ledger", ["memory://", "sqlite:///approvals.db"])
+def test_a_slow_validator_of_an_edit_holds_up_nobody_else(served: Serve, ledger: str) -> None:
+    begun, go_on, seen = Event(), Event(), list[str]()
+
+    def checked(name: str) -> str:
+        seen.append(name)
+        if name == "slow" and seen.count("slow") == 1:
+            begun.set()
+            assert go_on.wait(30)
+        return name
+
+    @tool(requires_approval=True, editable=True)
+    def wipe(name: Annotated[str, AfterValidator(checked)]) -> str:
+        """Wipe a thing."""
+        return f"wiped {name}"
+
+    calls = [Call("1", "wipe", {"name": "a"}), Call("2", "wipe", {"name": "b"})]
+    agent, _ = scripted([calls, calls, "done", "done"], [wipe])
+    service = served(agent, approvals__ledger=ledger)
+    edited, plain = service.chat(user("one")), service.chat(user("two"))
+    first, second = edited["data"]["tool_calls"]
+    changed = approved(first, input={"name": "slow"}), approved(second, input={"name": "c"})
+    with ThreadPoolExecutor() as pool:
+        slow = pool.submit(service.ask, *deciding(edited, *changed))
+        try:
+            assert begun.wait(30)
+            others = [approved(call) for call in plain["data"]["tool_calls"]]
+            assert service.ask(*deciding(plain, *others)).json()["content"] == "done"
+        finally:
+            go_on.set()
+        done = slow.result(60).json()["data"]["executed_tool_calls"]
+    assert [call["output"] for call in done] == ["wiped slow", "wiped c"]
+    # For the refusal of what does not fit, and where the tool runs.
+    assert seen.count("slow") == 2
 
 
 @pytest.mark.parametrize("change", [{"name": "a"}, {"name": "b"}])
