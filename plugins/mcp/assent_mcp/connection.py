@@ -87,8 +87,7 @@ class Connection:
             check = asyncio.create_task(self._check(client))
             self._checks.add(check)
             check.add_done_callback(self._checks.discard)
-            cause = _first_line(error) if isinstance(error, MCPError) else _cause(error)
-            raise RuntimeError(f"the MCP server {self._name}: {cause}") from error
+            raise RuntimeError(f"the MCP server {self._name}{_failure(error)}") from error
         finally:
             self._calls -= 1
         return received(result)
@@ -258,6 +257,15 @@ async def _tools(client: Client) -> list[types.Tool]:
         if cursor is None:
             break
     return tools
+
+
+def _failure(error: Exception) -> str:
+    """What is said of the server after a call that has failed."""
+    if not isinstance(error, MCPError):
+        return f": {_cause(error)}"
+    if error.code == types.CONNECTION_CLOSED:
+        return f" was lost, and the call may have taken effect: {_first_line(error)}"
+    return f": {_first_line(error)}"
 
 
 def _first_line(error: BaseException) -> str:
