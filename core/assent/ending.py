@@ -134,7 +134,8 @@ async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
         if isinstance(given, str):
             reply.content = given
         elif isinstance(given, AgentMessage):
-            reply = given
+            # They may keep it for all callers; it gets this one's session.
+            reply = given if given is reply else given.model_copy(deep=True)
         elif given is not None:
             raise AgentError("a response interceptor returned what is no message")
     try:

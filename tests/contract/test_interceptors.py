@@ -500,6 +500,18 @@ def test_reply_made_anew_by_a_response_interceptor_keeps_the_echo(served: Serve,
     assert reply["meta_data"] == {"cut": True, "request_context": {"ticket": 7}}
 
 
+def test_reply_that_a_response_interceptor_keeps_takes_nothing_of_one_caller_to_the_next(
+    served: Serve,
+) -> None:
+    kept = AgentMessage(content="we are closed")
+    agent, _ = scripted(lambda ask: "fine", response_interceptors=lambda response, context: kept)
+    service = served(agent)
+    for name in ("ann", "bob"):
+        reply = service.chat(user("x", data={"session": {"name": name}}), ticket=name)
+        assert reply["data"]["session"] == {"name": name}
+        assert reply["meta_data"] == {"request_context": {"ticket": name}}
+
+
 def test_response_interceptor_may_alter_the_echo(served: Serve) -> None:
     def redact(response: AgentMessage, context: Any) -> None:
         response.meta_data["request_context"] = {"ticket": "…"}
