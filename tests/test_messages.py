@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -177,6 +178,18 @@ def test_secret_is_known_however_it_is_written(secret: str) -> None:
     texts += [str(KeyError(secret)), str(KeyError(bare)), secret, bare, "".join(secret.split())]
     for text in texts:
         assert mask(text, context.secrets()).strip("\"'").removesuffix("\\n") == "[secret]"
+
+
+def test_thousands_of_secrets_are_masked_without_searching_the_text_for_each_of_them() -> None:
+    keys = [f"key-{n}-{n * 7919:08x}" for n in range(20_000)]
+    secrets = PlatformContext(aws_credentials={"keys": keys, "short": "abcd"}).secrets()
+    text = f"{keys[7]}, {keys[4000]} and {keys[4000]} abcd " + "of a long output " * 60_000
+    start = time.process_time()
+    masked = mask({"said": [text, "nothing"], keys[1]: 1}, secrets)
+    # One after another they took several seconds.
+    assert time.process_time() - start < 2
+    assert masked["said"][0].startswith("[secret], [secret] and [secret] [secret] of a long")
+    assert masked["said"][1:] == ["nothing"] and masked["[secret]"] == 1
 
 
 def test_region_among_credentials_is_no_secret() -> None:

@@ -308,18 +308,45 @@ def _seen(data: Data, live: set[str], states: Mapping[str, str]) -> Data:
 
 def mask(value: Any, secrets: Sequence[str]) -> Any:
     """`value` with each secret replaced, in every string of it, keys included."""
-    if not secrets:
-        return value
+    return _masked(value, secrets, _by_end(secrets)) if secrets else value
+
+
+def _masked(value: Any, secrets: Sequence[str], by_end: Mapping[str, Sequence[str]]) -> Any:
     match value:
         case str():
-            for secret in secrets:
+            for secret in _possible(value, by_end) if by_end else secrets:
                 value = value.replace(secret, MASK)
             return value
         case dict():
-            return {mask(k, secrets): mask(v, secrets) for k, v in value.items()}
+            return {
+                _masked(k, secrets, by_end): _masked(v, secrets, by_end) for k, v in value.items()
+            }
         case list() | tuple():
-            return [mask(item, secrets) for item in value]
+            return [_masked(item, secrets, by_end) for item in value]
     return value
+
+
+_MANY = 100
+"""Secrets from which on it is worth while to look at once for which of them a text can hold."""
+
+
+def _by_end(secrets: Sequence[str]) -> Mapping[str, Sequence[str]]:
+    """Many secrets by how they end, each end of one length; empty for a few."""
+    found: dict[str, list[str]] = {}
+    if len(secrets) > _MANY:
+        length = min(8, min(map(len, secrets)))
+        for secret in secrets:
+            found.setdefault(secret[-length:], []).append(secret)
+    return found
+
+
+def _possible(text: str, by_end: Mapping[str, Sequence[str]]) -> list[str]:
+    """The secrets of which the text holds the end and the beginning, the longest first."""
+    length = len(next(iter(by_end)))
+    parts = {text[at : at + length] for at in range(len(text) - length + 1)}
+    # Many keys begin alike, few end so.
+    ending = (secret for end in parts & by_end.keys() for secret in by_end[end])
+    return sorted((s for s in ending if s[:length] in parts), key=len, reverse=True)
 
 
 def holds_secret(value: Any, secrets: Sequence[str]) -> bool:
