@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -27,6 +28,7 @@ from pydantic import (
 )
 
 from assent.errors import ToolInputError
+from assent.gate import error_text, hidden_trace
 from assent.session import Session
 from assent.tools import (
     AudioContent,
@@ -988,3 +990,17 @@ def test_declaring_a_tool_imports_neither_server_nor_validator() -> None:
         "assert not late & set(sys.modules), late & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=300)
+
+
+def test_error_that_quotes_a_long_output_is_not_taken_apart_line_by_line() -> None:
+    # Twenty million lines took a gigabyte and stopped everything for a second.
+    said = "first\n" + "x\n" * 500_000
+    tracemalloc.start()
+    try:
+        text = error_text(ValueError(said), ())
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert text == "Error: first"
+    assert most < 5 * len(said)
+    assert len(hidden_trace(ValueError(said), ())) < 100_000

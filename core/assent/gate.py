@@ -24,6 +24,7 @@ from assent.workers.forks import leave_fork
 
 logger = logging.getLogger("assent.tools")
 _LONGEST_ERROR = 500
+_LONGEST_TRACE = 64 * 2**10
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -234,7 +235,9 @@ def _bound(
 def error_text(error: BaseException, secrets: Sequence[str]) -> str:
     """What model and caller read of an exception: one short line, no stack trace, no secret."""
     # Masked first, as an output is.
-    text = mask(message_of(error), secrets).strip().splitlines()
+    said = mask(message_of(error), secrets).strip()
+    # Its lines are not looked for in the rest: an error may quote a whole output.
+    text = said[:_LONGEST_ERROR].splitlines()
     message = text[0] if text else type(error).__name__
     if not isinstance(error, (ValueError, RuntimeError, ToolInputError)) and text:
         message = f"{type(error).__name__}: {message}"
@@ -243,14 +246,13 @@ def error_text(error: BaseException, secrets: Sequence[str]) -> str:
 
 
 def hidden_trace(error: BaseException, secrets: Sequence[str]) -> str:
-    """The stack trace of `error` for the log, without the request's secrets."""
+    """The stack trace of `error` for the log, without the request's secrets, cut to size."""
     try:
         trace = "".join(traceback.format_exception(error))
     except Exception:
         # CPython 3.11 may fail to parse the source lines of a RecursionError.
         trace = f"{type(error).__name__} (its stack trace cannot be shown)"
-    masked: str = mask(trace, secrets)
-    return masked
+    return cut(mask(trace, secrets), _LONGEST_TRACE)
 
 
 def hide(error: BaseException, secrets: Sequence[str]) -> None:
