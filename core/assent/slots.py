@@ -51,7 +51,9 @@ class Slots:
 
     async def _given(self, waiter: _Waiter) -> None:
         try:
-            await asyncio.wait_for(waiter.future, PATIENCE)
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that meets the place.
+            async with asyncio.timeout(PATIENCE):
+                await waiter.future
         except BaseException as error:
             with self._lock:
                 too_late = waiter not in self._waiting

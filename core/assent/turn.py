@@ -153,7 +153,8 @@ class Engine:
             available = {"event": event, "host": self.host}
             bound = partial(impl.function, **{n: available[n] for n in impl.names})
             try:
-                await asyncio.wait_for(self.code.call(bound), _HANDLER_SECONDS)
+                async with asyncio.timeout(_HANDLER_SECONDS):
+                    await self.code.call(bound)
             except Exception as error:
                 trace = hidden_trace(error, secrets)
                 logger.error("plugin %s: on_event failed\n%s", impl.plugin, trace)

@@ -27,7 +27,8 @@ class Waiting:
             self._waiting.setdefault(id_, []).append(entry)
         try:
             # Other processes give no notice; they are looked at again this often.
-            await asyncio.wait_for(entry[1].wait(), min(left, 0.25))
+            async with asyncio.timeout(min(left, 0.25)):
+                await entry[1].wait()
         except TimeoutError:
             pass
         finally:
