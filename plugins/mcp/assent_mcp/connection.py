@@ -35,6 +35,8 @@ SILENCE = 120.0
 """Seconds that a server has to connect and to list its tools; it may have to be downloaded."""
 QUIET = 300.0
 """Seconds without a byte that end an HTTP connection, unless calls may take longer."""
+LARGEST = 2**24
+"""Bytes of one server-sent event over streamable-http; over sse the SDK reads 2**20 at most."""
 _PAGES = 100
 
 
@@ -53,6 +55,7 @@ class Connection:
         self._task: asyncio.Task[None] | None = None
         self._checks: set[asyncio.Task[None]] = set()
         self._calls = 0
+        self._pause = SHORTEST
 
     async def start(self) -> None:
         """Begin to connect; returns after the first attempt, or after ten seconds."""
@@ -116,11 +119,9 @@ class Connection:
                 self._lost.set()
 
     async def _live(self) -> None:
-        pause = SHORTEST
         while True:
             try:
                 await self._connect()
-                pause = SHORTEST
             except TimeoutError:
                 self._problem = f"it did not answer in {SILENCE:g} seconds"
             except Exception as error:
@@ -129,11 +130,11 @@ class Connection:
                 self._client = None
                 self._connected.clear()
                 self._tried.set()
+            pause, self._pause = self._pause, min(self._pause * 2, LONGEST)
             logger.warning(
                 "%r is away: %s; trying again in %g s", self._server, self._problem, pause
             )
             await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST)
 
     async def _connect(self) -> None:
         """Be connected until the connection is lost."""
@@ -148,6 +149,7 @@ class Connection:
         async with asyncio.timeout(SILENCE) as patience, client:
             self._listed(await _tools(client))
             patience.reschedule(None)
+            self._pause = SHORTEST
             self._client = client
             self._connected.set()
             self._tried.set()
@@ -223,7 +225,7 @@ async def _http(server: Any) -> AsyncIterator[Any]:
     timeout = httpx2.Timeout(30.0, read=_patience(server.timeout))
     async with (
         httpx2.AsyncClient(headers=server.headers, auth=auth, timeout=timeout) as http,
-        streamable_http_client(url, http_client=http) as streams,
+        streamable_http_client(url, http_client=http, max_sse_event_size=LARGEST) as streams,
     ):
         yield streams
 

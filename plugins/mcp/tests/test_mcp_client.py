@@ -198,7 +198,8 @@ def test_tools_that_stay_the_same_are_told_of_once(
 
 
 class Plain(BaseHTTPRequestHandler):
-    """A server that answers JSON only, and keeps silent while its tool `slow` runs."""
+    """A server that keeps silent while its tool `slow` runs, hangs up on a call of `hangup`, and
+    answers one of `picture` by an event of 3 MiB."""
 
     protocol_version = "HTTP/1.1"
     credentials: set[str | None]
@@ -210,6 +211,16 @@ class Plain(BaseHTTPRequestHandler):
         body = b"" if message is None else json.dumps({"jsonrpc": "2.0", **message}).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def event(self, id: Any) -> None:
+        image = {"type": "image", "mimeType": "image/png", "data": "A" * 3 * 2**20}
+        message = {"jsonrpc": "2.0", "id": id, "result": {"content": [image]}}
+        body = f"data: {json.dumps(message)}\n\n".encode()
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -226,12 +237,22 @@ class Plain(BaseHTTPRequestHandler):
                 "capabilities": {"tools": {}},
                 "serverInfo": {"name": "plain", "version": "1"},
             },
-            "tools/list": {"tools": [{"name": "slow", "inputSchema": {"type": "object"}}]},
+            "tools/list": {
+                "tools": [
+                    {"name": name, "inputSchema": {"type": "object"}}
+                    for name in ("slow", "quick", "hangup", "picture")
+                ]
+            },
             "tools/call": {"content": [{"type": "text", "text": "slept"}]},
         }
-        if asked["method"] == "tools/call":
+        called = asked.get("params", {}).get("name")
+        if called == "slow":
             time.sleep(0.5)
-        if "id" not in asked:
+        if called == "hangup":
+            self.close_connection = True
+        elif called == "picture":
+            self.event(asked["id"])
+        elif "id" not in asked:
             self.answer(202)
         elif (result := results.get(asked["method"])) is None:
             wrong = {"code": -32601, "message": "Method not found"}
@@ -261,6 +282,37 @@ def test_call_may_be_silent_as_long_as_it_may_take(
             assert (await call(host, "slow")).output == "slept"
 
     asyncio.run(run())
+
+
+def test_large_picture_is_received(tmp_path: Path, plain: ThreadingHTTPServer) -> None:
+    async def run() -> None:
+        url = f"http://127.0.0.1:{plain.server_port}/mcp"
+        async with using(tmp_path, mcp_server(url, requires_approval=False)) as host:
+            assert (await call(host, "picture")).output == "[image image/png, 2359296 bytes]"
+
+    asyncio.run(run())
+
+
+def test_pauses_begin_anew_after_each_connection(
+    tmp_path: Path,
+    plain: ThreadingHTTPServer,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("assent_mcp.connection.SHORTEST", 0.01)
+    monkeypatch.setattr("assent_mcp.connection.PATIENCE", 60.0)
+
+    async def run() -> None:
+        url = f"http://127.0.0.1:{plain.server_port}/mcp"
+        async with using(tmp_path, mcp_server(url, requires_approval=False)) as host:
+            for losses in range(1, 4):
+                assert (await call(host, "hangup")).state == "FAILED"
+                await eventually(lambda n=losses: caplog.text.count("is away") == n)
+                assert (await call(host, "quick")).output == "slept"
+
+    asyncio.run(run())
+    assert caplog.text.count("trying again in 0.01 s") == 3
 
 
 def test_password_in_the_address_is_sent_and_never_shown(
