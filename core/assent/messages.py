@@ -312,8 +312,7 @@ def _free_values(request: ChatRequest) -> list[tuple[int, object]]:
         if (more := message.__pydantic_extra__) and any(more.values()):
             found += [(3, value) for value in more.values()]
         if (data := message.data) is not None:
-            if any(data.__dict__.values()):
-                found += [(4, value) for value in data.__dict__.values()]
+            found += [(4, value) for value in data.__dict__.values() if value]
             if more := data.__pydantic_extra__:
                 found += [(4, value) for value in more.values()]
         if message.platform_context is not None:
