@@ -6,6 +6,7 @@ import contextvars
 import gc
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import SecretStr
 
+from assent import kubeconfigs
 from assent.commands import SUGGEST_COMMANDS, CommandResult, LocalShell, read_suggestion
 from assent.errors import ToolInputError
 from assent.messages import CommandFile, PlatformContext
@@ -487,25 +489,56 @@ def test_kubeconfig_is_a_private_file_while_the_command_runs(shell: LocalShell) 
     assert not Path(path).exists()
     assert Path(path).parent == shell.workdir
     assert run(shell, "exit 3", context=context).exit_code == 3
-    assert shell.workdir and not list(shell.workdir.glob("kubeconfig*"))
+    assert shell.workdir and not list(shell.workdir.glob(".assent-kubeconfig*"))
 
 
 def test_kubeconfig_goes_on_timeout_and_cancellation(tmp_path: Path) -> None:
     shell = LocalShell(tmp_path, timeout=0.8)
     context = with_kubeconfig(base64.b64encode(b"x").decode())
     assert run(shell, "sleep 3000", context=context).timed_out
-    assert not list(tmp_path.glob("kubeconfig*"))
+    assert not list(tmp_path.glob(".assent-kubeconfig*"))
     shell.timeout = 60
 
     async def scenario() -> None:
         task = asyncio.create_task(shell.run("sleep 3000", conversation="c1", context=context))
-        await asyncio.to_thread(until, lambda: list(tmp_path.glob("kubeconfig*")))
+        await asyncio.to_thread(until, lambda: list(tmp_path.glob(".assent-kubeconfig*")))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(scenario())
-    assert not list(tmp_path.glob("kubeconfig*"))
+    assert not list(tmp_path.glob(".assent-kubeconfig*"))
+
+
+KILLED = """
+import asyncio, sys
+from types import SimpleNamespace
+from pydantic import SecretStr
+from assent import LocalShell, PlatformContext
+context = SimpleNamespace(platform=PlatformContext(kubeconfig=SecretStr("eA==")))
+shell = LocalShell(sys.argv[1] or None)
+asyncio.run(shell.run("kill -9 $PPID", conversation="c", context=context))
+"""
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_kubeconfig_of_a_killed_process_goes_when_the_next_one_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    mine = tmp_path / "kubeconfig-mine"
+    mine.touch()
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    folder = f"{tmp_path / 'work'}" if named else ""
+    killed = subprocess.run([sys.executable, "-c", KILLED, folder], env=environ)
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = tmp_path.glob("*/.assent-kubeconfig*")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with kubeconfigs.as_file("eA==", left.parent) as used:
+        shell = LocalShell(folder or None)
+        if not named:
+            shell.folder("c")
+        assert used.read_bytes() == b"x" and not left.exists()
+    assert mine.exists()
 
 
 def test_kubeconfig_that_is_no_base64_runs_nothing(shell: LocalShell) -> None:

@@ -6,8 +6,6 @@ interface.md, "Command lifecycle"; design, sections 5, 6 and 8.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextvars
 import hashlib
 import inspect
@@ -40,7 +38,6 @@ T = TypeVar("T")
 _KEPT_DAYS = 7
 _SWEEP_SECONDS = 3600
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_KUBECONFIG = "kubeconfig-"
 
 
 class CommandContext(Protocol):
@@ -112,6 +109,8 @@ class LocalShell:
         self.max_output = max_output
         self._env = dict(_checked(env)) if isinstance(env, Mapping) else env
         self._next_sweep = 0.0
+        if self.workdir is not None:
+            _forget_dead(self.workdir)
         self._program = "/bin/bash" if os.access("/bin/bash", os.X_OK) else "/bin/sh"
 
     async def run(
@@ -180,6 +179,7 @@ class LocalShell:
         base = private_folder(Path(tempfile.gettempdir()).absolute() / f"assent-{os.geteuid()}")
         if time.monotonic() >= self._next_sweep:
             self._next_sweep = time.monotonic() + _SWEEP_SECONDS
+            _forget_dead(base)
             _sweep(base)
         return base
 
@@ -366,22 +366,21 @@ def _encoded(file: CommandFile) -> bytes:
 
 @contextmanager
 def _kubeconfig(context: CommandContext, base: Path) -> Iterator[dict[str, str]]:
-    secret = context.platform.kubeconfig
-    if not secret:
+    if not (secret := context.platform.kubeconfig):
         yield {}
         return
-    try:
-        content = base64.b64decode("".join(secret.get_secret_value().split()), validate=True)
-    except (binascii.Error, ValueError):
-        raise PathRefused("the kubeconfig of the platform context is not valid base64") from None
-    # mkstemp makes it 0600; it lies outside the directory that the conversation keeps.
-    descriptor, path = tempfile.mkstemp(prefix=_KUBECONFIG, dir=base)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-        yield {"KUBECONFIG": path}
-    finally:
-        Path(path).unlink(missing_ok=True)
+    from assent import kubeconfigs
+
+    # It lies outside the directory that the conversation keeps.
+    with kubeconfigs.as_file(secret.get_secret_value(), base) as path:
+        yield {"KUBECONFIG": str(path)}
+
+
+def _forget_dead(base: Path) -> None:
+    # Its locks are of POSIX, and most of what imports this module runs no commands.
+    from assent import kubeconfigs
+
+    kubeconfigs.forget_dead(base)
 
 
 def _clean(folder: Path) -> dict[str, str]:
