@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import json
+import pickle
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -11,9 +13,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from assent.approvals import mask
 from assent.canonical import canonical
+from assent.credentials import in_kubeconfig
 from assent.errors import InvalidRequest, MessagesMissing
 from assent.messages import (
     AgentMessage,
@@ -178,6 +182,30 @@ def test_secret_is_known_however_it_is_written(secret: str) -> None:
     texts += [str(KeyError(secret)), str(KeyError(bare)), secret, bare, "".join(secret.split())]
     for text in texts:
         assert mask(text, context.secrets()).strip("\"'").removesuffix("\\n") == "[secret]"
+
+
+def test_a_kubeconfig_is_read_once_however_often_its_secrets_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+
+    def reading(encoded: str) -> list[str]:
+        read.append(encoded)
+        return in_kubeconfig(encoded)
+
+    monkeypatch.setattr("assent.messages.in_kubeconfig", reading)
+    stated = {"kubeconfig": "kube-12345", "platform_token": "tok-1"}
+    context, fresh = (PlatformContext.model_validate(stated) for _ in range(2))
+    assert [context.secrets() for _ in range(3)] == [["kube-12345", "tok-1"]] * 3
+    assert read == ["kube-12345"]
+    assert context == fresh and repr(context) == repr(fresh)
+    assert context.model_dump_json() == fresh.model_dump_json()
+    assert "kube-12345" not in f"{vars(context)}"
+    assert copy.deepcopy(context).secrets() == pickle.loads(pickle.dumps(context)).secrets()
+    context.kubeconfig = SecretStr("kube-67890")
+    other = context.model_copy(update={"kubeconfig": SecretStr("kube-abcde")})
+    assert context.secrets() == ["kube-67890", "tok-1"]
+    assert other.secrets() == ["kube-abcde", "tok-1"]
 
 
 def test_thousands_of_secrets_are_masked_without_searching_the_text_for_each_of_them() -> None:

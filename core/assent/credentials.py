@@ -17,7 +17,12 @@ _VALUE = re.compile(r"[\"']?:\s*[\"']?([^\s\"',}]{8,})")
 def secret_forms(values: Iterable[str]) -> list[str]:
     """Each form of each value that is long enough to mask, the longest first."""
     forms = {form for value in values for form in _forms(value)}
-    return sorted((form for form in forms if len(form) >= 4), key=len, reverse=True)
+    return longest_first(form for form in forms if len(form) >= 4)
+
+
+def longest_first(texts: Iterable[str]) -> list[str]:
+    """The texts in the order in which they are masked."""
+    return sorted(texts, key=len, reverse=True)
 
 
 def in_kubeconfig(encoded: str) -> list[str]:

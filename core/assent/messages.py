@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from assent.bodies import BodyReader, check, strict
-from assent.credentials import in_credentials, in_kubeconfig, secret_forms
+from assent.credentials import in_credentials, in_kubeconfig, longest_first, secret_forms
 from assent.errors import InvalidRequest, MessagesMissing
 from assent.texts import TextReader, Texts
 
@@ -185,6 +185,16 @@ class Data(Wire):
         return [*self.executed_tool_calls, *self.executed_approvals]
 
 
+class _Read:
+    """What is secret in a kubeconfig; shows nothing of it."""
+
+    __slots__ = ("forms", "kubeconfig")
+
+    def __init__(self, kubeconfig: SecretStr) -> None:
+        self.kubeconfig = kubeconfig
+        self.forms = secret_forms(in_kubeconfig(kubeconfig.get_secret_value()))
+
+
 class PlatformContext(Wire):
     """Where and for whom the agent acts; its secrets never show in a dump, repr or log."""
 
@@ -204,9 +214,14 @@ class PlatformContext(Wire):
         found = in_credentials(self.aws_credentials)
         if self.platform_token:
             found.append(self.platform_token.get_secret_value())
-        if self.kubeconfig:
-            found += in_kubeconfig(self.kubeconfig.get_secret_value())
-        return secret_forms(found)
+        forms = secret_forms(found)
+        if not self.kubeconfig:
+            return forms
+        # A turn asks again and again, and a kubeconfig is long.
+        known = self.__dict__.get("_read")
+        if known is None or known.kubeconfig is not self.kubeconfig:
+            known = self.__dict__["_read"] = _Read(self.kubeconfig)
+        return longest_first({*forms, *known.forms})
 
 
 class Message(Wire):
