@@ -216,18 +216,27 @@ class Connection:
                 return sse_client(
                     url, server.headers, auth=auth, sse_read_timeout=_patience(server.timeout)
                 )
-        return _http(server)
+        return self._http()
 
+    @asynccontextmanager
+    async def _http(self) -> AsyncIterator[Any]:
+        url, auth = _parts(self._server.parts[0])
+        timeout = httpx2.Timeout(30.0, read=_patience(self._server.timeout))
 
-@asynccontextmanager
-async def _http(server: Any) -> AsyncIterator[Any]:
-    url, auth = _parts(server.parts[0])
-    timeout = httpx2.Timeout(30.0, read=_patience(server.timeout))
-    async with (
-        httpx2.AsyncClient(headers=server.headers, auth=auth, timeout=timeout) as http,
-        streamable_http_client(url, http_client=http, max_sse_event_size=LARGEST) as streams,
-    ):
-        yield streams
+        async def refused(response: httpx2.Response) -> None:
+            # The SDK would say "an error response" of wrong credentials, too.
+            if response.status_code == 401 and not self._connected.is_set():
+                response.raise_for_status()
+
+        http = httpx2.AsyncClient(
+            headers=self._server.headers,
+            auth=auth,
+            timeout=timeout,
+            event_hooks={"response": [refused]},
+        )
+        connected = streamable_http_client(url, http_client=http, max_sse_event_size=LARGEST)
+        async with http, connected as streams:
+            yield streams
 
 
 def _parts(url: str) -> tuple[str, httpx2.BasicAuth | None]:

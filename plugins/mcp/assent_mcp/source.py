@@ -45,9 +45,9 @@ def mcp_server(
     `server` is a URL, or a command, as one line or as its parts. `include` and `exclude` are
     patterns of the server's tool names, with `*` and `?`. `requires_approval` gates all tools
     (the default), none, or those that match one of its patterns. `headers` are sent with every
-    request to a URL; `env` is added to the environment of a command; `prefix` comes before each
-    name. A call may take `timeout` seconds. Without `transport` a URL that ends in `/sse` is sse,
-    another streamable-http.
+    request to a URL; `env` is what a command gets beside HOME, PATH and the like; `prefix` comes
+    before each name. A call may take `timeout` seconds. Without `transport` a URL that ends in
+    `/sse` is sse, another streamable-http.
     """
     for name, given in (
         ("include", include),

@@ -386,7 +386,9 @@ def test_stopped_server_is_said_and_found_again(
 
 
 @pytest.mark.parametrize("transport", ["sse", "streamable-http"])
-def test_headers_are_sent_and_never_shown(tmp_path: Path, serve: Any, transport: str) -> None:
+def test_headers_are_sent_and_never_shown(
+    tmp_path: Path, serve: Any, transport: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> None:
         tokens = {"scheme": "bearer", "tokens": {"agent": "token-x"}}
         async with serve(transport=transport, auth=tokens) as served:
@@ -399,6 +401,7 @@ def test_headers_are_sent_and_never_shown(tmp_path: Path, serve: Any, transport:
             async with using(tmp_path, fine, wrong) as host:
                 assert (await call(host, "add", a=1, b=2)).output == "3"
                 assert not [name for name in host.agent.tools if name.startswith("wrong_")]
+                assert "is away: HTTP status 401" in caplog.text
 
     asyncio.run(run())
 
