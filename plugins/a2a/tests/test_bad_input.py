@@ -250,6 +250,19 @@ def test_callers_cannot_speak_as_the_agent(service: Service, role: str | None) -
     assert Rpc(service)("SendMessage", message=sent)["error"]["code"] == -32602
 
 
+def test_body_of_more_values_than_are_read_at_once_is_refused(service: Service) -> None:
+    # A million numbers held everybody up for half a minute.
+    many = message("hi") | {"parts": [{"data": {"rows": [1] * 1_000_000}}]}
+    refused = Rpc(service)("SendMessage", message=many)
+    assert refused["error"]["code"] == -32602
+    assert refused["error"]["message"] == "there are more than 20000 values"
+    answer = service.http.post("/a2a/rest/message:send", json={"message": many})
+    assert answer.status_code == 400
+    assert "more than 20000 values" in answer.text
+    fewer = message("hi") | {"parts": [{"text": "hi"}, {"data": {"rows": [1] * 10_000}}]}
+    assert "result" in Rpc(service)("SendMessage", message=fewer)
+
+
 def test_service_is_well_after_all_this(service: Service) -> None:
     assert service.http.get("/health").json() == {"status": "ok"}
     assert service.send("hello")["status"] == "completed"

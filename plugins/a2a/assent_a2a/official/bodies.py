@@ -19,6 +19,9 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 Problem = A2AError | JSONRPCError
+MOST_VALUES = 20_000
+"""Values of a body. The SDK makes an object of each and looks at all of them in Python, several
+times: twenty thousand take it half a second, in which nobody else is answered."""
 
 
 def problem_of_call(body: bytes, version: str, nesting: int) -> tuple[Any, Problem | None]:
@@ -80,8 +83,9 @@ def problem_of_rest(body: bytes, query: bytes, nesting: int) -> Problem | None:
 
 
 def problem_of_content(content: object, nesting: int) -> str:
-    """Why JSON cannot be told on in protobuf; empty when it can."""
+    """Why JSON cannot be told on in protobuf, or not soon enough; empty when it can."""
     level = [content]
+    values = 0
     for _ in range(nesting + 1):
         inner: list[Any] = []
         for value in level:
@@ -93,6 +97,9 @@ def problem_of_content(content: object, nesting: int) -> str:
                 return "a number is too large"
         if not inner:
             return ""
+        values += len(inner)
+        if values > MOST_VALUES:
+            return f"there are more than {MOST_VALUES} values"
         level = inner
     return f"JSON is nested deeper than {nesting} levels"
 
