@@ -334,8 +334,12 @@ class Host:
                 "no protocol plugin is active; name one in plugins, or try: "
                 "pip install 'assent[v1,v2]'"
             )
-        if loosened := self.policy.loosened(list(self.agent.tools.values())):
+        tools = list(self.agent.tools.values())
+        if loosened := self.policy.loosened(tools):
             lines.append(f"warning: rules let run without approval: {', '.join(loosened)}")
+        if idle := self.policy.idle(tools):
+            named = ", ".join(map(repr, idle))
+            lines.append(f"warning: no tool of the agent has a name in approvals.rules: {named}")
         if config.approvals.accept_unissued:
             lines.append("warning: approvals.accept_unissued lets callers run what they like")
         if not self.guarded:

@@ -71,6 +71,11 @@ class Policy:
             and any(r.action == "allow" and fnmatchcase(tool.name, r.tool) for r in self.rules)
         ]
 
+    def idle(self, tools: Sequence[Tool[..., Any]]) -> list[str]:
+        """The names in rules that name none of the tools, misspelt perhaps."""
+        names = dict.fromkeys(rule.tool for rule in self.rules)
+        return [n for n in names if not any(fnmatchcase(tool.name, n) for tool in tools)]
+
 
 class _Input:
     """The input of a call, as it was sent and as the tool would get it."""

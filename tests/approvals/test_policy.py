@@ -282,6 +282,15 @@ def test_the_start_says_what_is_loosened(served: Serve) -> None:
     assert "warning: rules let run without approval: gated" in told
 
 
+def test_the_start_says_which_rules_name_no_tool(served: Serve) -> None:
+    agent, _ = scripted(["hi"], [gated, open_])
+    rules = [{"tool": name, "action": "deny"} for name in ("gaetd", "wipe_*", "g*", "wipe_*")]
+    told = served(agent, approvals__rules=rules).app.host.describe()
+    assert "warning: no tool of the agent has a name in approvals.rules: 'gaetd', 'wipe_*'" in told
+    only = served(agent, approvals__rules=rules[2:3]).app.host.describe()
+    assert not [line for line in only if "approvals.rules" in line]
+
+
 @pytest.mark.parametrize("tokens", [{"tokens": {"ann": "a"}}, {"tokens_file": "tokens"}])
 def test_the_start_says_that_nobody_asks_for_the_tokens(served: Serve, tokens: Json) -> None:
     agent, _ = scripted(["hi"], [open_])
