@@ -26,7 +26,7 @@ logger = logging.getLogger("assent.mcp")
 FIRST = 10.0
 """Seconds that the start waits for a server."""
 SHORTEST, LONGEST = 0.25, 30.0
-"""Seconds between attempts to connect: the first pause, and the longest."""
+"""Seconds between attempts to connect: the first pause, also between listings, and the longest."""
 PATIENCE = 3.0
 """Seconds that a call waits for a connection that is being made."""
 AGAIN = 60.0
@@ -157,6 +157,8 @@ class Connection:
             try:
                 while await self._news():
                     self._listed(await self._list(client))
+                    # Some servers say after each listing that their list has changed.
+                    await asyncio.sleep(SHORTEST)
             finally:
                 self._client = None
                 self._connected.clear()

@@ -2,7 +2,8 @@
 
 python old_server.py FOLDER [NAME...]      writes what happened into FOLDER; has more tools NAME
 
-The tool `shapeless` gives what is no result. With `silent` the first process lists no tools.
+The tool `shapeless` gives what is no result. With `silent` the first process lists no tools;
+with `restless` each listing says that the list has changed.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
             return {}
         case "tools/list":
             record("listed")
+            if "restless" in names:
+                send(method="notifications/tools/list_changed")
             hints = {"readOnlyHint": True}
             return {
                 "tools": [{"name": n, "inputSchema": OBJECT, "annotations": hints} for n in names]

@@ -197,6 +197,21 @@ def test_tools_that_stay_the_same_are_told_of_once(
     assert caplog.text.count("two tools that become 'odd_name'") == 1
 
 
+def test_server_whose_list_always_changes_is_not_asked_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent_mcp.connection.SHORTEST", 60.0)
+
+    async def run() -> None:
+        program = [sys.executable, str(OLD), str(tmp_path), "restless"]
+        async with using(tmp_path, mcp_server(program, requires_approval=False)) as host:
+            for _ in range(30):
+                assert (await call(host, "echo", text="here")).output == "here"
+        assert (tmp_path / "listed").read_text().count("listed") <= 2
+
+    asyncio.run(run())
+
+
 class Plain(BaseHTTPRequestHandler):
     """A server that keeps silent while its tool `slow` runs, hangs up on a call of `hangup`, and
     answers one of `picture` by an event of 3 MiB."""
