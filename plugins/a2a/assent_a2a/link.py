@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -65,26 +66,36 @@ class Link:
 
     async def send(self, message: str, task: str | None, decision: Json | None = None) -> Answer:
         """What the agent says to a message, or to a decision on a call of `task`."""
-        async with self._client() as client:
-            binding, address = await self._address(client)
-            if binding == "simple":
-                return await _send_simple(client, address, message, task, decision)
-            return await _send_official(client, self._official_card(), message, task, decision)
+        async with self._reached() as (client, card):
+            if _is_simple(card):
+                return await _send_simple(client, self._url, message, task, decision)
+            return await _send_official(client, _official(card), message, task, decision)
 
     async def check_waiting(self, task: str, decision: Json) -> None:
         """Raise ValueError unless exactly this call waits in `task`."""
-        async with self._client() as client:
-            binding, address = await self._address(client)
-            if binding == "simple":
-                answer = await _look_simple(client, address, task)
+        async with self._reached() as (client, card):
+            if _is_simple(card):
+                answer = await _look_simple(client, self._url, task)
             else:
-                answer = await _look_official(client, self._official_card(), task)
+                answer = await _look_official(client, _official(card), task)
         for call in answer.waiting:
             if call.get("id") == decision["id"]:
                 if call.get("name") == decision["name"] and call.get("input") == decision["input"]:
                     return
                 raise ValueError("the remote agent proposed this call with another name or input")
         raise ValueError(f"no such call waits for a decision in the task {task!r}")
+
+    @asynccontextmanager
+    async def _reached(self) -> AsyncIterator[tuple[Any, Json]]:
+        """A client, and the agent's card, which is read once, and after a failure."""
+        try:
+            async with self._client() as client:
+                card = self._card = self._card or await self._read_card(client)
+                yield client, card
+        except Exception:
+            # After a restart it may speak another protocol.
+            self._card = None
+            raise
 
     def _client(self) -> Any:
         import httpx
@@ -94,22 +105,24 @@ class Link:
             headers=_sendable(given), auth=self._auth, timeout=self._timeout, follow_redirects=False
         )
 
-    async def _address(self, client: Any) -> tuple[str, str]:
-        """Which protocol the agent speaks, and where; its card is read once."""
-        if self._card is None:
-            answer = await client.get(f"{self._url}/.well-known/agent-card.json")
-            if answer.status_code == 404:
-                answer = await client.get(f"{self._url}/.well-known/agent.json")
-            answer.raise_for_status()
-            self._card = _card_of(_json(answer), self._url)
-        official = "supportedInterfaces" in self._card
-        return ("official" if official else "simple"), self._url
+    async def _read_card(self, client: Any) -> Json:
+        answer = await client.get(f"{self._url}/.well-known/agent-card.json")
+        if answer.status_code == 404:
+            answer = await client.get(f"{self._url}/.well-known/agent.json")
+        answer.raise_for_status()
+        return _card_of(_json(answer), self._url)
 
-    def _official_card(self) -> Any:
-        from a2a.types import AgentCard
-        from google.protobuf.json_format import ParseDict
 
-        return ParseDict(self._card, AgentCard(), ignore_unknown_fields=True)
+def _is_simple(card: Json) -> bool:
+    """Whether the agent speaks the contract's protocol, not the official one."""
+    return "supportedInterfaces" not in card
+
+
+def _official(card: Json) -> Any:
+    from a2a.types import AgentCard
+    from google.protobuf.json_format import ParseDict
+
+    return ParseDict(card, AgentCard(), ignore_unknown_fields=True)
 
 
 def _sendable(headers: Mapping[str, str]) -> dict[str, str]:

@@ -178,8 +178,10 @@ def test_unreachable_agent_is_an_error_for_the_model(tmp_path: Path) -> None:
 
 
 @contextmanager
-def answering(sent: str) -> Iterator[str]:
-    """The address of an agent with the contract's card, whose answer to a message is `sent`."""
+def answering(sent: str, cards: dict[str, Any] | None = None) -> Iterator[str]:
+    """The address of an agent whose answer to a message is `sent`; without `cards` (path: card) it
+    has the contract's one."""
+    known = {"/.well-known/agent.json": {"name": "far"}} if cards is None else cards
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -194,8 +196,8 @@ def answering(sent: str) -> Iterator[str]:
             self.wfile.write(body)
 
         def do_GET(self) -> None:
-            simple = self.path == "/.well-known/agent.json"
-            self.answer(200 if simple else 404, b'{"name": "far"}')
+            card = known.get(self.path)
+            self.answer(404 if card is None else 200, json.dumps(card).encode())
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
@@ -229,6 +231,20 @@ def test_what_is_no_task_is_no_answer(tmp_path: Path, sent: str, read: str) -> N
         agent, _ = driver(remote_agent(url, name="kube"))
         with running(agent, configured(tmp_path)) as near:
             assert ask(near, said("hello"))["content"] == f"It says: {read}"
+
+
+def test_agent_that_comes_back_with_another_protocol_is_understood(tmp_path: Path) -> None:
+    cards: dict[str, Any] = {}
+    with answering('{"status": "completed", "text": "paid"}', cards) as url:
+        interface = {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        official = {"name": "far", "supportedInterfaces": [interface]}
+        cards["/.well-known/agent-card.json"] = official
+        agent, _ = driver(remote_agent(url, name="kube"))
+        with running(agent, configured(tmp_path)) as near:
+            assert "Error" in ask(near, said("hello"))["content"]
+            cards.clear()
+            cards["/.well-known/agent.json"] = {"name": "far"}
+            assert ask(near, said("hello"))["content"] == "It says: paid"
 
 
 def test_header_that_cannot_be_sent_is_refused_without_its_value(tmp_path: Path) -> None:
