@@ -998,9 +998,13 @@ def test_error_that_quotes_a_long_output_is_not_taken_apart_line_by_line() -> No
     tracemalloc.start()
     try:
         text = error_text(ValueError(said), ())
+        try:
+            raise RuntimeError("no") from ValueError(said)
+        except RuntimeError as error:
+            trace = hidden_trace(error, ())
         _, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert text == "Error: first"
-    assert most < 5 * len(said)
-    assert len(hidden_trace(ValueError(said), ())) < 100_000
+    assert trace.startswith("ValueError: first\nx\n") and len(trace) < 100_000
+    assert most < 8 * len(said)

@@ -248,11 +248,28 @@ def error_text(error: BaseException, secrets: Sequence[str]) -> str:
 def hidden_trace(error: BaseException, secrets: Sequence[str]) -> str:
     """The stack trace of `error` for the log, without the request's secrets, cut to size."""
     try:
-        trace = "".join(traceback.format_exception(error))
+        trace = _trace(error)
     except Exception:
         # CPython 3.11 may fail to parse the source lines of a RecursionError.
         trace = f"{type(error).__name__} (its stack trace cannot be shown)"
     return cut(mask(trace, secrets), _LONGEST_TRACE)
+
+
+def _trace(error: BaseException) -> str:
+    chain: dict[int, BaseException] = {}
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in chain:
+        chain[id(cause)] = cause
+        cause = cause.__cause__ or cause.__context__
+    if max(len(message_of(each)) for each in chain.values()) < _LONGEST_TRACE:
+        return "".join(traceback.format_exception(error))
+    # That takes a text apart line by line.
+    parts = [
+        f"{''.join(traceback.format_tb(each.__traceback__))}{type(each).__name__}: "
+        f"{message_of(each)}\n"
+        for each in reversed(chain.values())
+    ]
+    return "\n".join(parts)
 
 
 def hide(error: BaseException, secrets: Sequence[str]) -> None:
