@@ -61,7 +61,9 @@ class Connection:
         """Begin to connect; returns after the first attempt, or after ten seconds."""
         self._task = asyncio.create_task(self._live())
         try:
-            await asyncio.wait_for(self._tried.wait(), FIRST)
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that meets the end.
+            async with asyncio.timeout(FIRST):
+                await self._tried.wait()
         except TimeoutError:
             logger.warning("%r did not answer in %g seconds; going on without", self._server, FIRST)
 
@@ -102,7 +104,8 @@ class Connection:
     async def _ready(self) -> Client:
         if not self._connected.is_set():
             try:
-                await asyncio.wait_for(self._connected.wait(), PATIENCE)
+                async with asyncio.timeout(PATIENCE):
+                    await self._connected.wait()
             except TimeoutError:
                 pass
         if self._client is None:

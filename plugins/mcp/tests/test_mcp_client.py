@@ -12,12 +12,13 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from assent import Agent, Caller, Config, Host, Outcome, Session, ToolInputError, tool
 from assent_mcp import MCPServer, mcp_server
+from assent_mcp.connection import Connection
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
@@ -148,6 +149,27 @@ def test_crashed_server_is_started_again(tmp_path: Path, eventually: Any) -> Non
             await eventually(answers)
             assert (tmp_path / "started").read_text().count("started") == 2
             assert set(host.agent.tools) >= {"echo", "crash"}
+
+    asyncio.run(run())
+
+
+def test_call_that_is_cancelled_as_the_server_comes_back_is_not_sent(tmp_path: Path) -> None:
+    sent: list[str] = []
+
+    class Back:
+        async def call_tool(self, name: str, *given: Any, **more: Any) -> None:
+            sent.append(name)
+
+    async def run() -> None:
+        connection = Connection(other(tmp_path), lambda tools: None)
+        call = asyncio.create_task(connection.call("look", {}, lambda text: None))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        connection._client = cast(Any, Back())
+        connection._connected.set()
+        call.cancel()
+        await asyncio.wait([call], timeout=30)
+        assert call.cancelled() and sent == []
 
     asyncio.run(run())
 
