@@ -763,6 +763,30 @@ def test_cancelled_channel_lets_its_producer_go_on() -> None:
     run(work)
 
 
+def test_flood_of_items_is_given_in_parts_between_which_others_have_their_turn() -> None:
+    async def take() -> tuple[list[int], int]:
+        channel: Channel[int] = Channel()
+        for n in range(20_000):
+            channel.put_nowait(n)
+        channel.close()
+        taken: list[int] = []
+        turns = [0]
+
+        def other() -> None:
+            turns.append(len(taken))
+            loop.call_soon(other)
+
+        loop = asyncio.get_running_loop()
+        loop.call_soon(other)
+        while items := await channel.ready():
+            taken += items
+        return taken, len(set(turns))
+
+    taken, turns = asyncio.run(take())
+    assert taken == list(range(20_000))
+    assert turns >= 4
+
+
 @pytest.mark.parametrize("ending", [asyncio.CancelledError, GeneratorExit, KeyboardInterrupt])
 def test_generator_that_breaks_off_elsewhere_is_an_error_and_no_end(
     ending: type[BaseException],

@@ -10,6 +10,9 @@ from typing import Generic, TypeVar
 from assent.workers.mailbox import Mailbox, mailbox
 
 T = TypeVar("T")
+_AT_ONCE = 4096
+"""Items that are given at once. Only producers that never pause put more, such as a tool that
+sends status lines without end; who sends them on has others to look after, too."""
 
 
 class Channel(Generic[T]):
@@ -30,6 +33,7 @@ class Channel(Generic[T]):
         self._put = 0
         self._taken = 0
         self._closed = False
+        self._left = False
         self._error: BaseException | None = None
         self._consumer = mailbox()
         self._waiter: Callable[[], object] | None = None
@@ -86,7 +90,9 @@ class Channel(Generic[T]):
                 self._wake()
 
     async def ready(self) -> list[T]:
-        """Everything that waits, at least one item; an empty list at the end."""
+        """All that waits, up to thousands, at least one item; an empty list at the end."""
+        if self._left:
+            await asyncio.sleep(0)
         while (items := self.take()) is None:
             waiter = asyncio.get_running_loop().create_future()
             self._waiter = partial(_tell, waiter)
@@ -98,7 +104,7 @@ class Channel(Generic[T]):
         return items
 
     def take(self) -> list[T] | None:
-        """Everything that waits; None while nothing does, and an empty list at the end."""
+        """All that waits, up to thousands; None while nothing does, an empty list at the end."""
         if not (self._items or self._closed or self.cancelled):
             return None
         # At the end also what was put just before it.
@@ -130,8 +136,11 @@ class Channel(Generic[T]):
             return []
         # Each is one step to the other threads; what they put between the two stays.
         waiting = self._items
-        items = waiting[:]
+        items = waiting[:_AT_ONCE]
         del waiting[: len(items)]
+        self._left = bool(waiting)
+        if self._left:
+            return items
         self._taken = self._put
         if self._space is not None or self.on_space is not None:
             self._make_space()
