@@ -35,6 +35,8 @@ SILENCE = 120.0
 """Seconds that a server has to connect and to list its tools; it may have to be downloaded."""
 QUIET = 300.0
 """Seconds without a byte that end an HTTP connection, unless calls may take longer."""
+FAREWELL = 2.0
+"""Seconds for a server over streamable-http to answer that its session ends."""
 LARGEST = 2**24
 """Bytes of one server-sent event over streamable-http; over sse the SDK reads 2**20 at most."""
 _PAGES = 100
@@ -237,11 +239,17 @@ class Connection:
             headers=self._server.headers,
             auth=auth,
             timeout=timeout,
-            event_hooks={"response": [refused]},
+            event_hooks={"request": [_hurry], "response": [refused]},
         )
         connected = streamable_http_client(url, http_client=http, max_sse_event_size=LARGEST)
         async with http, connected as streams:
             yield streams
+
+
+async def _hurry(request: httpx2.Request) -> None:
+    """Have the end of a session wait no longer for its server: the service's end waits for it."""
+    if request.method == "DELETE":
+        request.extensions["timeout"] = httpx2.Timeout(FAREWELL).as_dict()
 
 
 def _parts(url: str) -> tuple[str, httpx2.BasicAuth | None]:

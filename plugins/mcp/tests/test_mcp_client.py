@@ -236,7 +236,7 @@ def test_server_whose_list_always_changes_is_not_asked_without_end(
 
 class Plain(BaseHTTPRequestHandler):
     """A server that keeps silent while its tool `slow` runs, hangs up on a call of `hangup`, and
-    answers one of `picture` by an event of 3 MiB."""
+    answers one of `picture` by an event of 3 MiB. At `/hung` it does not let go of a session."""
 
     protocol_version = "HTTP/1.1"
     credentials: set[str | None]
@@ -249,6 +249,7 @@ class Plain(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(body)))
+        self.send_header("mcp-session-id", "one")
         self.end_headers()
         self.wfile.write(body)
 
@@ -264,6 +265,11 @@ class Plain(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.answer(405)
+
+    def do_DELETE(self) -> None:
+        if self.path == "/hung":
+            time.sleep(30)
+        self.answer(204)
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
@@ -350,6 +356,20 @@ def test_pauses_begin_anew_after_each_connection(
 
     asyncio.run(run())
     assert caplog.text.count("trying again in 0.01 s") == 3
+
+
+def test_server_that_lets_no_session_end_holds_nothing_up(
+    tmp_path: Path, plain: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent_mcp.connection.FAREWELL", 0.1)
+
+    async def run() -> None:
+        async with using(tmp_path, mcp_server(f"http://127.0.0.1:{plain.server_port}/hung")):
+            begun.append(time.monotonic())
+
+    begun: list[float] = []
+    asyncio.run(run())
+    assert time.monotonic() - begun[0] < 20
 
 
 def test_password_in_the_address_is_sent_and_never_shown(
