@@ -49,6 +49,7 @@ class DirectCalls:
         """What a call needs: "allow" runs at once, "require" waits for approval, "deny" never.
 
         Raises ToolInputError, with a message for the model, for an unknown tool or wrong input.
+        It calls the tool's validators, which are user code: not for an event loop.
         """
         tool = self._tool(name)
         verdict = self._engine.gate.policy.verdict(tool, input, platform or PlatformContext())
@@ -69,7 +70,7 @@ class DirectCalls:
 
         `update` gets the tool's status lines, from any thread.
         """
-        if self.check(name, input, platform) != "allow":
+        if await self._engine.code.check(self.check, name, input, platform) != "allow":
             raise RuntimeError(f"tool {name!r} needs approval")
         context = _context(caller, session, platform, update)
 
@@ -96,7 +97,7 @@ class DirectCalls:
         It can be decided over every protocol by its id. Raises ToolInputError for wrong input.
         """
         tool = self._tool(name)
-        tool.validate(input)
+        await self._engine.code.check(tool.validate, input)
         given = platform or PlatformContext()
         if approvals.holds_secret(dict(input), given.secrets()):
             raise ToolInputError("the input holds a secret of the platform context")

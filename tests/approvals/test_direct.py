@@ -7,13 +7,15 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Annotated, Any
 
 import pytest
 from agents import Counted, scripted
+from pydantic import AfterValidator
 from stages import approve, run
 
-from assent import Caller, Config, Host
+from assent import Caller, Config, Host, Session, tool
 from assent.errors import StillRunning
 from assent.events import AgentEvent, ToolCallApproved
 from assent.ledger.choices import Conversation, Grant, Requester
@@ -22,7 +24,7 @@ SOMEBODY = Caller("test")
 
 
 @asynccontextmanager
-async def hosting(folder: Path, tools: Counted, **fields: Any) -> AsyncIterator[Host]:
+async def hosting(folder: Path, tools: Any, **fields: Any) -> AsyncIterator[Host]:
     sections: dict[str, Any] = {
         "plugins": [],
         "server": {"state_dir": folder},
@@ -53,6 +55,35 @@ def heard(host: Host, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
     monkeypatch.setattr(host.ledger, "outcomes", waiting)
     return begun
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_slow_validator_holds_up_no_loop(tmp_path: Path, gated: bool) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def checked(name: str) -> str:
+        begun.set()
+        assert go_on.wait(30), "the loop did not go on"
+        return name
+
+    @tool(requires_approval=gated)
+    def wipe(name: Annotated[str, AfterValidator(checked)]) -> str:
+        """Wipe a thing."""
+        return f"wiped {name}"
+
+    async def meanwhile() -> None:
+        await asyncio.to_thread(begun.wait, 30)
+        go_on.set()
+
+    async def work() -> None:
+        async with hosting(tmp_path, SimpleNamespace(tools=[wipe])) as host:
+            call = host.calls.propose if gated else host.calls.run
+            more = {} if gated else {"session": Session()}
+            asked = call("wipe", {"name": "a"}, SOMEBODY, **more)
+            ended, _ = await asyncio.gather(asked, meanwhile())
+            assert gated or ended.output == "wiped a"
+
+    run(work())
 
 
 def test_who_waits_for_a_claim_that_is_given_back_runs_the_call(

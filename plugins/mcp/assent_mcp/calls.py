@@ -93,7 +93,8 @@ class _Call:
     async def result(self) -> Result:
         try:
             check_json(self.input, self.host.config.limits.nesting - _AROUND)
-            verdict = self.host.calls.check(self.name, self.input)
+            check = self.host.calls.check
+            verdict = await self.host.code.check(check, self.name, self.input)
             if verdict == "allow":
                 return await self._run()
             if verdict == "deny":
