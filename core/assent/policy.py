@@ -36,7 +36,7 @@ class Policy:
         A rule that asks or refuses goes by what the tool would get, too: by a default, or by a
         number that was sent as text. With no `input` yet, rules on arguments match nothing.
         """
-        sent = None if input is None else _Input(tool, input)
+        sent = _Input(tool, input) if self.reads_inputs and input is not None else None
         for rule in self.rules:
             if self._matches(rule, tool, sent, platform or PlatformContext()):
                 return rule.action
