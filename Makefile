@@ -1,6 +1,6 @@
 PYTHON ?= python3
 # Tests side by side; most of them wait for servers and processes.
-JOBS ?= 3
+JOBS ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
