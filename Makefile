@@ -27,12 +27,12 @@ run: $(STAMP)
 	$(BIN)/assent demo $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # What the tests install into environments keeps to the lowest versions as well.
 test-lowest: $(LOWEST)/.installed
 	PIP_CONSTRAINT="$(CURDIR)/$(BOUNDS)" \
-		$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+		$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

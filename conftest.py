@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 
+import pytest
 from hypothesis import settings
 
 # Where a run decides what lands, it must not find by chance what the last one did not.
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("default", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What installs packages first, then the files with most tests: nothing long is left over."""
+    sizes = Counter(item.path for item in items)
+    items.sort(key=lambda item: (not item.get_closest_marker("packaging"), -sizes[item.path]))

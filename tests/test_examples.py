@@ -11,6 +11,8 @@ import pytest
 
 from environments import ROOT, Environment, built
 
+pytestmark = pytest.mark.packaging
+
 EXAMPLES = sorted(path.parent for path in ROOT.glob("examples/*/pyproject.toml"))
 
 

@@ -18,6 +18,8 @@ import lowest
 from assent._version import __version__
 from environments import FOLDERS, ROOT, Environment, run
 
+pytestmark = pytest.mark.packaging
+
 OURS = re.compile(r"assent(-\w+)?")
 
 
