@@ -91,6 +91,76 @@ def test_slow_reader_makes_pieces_wait() -> None:
     asyncio.run(main())
 
 
+def test_of_endless_status_lines_a_slow_reader_gets_the_first_and_the_last_and_all_else() -> None:
+    async def main() -> None:
+        channel = Events()
+        channel.say("begun")
+        for n in range(100_000):
+            channel.put_nowait(IntermittentUpdate(f"row {n}"))
+        assert channel.full
+        channel.say("text")
+        for n in range(100_000):
+            channel.put_nowait(IntermittentUpdate(f"column {n}"))
+        channel.put_nowait(Done())
+        channel.put_nowait(IntermittentUpdate("after the end"))
+        channel.close()
+        channel.put_nowait(IntermittentUpdate("long after the end"))
+        given = [item async for item in channel]
+        rows = given.index("text")
+        assert given[:2] == ["begun", IntermittentUpdate("row 0")]
+        assert given[rows - 1] == IntermittentUpdate("row 99999")
+        assert given[rows:] == ["text", IntermittentUpdate("column 99999"), Done()]
+        assert 1000 < rows < 20_000
+        assert not channel.full
+
+    asyncio.run(main())
+
+
+def test_last_status_line_of_a_flood_is_not_held_back() -> None:
+    async def main() -> None:
+        channel = Events()
+        for n in range(50_000):
+            channel.put_nowait(IntermittentUpdate(f"row {n}"))
+        given: list[Event | str] = []
+        while channel._items or channel.full:
+            given += await channel.ready()
+        assert given[-1] == IntermittentUpdate("row 49999")
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("path", ["/api/chat-stream", "/api/chat-ws"])
+def test_tool_that_floods_a_reader_who_does_not_read_is_not_slowed_and_loses_no_text(
+    path: str,
+) -> None:
+    sent = threading.Event()
+
+    def agent(messages: Any, context: Any) -> str:
+        for n in range(60_000):
+            context.update(f"row {n} " + "x" * 1000)
+        sent.set()
+        return "the text"
+
+    with served(agent) as service:
+        if path == "/api/chat-ws":
+            with connect(f"ws://127.0.0.1:{service.port}{path}", open_timeout=DEADLINE) as client:
+                client.send(json.dumps(ASK))
+                assert sent.wait(DEADLINE)
+                events = [json.loads(client.recv(DEADLINE))]
+                while events[-1]["type"] != "done":
+                    events.append(json.loads(client.recv(DEADLINE)))
+        else:
+            answer, connection = read_stream(service)
+            assert sent.wait(DEADLINE)
+            events = [json.loads(line) for line in answer]
+            connection.close()
+    rows = [event["text"].split(" ")[1] for event in events[:-2]]
+    assert len(rows) < 40_000
+    assert rows[-1] == "59999"
+    assert rows == sorted(rows, key=int)
+    assert [event["type"] for event in events[-2:]] == ["text_delta", "done"]
+
+
 async def words(messages: Any, context: Any) -> AsyncIterator[str]:
     for n in range(20):
         yield f"word {n} "

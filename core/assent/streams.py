@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from assent.errors import NotStarted, Stopping, TurnTimeout
-from assent.events import Done, ErrorEvent, Event, TextDelta, encode_lines, sendable
+from assent.events import (
+    Done,
+    ErrorEvent,
+    Event,
+    IntermittentUpdate,
+    TextDelta,
+    encode_lines,
+    sendable,
+)
 from assent.messages import ChatRequest
 from assent.turn import Caller
 from assent.workers import Channel, Running
@@ -18,6 +28,8 @@ if TYPE_CHECKING:
 GRACE = 2.0
 """Seconds that a turn which ran over its time has to clean up."""
 _WAITING_BYTES = 1 << 18
+_WAITING_STATUS = 1 << 22
+"""What may wait before only the last of further status lines does: who sends them never pauses."""
 _OVERHEAD = 64
 _TERMINAL = (Done, ErrorEvent)
 
@@ -50,16 +62,60 @@ class Events(Channel[Event | str]):
 
     def __init__(self) -> None:
         super().__init__(_WAITING_BYTES, size=_size)
+        self._last_status: deque[IntermittentUpdate] = deque(maxlen=1)
+
+    def put_nowait(self, item: Event | str) -> bool:
+        """As every channel does; but a status line that comes too late is nobody's mistake, and
+        of those that a slow reader leaves waiting without end the last is kept."""
+        if type(item) is not IntermittentUpdate:
+            if self._last_status:
+                self._put_last_status()
+            return super().put_nowait(item)
+        if self._closed or self.cancelled:
+            return False
+        if self._put - self._taken <= _WAITING_STATUS:
+            if self._last_status:
+                self._put_last_status()
+            self._put_status(item)
+            return self.full
+        self._last_status.append(item)
+        # Whoever takes all that waits looks for it afterwards, or has just done so.
+        if self._put - self._taken <= _WAITING_STATUS:
+            self._put_last_status()
+        return self.full
 
     def say(self, piece: str, /) -> bool:
         """`put_nowait` for a piece of text, with as little ado as can be."""
         if self._closed or self.cancelled or type(piece) is not str:
             return self.put_nowait(TextDelta(piece))
+        if self._last_status:
+            self._put_last_status()
         self._put += len(piece) + _OVERHEAD
         self._items.append(piece)
         if self._waiter is not None:
             self._wake()
         return self._put - self._taken > _WAITING_BYTES
+
+    def _put_last_status(self) -> None:
+        with suppress(IndexError):
+            self._put_status(self._last_status.popleft())
+
+    def _put_status(self, status: IntermittentUpdate) -> None:
+        self._put += _size(status)
+        self._items.append(status)
+        if self._waiter is not None:
+            self._wake()
+
+    def _take(self) -> list[Event | str]:
+        items = super()._take()
+        if items and self._last_status and not self._left:
+            with suppress(IndexError):
+                items.append(self._last_status.popleft())
+        if items and type(items[-1]) is IntermittentUpdate:
+            # A tool that outlives its turn may send one in the same moment.
+            ends = (n for n, item in enumerate(items, 1) if type(item) in _TERMINAL)
+            del items[next(ends, len(items)) :]
+        return items
 
 
 class EventStream:
@@ -161,6 +217,8 @@ class EventStream:
 
 
 def _size(event: Event | str) -> int:
+    if isinstance(event, IntermittentUpdate):
+        return 1024 + len(str(event.text))
     if not isinstance(event, TextDelta):
         return len(event) + _OVERHEAD if isinstance(event, str) else 1024
     if not isinstance(event.text, str):
