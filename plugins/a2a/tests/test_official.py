@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +34,11 @@ from assent import (
     ChatRequest,
     Config,
     Data,
+    Host,
     Message,
     RequestContext,
     Silence,
+    Tool,
     tool,
 )
 from assent_a2a import Artifact, reply, send_artifact, working
@@ -114,6 +116,47 @@ def test_card_is_cached_by_its_headers(service: Service) -> None:
         assert (again.status_code, again.content) == (304, b"")
     other = {"if-none-match": '"other"'}
     assert service.http.get("/.well-known/agent-card.json", headers=other).status_code == 200
+
+
+def test_cards_name_the_tools_that_came_after_the_start(serve: Serve) -> None:
+    @tool
+    def weather() -> str:
+        """Tell the weather."""
+        return "dry"
+
+    @tool
+    def tides() -> str:
+        """Tell the tides."""
+        return "low"
+
+    class Late:
+        """Tools that are known once it is open, and others later."""
+
+        known: Sequence[Tool] = ()
+
+        async def open(self, host: Host, changed: Callable[[], None]) -> None:
+            self.known, self.changed = [weather], changed
+
+        def tools(self) -> Sequence[Tool]:
+            return self.known
+
+        async def close(self) -> None:
+            pass
+
+    def skills(card: Any) -> list[str]:
+        return [skill["id"] for skill in card["skills"]]
+
+    late, more = Late(), {"description": "For those who may know"}
+    service = serve(Agent(model="offline", tools=[late]), adapter="a2a", extended_card=more)
+    path = "/.well-known/agent-card.json"
+    first = service.http.get(path)
+    assert skills(first.json()) == ["weather"]
+    late.known = [weather, tides]
+    late.changed()
+    tag = {"if-none-match": first.headers["etag"]}
+    assert skills(service.http.get(path, headers=tag).json()) == ["weather", "tides"]
+    extended = Rpc(service)("GetExtendedAgentCard")["result"]
+    assert (skills(extended), extended["description"]) == (["weather", "tides"], more["description"])
 
 
 def test_message_completes_a_task(rpc: Rpc) -> None:

@@ -75,8 +75,15 @@ class Official:
         )
 
     def card(self, url: str) -> AgentCard:
-        """The card of a service at `url`."""
-        return official_card(self._generated, self._custom, url)
+        """The card of a service at `url`, with the tools that the agent has now."""
+        return official_card(self._fields(), self._custom, url)
+
+    def _fields(self) -> dict[str, Any]:
+        """The generated fields; tools of other servers come, change and go while it serves."""
+        fields = generated_card(self._host, self._settings)
+        if fields != self._generated:
+            self._generated, self._made = fields, formatdate(usegmt=True)
+        return fields
 
     def _store(self) -> "KeptTasks | DatabaseTasks":
         settings = self._settings
@@ -101,7 +108,7 @@ class Official:
             return {}
 
         def made(url: str) -> AgentCard:
-            return official_card(self._generated, {**self._custom, **more}, url)
+            return official_card(self._fields(), {**self._custom, **more}, url)
 
         async def of_request(_: AgentCard, context: ServerCallContext) -> AgentCard:
             return made(context.state.get("assent.url") or url)
