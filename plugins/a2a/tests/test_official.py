@@ -156,7 +156,8 @@ def test_cards_name_the_tools_that_came_after_the_start(serve: Serve) -> None:
     tag = {"if-none-match": first.headers["etag"]}
     assert skills(service.http.get(path, headers=tag).json()) == ["weather", "tides"]
     extended = Rpc(service)("GetExtendedAgentCard")["result"]
-    assert (skills(extended), extended["description"]) == (["weather", "tides"], more["description"])
+    assert skills(extended) == ["weather", "tides"]
+    assert extended["description"] == more["description"]
 
 
 def test_message_completes_a_task(rpc: Rpc) -> None:
@@ -533,6 +534,20 @@ def test_unknown_protocol_version_is_refused(service: Service) -> None:
     answer = service.http.post("/a2a/rpc", json=body, headers=headers)
     assert code_of(answer.json()) == -32009
     assert service.http.get("/a2a/rest/tasks/x", headers=headers).status_code == 400
+
+
+def test_version_may_be_a_parameter_of_the_request(service: Service) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}
+    for given, headers, code, status in (
+        ("1.0", {}, -32001, 404),
+        ("99.0", {}, -32009, 400),
+        ("99.0", V1, -32001, 404),
+    ):
+        query = {"A2A-Version": given}
+        answer = service.http.post("/a2a/rpc", json=body, params=query, headers=headers)
+        assert code_of(answer.json()) == code
+        answer = service.http.get("/a2a/rest/tasks/x", params=query, headers=headers)
+        assert answer.status_code == status
 
 
 def test_rest_answers_application_json(service: Service) -> None:

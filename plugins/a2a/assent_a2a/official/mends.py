@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
+from urllib.parse import parse_qs
 
 from a2a.server.request_handlers import build_error_response
 from a2a.utils.error_handlers import build_rest_error_payload
@@ -37,6 +38,7 @@ class Mended:
         self._rest = rest
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope = _with_version(scope)
         body = b""
         if scope["method"] in ("POST", "PUT", "PATCH"):
             given = await self._body(receive)
@@ -123,6 +125,16 @@ def _accepted(scope: Scope, body: bytes) -> bool:
         # To cancel or to subscribe needs no body, hence no content type.
         return not body
     return kinds[-1].split(b";", 1)[0].strip().lower() in _ACCEPTED
+
+
+def _with_version(scope: Scope) -> Scope:
+    """The scope with the version as a header, where the query says it (A2A 1.0, section 3.6.1)."""
+    query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
+    given = query.get("A2A-Version")
+    if given is None or any(name == b"a2a-version" for name, _ in scope["headers"]):
+        return scope
+    version = (b"a2a-version", given[-1].encode("latin-1", "replace"))
+    return {**scope, "headers": [*scope["headers"], version]}
 
 
 def _header(scope: Scope, wanted: bytes) -> str:
