@@ -72,6 +72,8 @@ def test_what_is_no_key_under_the_reserved_one_is_as_none(sent: Any) -> None:
 def test_what_is_no_json_value_is_refused() -> None:
     with pytest.raises(ValueError, match="serialize"):
         Session().set("x", object())
+    with pytest.raises(ValueError, match=r"the session value 'x' holds an integer of more than"):
+        Session().set("x", [{"a": 10**4300}])
 
 
 @pytest.mark.parametrize("key", [5, None, True, ("a", 1)])

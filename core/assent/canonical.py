@@ -9,6 +9,8 @@ from math import isfinite
 from typing import Any
 
 _EXACT = 2**53
+_DIGITS = 4300
+_BEYOND: int = 10**_DIGITS
 
 
 def canonical(value: object) -> bytes:
@@ -29,6 +31,28 @@ def copied(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [copied(item) for item in value]
     return value
+
+
+def is_endless(value: object) -> bool:
+    """Whether `value` is an integer of more digits than those who read JSON take, as we do."""
+    return isinstance(value, int) and not -_BEYOND < value < _BEYOND
+
+
+def holds_endless(value: object) -> bool:
+    """Whether a JSON value is or holds such an integer."""
+    if isinstance(value, dict):
+        return any(map(holds_endless, value.values()))
+    if isinstance(value, list):
+        return any(map(holds_endless, value))
+    return is_endless(value)
+
+
+def may_hold_endless(raw: bytes) -> bool:
+    """Whether JSON may hold such an integer; a text of digits looks like one."""
+    # So many digits fill at least one of these pieces.
+    piece = _DIGITS // 2
+    starts = range(0, len(raw) - piece + 1, piece)
+    return len(raw) > _DIGITS and any(raw[n : n + piece].isdigit() for n in starts)
 
 
 def _text(value: object) -> str:

@@ -157,17 +157,8 @@ def _change(before: dict[str, Any], session: Session) -> dict[str, Any] | None:
 
 def _state(session: Session) -> dict[str, Any]:
     """The session as it leaves: a value changed in place may be what no JSON holds."""
-    raw = dump_json(session.shown() or {})
-    state: dict[str, Any] = json.loads(raw, parse_int=_whole)
+    state: dict[str, Any] = json.loads(dump_json(session.shown() or {}))
     return state
-
-
-def _whole(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        # Python reads no number of thousands of digits; the outcome is recorded all the same.
-        return None
 
 
 def _limit(limit: int, own: int) -> int:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
+from assent.canonical import is_endless, may_hold_endless
 from assent.messages import (
     AgentMessage,
     Approval,
@@ -195,13 +196,16 @@ _DEEPEST = 100
 def dump_json(value: Any) -> bytes:
     """`value` as JSON, UTF-8; what no JSON holds, which only user code can bring, is made to fit.
 
-    Infinities and NaN become null, lone surrogates "?", and other objects their text; so does
-    what holds itself.
+    Infinities, NaN and endless integers become null, lone surrogates "?", and other objects their
+    text; so does what holds itself.
     """
     try:
-        return to_json(value, inf_nan_mode="null")
+        raw = to_json(value, inf_nan_mode="null")
     except PydanticSerializationError:
         return to_json(_fitting(value), inf_nan_mode="null")
+    if may_hold_endless(raw):
+        return to_json(_fitting(value), inf_nan_mode="null")
+    return raw
 
 
 def sendable(event: Event) -> Event:
@@ -211,7 +215,7 @@ def sendable(event: Event) -> Event:
         raw = to_json(fields)
     except PydanticSerializationError:
         raw = b"NaN"
-    if b"NaN" not in raw and b"Infinity" not in raw:
+    if not (b"NaN" in raw or b"Infinity" in raw or may_hold_endless(raw)):
         return event
     return replace(event, **{name: _like(value) for name, value in fields.items()})
 
@@ -228,6 +232,8 @@ def _like(value: Any) -> Any:
 def _fitting(value: Any, within: tuple[int, ...] = ()) -> Any:
     match value:
         case float() if not isfinite(value):
+            return None
+        case int() if is_endless(value):
             return None
         case None | bool() | int() | float():
             return value

@@ -9,6 +9,8 @@ from typing import Any, TypeVar, overload
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
+from assent.canonical import holds_endless
+
 T = TypeVar("T")
 
 RESERVED = "_assent"
@@ -64,7 +66,13 @@ class Session(MutableMapping[str, Any]):
             raise TypeError(f"a session key must be text, not {type(key).__name__}; try str()")
         if key == RESERVED:
             raise ValueError(f"the session key {RESERVED!r} is reserved")
-        self._state[key] = to_jsonable_python(plain(value))
+        stored = to_jsonable_python(plain(value))
+        if holds_endless(stored):
+            raise ValueError(
+                f"the session value {key!r} holds an integer of more than 4,300 digits, which no "
+                "caller could send back; try str()"
+            )
+        self._state[key] = stored
 
     def delete(self, key: str) -> None:
         """Remove `key`; a key that is not there is no error."""

@@ -22,6 +22,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 from typing_extensions import ParamSpec, TypeVar
 
+from assent.canonical import is_endless
 from assent.docstrings import read_docstring
 from assent.errors import ToolInputError
 from assent.models import ToolDefinition
@@ -380,6 +381,9 @@ def text_of(value: Any) -> str:
         case bytes() | bytearray() | memoryview():
             return bytes(value).decode("utf-8", "replace")
         case BaseModel() | dict() | list() | tuple() | set() | frozenset():
+            return _json(value)
+        case int() if is_endless(value):
+            # str() refuses it, and the tool has run.
             return _json(value)
     if is_dataclass(value) and not isinstance(value, type):
         return _json(value)

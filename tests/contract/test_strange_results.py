@@ -58,6 +58,7 @@ RESULTS: dict[str, Any] = {
     "meta-object": lambda: AgentMessage(meta_data={"x": object()}),
     "meta-surrogate": {"content": "x", "meta_data": {"a": "\ud800"}},
     "meta-nan": {"content": "x", "meta_data": {"a": float("nan")}},
+    "meta-endless": {"content": "x", "meta_data": {"a": [10**5000]}},
     "meta-set": {"content": "x", "meta_data": {"a": {1, 2}}},
     "meta-key": {"content": "x", "meta_data": {"a": {(1, 2): 1}}},
     "data-object": lambda: AgentMessage(data=Data.model_validate({"extra": Odd()})),
@@ -98,6 +99,8 @@ def test_result_that_no_json_holds_is_answered(served: Serve, name: str) -> None
         ({"\udfff": "\ud800"}, {"?": "?"}),
         ({"a": Odd()}, {"a": "<Odd>"}),
         (float("inf"), None),
+        ({"a": [10**4300, -(10**4300)]}, {"a": [None, None]}),
+        ({"a": 10**4300 - 1, "b": "1" * 9000}, {"a": 10**4300 - 1, "b": "1" * 9000}),
         ([{1}], [[1]]),
     ],
 )
@@ -242,6 +245,7 @@ def test_whatever_an_interceptor_raises_is_a_failure(
 OUTPUTS: dict[str, Any] = {
     "none": None,
     "number": 7,
+    "endless": 10**5000,
     "nan": float("nan"),
     "bytes": b"\xff",
     "set": {1},
@@ -295,11 +299,12 @@ def test_update_that_no_json_holds_breaks_no_stream(served: Serve, case: str) ->
     answered(served(agent), user("x"))
 
 
-def test_session_value_that_no_json_holds_is_the_tools_error(served: Serve) -> None:
+@pytest.mark.parametrize("value", [object(), {"a": [10**5000]}])
+def test_session_value_that_no_json_holds_is_the_tools_error(served: Serve, value: object) -> None:
     @tool(name="look")
     def storing(name: str, session: Session) -> str:
         """Look."""
-        session["a"] = object()
+        session["a"] = value
         return "stored"
 
     agent, model = scripted(lambda ask: [look("a")] if len(ask.turns) == 1 else "ok", [storing])
@@ -365,9 +370,10 @@ def test_a_session_with_a_number_that_nobody_reads_loses_no_outcome(served: Serv
     reply = service.chat(user("go"))
     data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
     messages = [user("go"), said(reply), user("", data=data)]
-    # The number itself cannot be answered.
-    assert service.ask(*messages).status == 500
-    assert service.chat(*messages)["data"]["executed_tool_calls"][0]["output"] == "stored"
+    got = service.chat(*messages)
+    assert got["data"]["executed_tool_calls"][0]["output"] == "stored"
+    assert got["data"]["session"] == {"a": [None]}
+    assert service.chat(*messages) == got
     assert runs == ["a"]
 
 

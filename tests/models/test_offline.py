@@ -484,6 +484,15 @@ def test_no_text_breaks_it(text: str) -> None:
     reply_of(asked(Offline(), user(text or "x"), tools=MACHINE))
 
 
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_number_that_nobody_can_read_is_asked_for_again(kind: str) -> None:
+    tools = [tool("scale", "Scale a deployment.", "replicas", replicas={"type": kind})]
+    for words in ("scale replicas={}", "scale(replicas={})", "scale to {} replicas"):
+        reply = reply_of(asked(Offline(), user(words.format("9" * 5000)), tools=tools))
+        assert not calls_of(reply.turn)
+        assert "replicas" in text_of(reply.turn)
+
+
 def test_script_is_followed_step_by_step() -> None:
     call = Call("1", "delete_file", {"path": "a"})
 

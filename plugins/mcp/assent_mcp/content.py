@@ -27,6 +27,9 @@ EVENT = 2**20 - 2**14
 """Most bytes of a result in one server-sent event. Clients of the official SDK read no event above
 1 MiB, and lose the call at one; over `sse` the session."""
 
+_ENDLESS: int = 10**4300
+"""The first integer of more digits than those who read JSON take."""
+
 
 def said(text: str, *, error: bool = False) -> types.CallToolResult:
     """A result of one text; with `error` one that the model should read as a failure."""
@@ -70,6 +73,8 @@ def _fit(value: Any) -> Any:
         case str():
             return clean(value)
         case float() if not isfinite(value):
+            return None
+        case int() if not -_ENDLESS < value < _ENDLESS:
             return None
         case dict():
             return {clean(str(key)): _fit(item) for key, item in value.items()}

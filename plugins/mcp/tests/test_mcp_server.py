@@ -331,7 +331,7 @@ def test_what_no_json_holds_is_told_as_on_v2(serve: Any, transport: str, era: st
     @tool
     def document() -> ToolResult:
         """A document and values."""
-        values = {"of \udcff": ["\udcff", math.inf, {1: 2.5}]}
+        values = {"of \udcff": ["\udcff", math.inf, -(10**4300), {1: 2.5}]}
         return ToolResult([ResourceContent("file:///\udcff", "\udcff")], structured=values)
 
     async def odd(messages: Any, context: RequestContext) -> Any:
@@ -356,7 +356,7 @@ def test_what_no_json_holds_is_told_as_on_v2(serve: Any, transport: str, era: st
             assert failed.is_error
             assert text(failed) == "Error: FileNotFoundError: no file ?"
             rich = await client.call_tool("document", {})
-            assert rich.structured_content == {"of ?": ["?", None, {"1": 2.5}]}
+            assert rich.structured_content == {"of ?": ["?", None, None, {"1": 2.5}]}
             assert (rich.content[0].resource.uri, rich.content[0].resource.text) == (
                 "file:///?",
                 "?",
@@ -423,6 +423,16 @@ def test_chat_can_have_another_name_or_none(serve: Any) -> None:
             assert text(await client.call_tool("chat", {})) == "own"
         async with serve(agent=agent, chat="ask") as served, served.client() as client:
             assert {t.name for t in (await client.list_tools()).tools} == {"chat", "ask"}
+
+    asyncio.run(run())
+
+
+def test_description_of_the_agent_stands_apart_in_that_of_the_chat(serve: Any) -> None:
+    async def run() -> None:
+        agent = Agent(name="kube", description="Looks after a cluster", model="offline")
+        async with serve(agent=agent) as served, served.client() as client:
+            [chat] = (await client.list_tools()).tools
+            assert (chat.description or "").splitlines()[-1] == "Looks after a cluster"
 
     asyncio.run(run())
 

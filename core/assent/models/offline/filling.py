@@ -94,9 +94,9 @@ def coerce(text: str, schema: Mapping[str, Any]) -> Any:
         return next((c for c in choices if str(c).lower() == text.lower()), None)
     match schema.get("type"):
         case "integer":
-            return int(text) if re.fullmatch(r"-?\d+", text) else None
+            return int(text) if re.fullmatch(r"-?\d{1,4300}", text) else None
         case "number":
-            return float(text) if re.fullmatch(r"-?\d+(?:\.\d+)?", text) else None
+            return float(text) if re.fullmatch(r"-?\d{1,300}(?:\.\d+)?", text) else None
         case "boolean":
             return True if text.lower() in _YES else False if text.lower() in _NO else None
         case "array" | "object" as kind:
