@@ -24,7 +24,7 @@ class RemoteAgent(Sequence[Tool]):
     def __init__(self, url: str, name: str, description: str, link: Link) -> None:
         self.url = url
         self.name = name
-        about = f" {description}" if description else ""
+        about = f"\n\n{description}" if description else ""
         decide_name = f"{name}_decide"
 
         async def talk(message: str, task: str | None = None) -> ToolResult:
@@ -41,9 +41,9 @@ class RemoteAgent(Sequence[Tool]):
             tool(
                 talk,
                 name=name,
-                description=f"Ask the agent {name!r}.{about} Give `task` to go on with a task of "
-                "it that waits for input. It answers for itself; a call that waits there for a "
-                f"person's decision is decided with {decide_name!r} only.",
+                description=f"Ask the agent {name!r}. Give `task` to go on with a task of it that "
+                "waits for input. It answers for itself; a call that waits there for a person's "
+                f"decision is decided with {decide_name!r} only.{about}",
             ),
             tool(
                 decide,

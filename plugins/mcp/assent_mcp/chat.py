@@ -54,15 +54,15 @@ class Chat:
     def __init__(self, host: Host, name: str) -> None:
         self.host = host
         agent = host.agent
-        about = f" {agent.description}" if agent.description else ""
+        about = f"\n\n{agent.description}" if agent.description else ""
         self.tool: Tool = Tool(
             _shape,
             name=name,
             input_schema=SCHEMA,
             title=f"Talk to {agent.name}",
             description=(
-                f"Talk to the agent {agent.name!r}.{about} Calls that need approval are listed "
-                "with their ids and do not run before a person has approved them elsewhere."
+                f"Talk to the agent {agent.name!r}. Calls that need approval are listed with their "
+                f"ids and do not run before a person has approved them elsewhere.{about}"
             ),
         )
 
