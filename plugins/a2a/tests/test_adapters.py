@@ -79,9 +79,10 @@ def test_both_serve_side_by_side(serve: Serve, cluster: Cluster) -> None:
         {"content": "half \ud83d"},
         {"content": "x", "meta_data": {"half \ud83d": object()}},
         {"content": "x", "data": {"session": {"a": float("nan")}, "extra": {1j}}},
+        {"content": "x", "data": {"session": {"a": 10**400}, "extra": 10**5000, "wide": 10**400}},
         {"data": {"tool_calls": [{"id": "1", "name": "n", "input": {}, "intent": "half \ud83d"}]}},
     ],
-    ids=["text", "meta_data", "data", "proposal"],
+    ids=["text", "meta_data", "data", "integers", "proposal"],
 )
 def test_reply_that_no_json_holds_is_told_as_on_v2(serve: Serve, reply: dict[str, Any]) -> None:
     def agent(messages: Any, context: RequestContext) -> Iterator[Any]:
@@ -94,7 +95,9 @@ def test_reply_that_no_json_holds_is_told_as_on_v2(serve: Serve, reply: dict[str
     text = service.http.post("/api/chat", json=body).json()["content"]
     task = service.send("x")
     assert task["text"] == text
-    assert task["status"] == ("input-required" if "tool_calls" in str(reply) else "completed")
+    assert task["status"] == (
+        "input-required" if "tool_calls" in reply.get("data", {}) else "completed"
+    )
     official = Rpc(service).task("x")
     assert official["status"]["message"]["parts"][0] == {"text": text}
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from a2a.types import Message as WireMessage
 from a2a.types import Role, Task
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.message import Message as ProtobufMessage
 from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from assent import Approval, Data, Message
 from assent_a2a.artifacts import Json, text_of_parts
 
+P = TypeVar("P", bound=ProtobufMessage)
 OURS = "assent"
 """The key of our part of a message's metadata."""
 
@@ -139,8 +141,32 @@ def agent_message(
     }
     if kept:
         shown["metadata"] = {OURS: kept}
-    message: WireMessage = ParseDict(shown, WireMessage())
+    return parsed(shown, WireMessage)
+
+
+def parsed(shown: Json, kind: type[P]) -> P:
+    """`shown` in protobuf, whose numbers are doubles: an integer beyond them is told as text."""
+    message = kind()
+    try:
+        ParseDict(shown, message)
+    except OverflowError:
+        message = kind()
+        ParseDict(_in_doubles(shown), message)
     return message
+
+
+def _in_doubles(value: Any) -> Any:
+    match value:
+        case int():
+            try:
+                float(value)
+            except OverflowError:
+                return str(value)
+        case dict():
+            return {name: _in_doubles(item) for name, item in value.items()}
+        case list():
+            return [_in_doubles(item) for item in value]
+    return value
 
 
 def proposal_json(approval: Approval) -> Json:

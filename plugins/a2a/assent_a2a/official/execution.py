@@ -16,7 +16,7 @@ from a2a.server.events import EventQueue
 from a2a.server.tasks import TaskUpdater
 from a2a.types import ListTasksRequest, Part, Task, TaskState, TaskStatus
 from a2a.types import Message as WireMessage
-from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.json_format import MessageToDict
 
 from assent import (
     Approval,
@@ -32,7 +32,13 @@ from assent import (
 )
 from assent_a2a.artifacts import Json
 from assent_a2a.incoming import PROTOCOL, Incoming
-from assent_a2a.official.conversation import agent_message, conversation, parts_of, user_message
+from assent_a2a.official.conversation import (
+    agent_message,
+    conversation,
+    parsed,
+    parts_of,
+    user_message,
+)
 from assent_a2a.official.stores import RUNNING, KeptTasks
 from assent_a2a.refusals import plain_refusal
 from assent_a2a.task import proposals_of
@@ -272,7 +278,7 @@ class _Execution:
             await self._updater.start_work(self._worded(event.text, ours={"progress": True}))
 
     async def _artifact(self, artifact: Json, said: Mapping[str, Any]) -> None:
-        parts = [ParseDict(part, Part()) for part in artifact["parts"]]
+        parts = [parsed(part, Part) for part in artifact["parts"]]
         await self._updater.add_artifact(
             parts,
             artifact_id=artifact["artifactId"],
