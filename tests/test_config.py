@@ -460,7 +460,7 @@ def test_each_setting_says_what_it_means() -> None:
 def test_tokens_come_from_file_variable_and_configuration(folder: Path) -> None:
     (folder / "tokens").write_text("# staff\nann = t1\nbob = t=2\n\n", "utf-8")
     toml = '[auth]\ntokens_file = "tokens"\n[auth.tokens]\ncarl = "env:CARL"\ndora = "t4"\n'
-    tokens = bearer_tokens(loaded(folder, toml), {"CARL": "t3"})
+    tokens = bearer_tokens(loaded(folder, toml), {"CARL": "t3\n"})
     assert {name: token.get_secret_value() for name, token in tokens.items()} == {
         "ann": "t1",
         "bob": "t=2",
@@ -480,6 +480,9 @@ def test_tokens_come_from_file_variable_and_configuration(folder: Path) -> None:
         ('tokens_file = "tokens"', "ann = hunter2\nbob = hunter2", "'ann' and 'bob' have the same"),
         ('tokens_file = "tokens"', "ann =", "auth.tokens.ann is empty"),
         ('tokens = {ann = "env:NOPE"}', None, "'NOPE', which is not set"),
+        ('tokens_file = "tokens"', "ann = hunter2é", "auth.tokens.ann has a character that no"),
+        ('tokens = {ann = "hunter2\\u0000"}', None, "auth.tokens.ann has a character that no"),
+        ('tokens = {ann = " \\n"}', None, "auth.tokens.ann is empty"),
     ],
 )
 def test_wrong_tokens_are_refused_without_showing_them(

@@ -258,12 +258,13 @@ def _home() -> Path:
 def bearer_tokens(config: Config, environ: Mapping[str, str] = os.environ) -> dict[str, SecretStr]:
     """The tokens of `[auth]` by principal, from the file, the environment and the configuration.
 
-    Raises ConfigError for an unreadable file, a missing variable, an empty token, a token that
-    two principals share, and when there is none at all.
+    Raises ConfigError for an unreadable file, a missing variable, an empty token, one that is not
+    ASCII, one that two principals share, and when there is none at all.
     """
     tokens = _tokens_of_file(config)
     for name, secret in config.auth.tokens.items():
-        tokens[name] = _token(name, secret.get_secret_value(), environ)
+        # No header carries the line end that a variable filled from a file may have.
+        tokens[name] = _token(name, secret.get_secret_value(), environ).strip()
     if not tokens:
         raise ConfigError(
             "auth.scheme is 'bearer' but there is no token; set auth.tokens_file, or "
@@ -273,6 +274,11 @@ def bearer_tokens(config: Config, environ: Mapping[str, str] = os.environ) -> di
     for name, token in tokens.items():
         if not token:
             raise ConfigError(f"auth.tokens.{name} is empty")
+        if not (token.isascii() and token.isprintable()):
+            raise ConfigError(
+                f"auth.tokens.{name} has a character that no header carries as it is; "
+                "make tokens of ASCII letters, digits and punctuation"
+            )
         if (other := seen.setdefault(token, name)) != name:
             raise ConfigError(f"the principals {other!r} and {name!r} have the same token")
     return {name: SecretStr(token) for name, token in tokens.items()}
