@@ -22,6 +22,7 @@ from assent.cli.chat_talk import Proposal
 from assent.cli.chat_text import pretty, show, visible
 from assent.models import Ask
 from assent.testing import Service, scripted, served
+from assent.workers import Workers
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -552,6 +553,62 @@ def test_target_is_served_in_this_process(capsys: pytest.CaptureFixture[str], fo
     assert capsys.readouterr().out == "you said hi\n"
     assert cli.run(["chat", "echo_agent.py:missing", "-m", "hi"]) == 1
     assert "has no 'missing'" in capsys.readouterr().err
+
+
+SLOW_AGENT = """
+import time
+
+from assent import Agent, Call, tool
+from assent.testing import scripted
+
+
+@tool(requires_approval=GATED)
+def work() -> str:
+    open("begun", "w").close()
+    time.sleep(600)
+    return "worked"
+
+
+agent = Agent(model=scripted([Call("1", "work", {})], "Done."), tools=[work])
+"""
+
+
+def test_who_leaves_while_an_approved_call_runs_is_told_what_is_waited_for(folder: Path) -> None:
+    (folder / "slow.py").write_text(SLOW_AGENT.replace("GATED", "True"), "utf-8")
+    (folder / "assent.toml").write_text(PLUGINS, "utf-8")
+    place = {"ASSENT_SERVER__STATE_DIR": str(folder / "state")}
+    with terminal(["-m", "assent", "chat", "slow.py"], folder, place) as person:
+        person.shows("> ")
+        person.keys("go\n")
+        person.shows(QUESTION)
+        person.keys("a\n")
+        until((folder / "begun").exists)
+        person.keys("\x03")
+        person.shows("cancelled; what was approved goes on")
+        person.shows("> ")
+        person.keys("\x04")
+        person.shows("waiting for what still runs; Ctrl-C leaves at once")
+        person.keys("\x03")
+        person.ended()
+
+
+def test_who_leaves_does_not_wait_for_a_tool_that_was_given_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "slow.py").write_text(SLOW_AGENT.replace("GATED", "False"), "utf-8")
+    (folder / "assent.toml").write_text(
+        f'{PLUGINS}[approvals]\nledger = "memory://"\n[limits]\nturn_time = 1\n', "utf-8"
+    )
+    waited: list[float] = []
+    close = Workers.close
+
+    async def closing(self: Workers, seconds: float = 5.0) -> None:
+        waited.append(seconds)
+        await close(self, seconds)
+
+    monkeypatch.setattr(Workers, "close", closing)
+    assert cli.run(["chat", "slow.py", "-m", "go"]) == 1
+    assert waited == [1.0]
 
 
 def test_wrong_usage_is_exit_code_two(capsys: pytest.CaptureFixture[str]) -> None:

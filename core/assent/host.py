@@ -157,7 +157,8 @@ class Host:
             self.stopping = True
             await self.finish_background()
             await self.workers.at_desk(self.ledger.close)
-            await self.workers.close()
+            # Who lets turns little time to end lets the code that was given up little more.
+            await self.workers.close(min(5.0, self.config.server.drain_timeout + 1.0))
 
     def _live_again(self) -> None:
         """Make anew what the end of a life has closed."""

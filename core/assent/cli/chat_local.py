@@ -6,6 +6,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
+
+import click
 
 from assent.cli.chat_http import ChatError
 from assent.cli.options import configuration
@@ -14,8 +17,10 @@ _ALONE = {
     "server.host": "127.0.0.1",
     "server.workers": 1,
     "server.reload": False,
-    "server.drain_timeout": 2.0,
+    "server.drain_timeout": 0.0,
 }
+_SILENT = 1.5
+"""Seconds that the end may take without a word."""
 
 
 @contextmanager
@@ -34,5 +39,14 @@ def serving(target: str, config_file: Path | None) -> Iterator[str]:
     app = create_app(load_agent(target, Path.cwd()), config=config)
     if not any(name in app.host.plugins.names for name in ("v1", "v2")):
         raise ChatError("chat needs a protocol plugin; try: pip install 'assent[v2]'")
-    with running(app, app.host.config) as port:
-        yield f"http://127.0.0.1:{port}"
+    words = "waiting for what still runs; Ctrl-C leaves at once"
+    note = Timer(_SILENT, click.echo, [words], {"err": True})
+    note.daemon = True
+    try:
+        with running(app, app.host.config) as port:
+            try:
+                yield f"http://127.0.0.1:{port}"
+            finally:
+                note.start()
+    finally:
+        note.cancel()
