@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from assent import approvals
@@ -220,6 +220,24 @@ class DirectCalls:
     async def look(self, id: str, caller: Caller) -> Proposal | None:
         """The call `id` as it stands, or None when it does not exist for this caller."""
         who = Requester(caller.principal, protocol=caller.protocol)
+    async def withdraw(self, ids: Sequence[str], caller: Caller, reason: str) -> None:
+        """Reject the calls and commands that nobody waits for any more.
+
+        Also those that were approved and have not begun to run; what runs or has ended, or does
+        not exist for this caller, stays as it is.
+        """
+        who = Requester(caller.principal, None, None, caller.protocol, caller.address)
+
+        async def reject() -> None:
+            for row in await self._engine.ledger.reject(ids, reason, who, approved=True):
+                call = approvals.approval(row)
+                await self._engine.fire(ToolCallRejected(call, reason, who.principal))
+
+        async def work() -> None:
+            await asyncio.shield(self._engine.keep(reject()))
+
+        await self._engine.code.workers.at_desk(work)
+
 
         async def work() -> Proposal | None:
             found = await self._engine.ledger.decide([], [id], who, Conversation(), dry=True)

@@ -246,11 +246,16 @@ class Ledger:
         self._waiting.notify([grant.proposal.id])
         return outcome
 
-    async def reject(self, ids: Sequence[str], reason: str, who: Requester) -> list[Proposal]:
-        """Reject what of `ids` is still pending; gives those rows."""
+    async def reject(
+        self, ids: Sequence[str], reason: str, who: Requester, *, approved: bool = False
+    ) -> list[Proposal]:
+        """Reject what of `ids` is still pending, with `approved` also what was approved and has not
+        begun to run; gives those rows."""
+        open_ = ("PENDING", "APPROVED") if approved else ("PENDING",)
 
         def work(tx: Transaction) -> list[Proposal]:
-            rows = [r for r in tx.proposals(ids).values() if r.state == "PENDING"]
+            found = tx.proposals(ids).values()
+            rows = [r for r in found if r.state in open_ and self.visible(r, who)]
             for row in rows:
                 row.decision = Decision(False, tx.now, *name_of(who), reason=reason)
                 row.state, row.finished, row.output = "REJECTED", tx.now, f"Rejected: {reason}"

@@ -256,18 +256,9 @@ class Tasks:
 
 
 async def withdraw(host: Host, caller: Caller, messages: Sequence[Message]) -> None:
-    """Reject the calls and commands of a canceled task: nobody can approve them any more."""
-    for proposal in proposals_of(messages):
-        try:
-            await host.calls.decide(
-                proposal.id,
-                caller,
-                approved=False,
-                kind=proposal.type,
-                reason="the task was canceled",
-            )
-        except RequestError:
-            logger.debug("a proposal of a canceled task was decided before")
+    """Reject the calls and commands of a canceled task: nobody can approve or run them any more."""
+    ids = [proposal.id for proposal in proposals_of(messages)]
+    await host.calls.withdraw(ids, caller, "the task was canceled")
 
 
 async def still_waiting(

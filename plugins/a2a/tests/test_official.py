@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,7 @@ from assent import (
     Ask,
     Blocked,
     Call,
+    Caller,
     ChatRequest,
     Config,
     Data,
@@ -644,6 +646,21 @@ def test_calls_of_a_canceled_task_cannot_be_approved(
     task = rpc.task("delete web")
     assert rpc("CancelTask", id=task["id"])["result"]["status"]["state"] == "TASK_STATE_CANCELED"
     (call,) = proposals(task)
+    decided = {"approvals": [{"id": call["id"], "execute": True}]}
+    body = {"messages": [{"role": "user", "content": "", "data": decided}]}
+    refused = service.http.post("/api/chat", json=body)
+    assert refused.json()["detail"][0]["type"] == "approval_conflict"
+    assert cluster.deleted == []
+
+
+def test_call_that_was_approved_before_its_task_was_canceled_does_not_run(
+    rpc: Rpc, service: Service, cluster: Cluster
+) -> None:
+    task = rpc.task("delete web")
+    (call,) = proposals(task)
+    decide = service.host.calls.decide
+    asyncio.run(decide(call["id"], Caller("console"), approved=True, run=False))
+    rpc("CancelTask", id=task["id"])
     decided = {"approvals": [{"id": call["id"], "execute": True}]}
     body = {"messages": [{"role": "user", "content": "", "data": decided}]}
     refused = service.http.post("/api/chat", json=body)

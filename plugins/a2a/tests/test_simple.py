@@ -22,6 +22,7 @@ from a2a_services import PATIENCE, Cluster, Serve, Service, configured, running,
 from assent import (
     AgentMessage,
     Blocked,
+    Caller,
     ChatRequest,
     Config,
     Message,
@@ -276,6 +277,23 @@ def test_calls_of_a_canceled_task_cannot_be_approved(serve: Serve, cluster: Clus
     task = service.send("delete web")
     service.http.post(f"/a2a/tasks/{task['task_id']}/cancel")
     (call,) = task["metadata"]["tool_calls"]
+    message = {"role": "user", "content": "", "data": {"tool_calls": [{**call, "execute": True}]}}
+    refused = service.http.post("/api/chat", json={"messages": [message]})
+    assert refused.json()["detail"][0]["type"] == "approval_conflict"
+    assert cluster.deleted == []
+
+
+def test_call_that_was_approved_before_its_task_was_canceled_does_not_run(
+    serve: Serve, cluster: Cluster
+) -> None:
+    service = serve(cluster.agent)
+    task = service.send("delete web")
+    (call,) = task["metadata"]["tool_calls"]
+    decide = service.host.calls.decide
+    asyncio.run(decide(call["id"], Caller("console"), approved=True, run=False))
+    service.http.post(f"/a2a/tasks/{task['task_id']}/cancel")
+    row = asyncio.run(service.host.calls.look(call["id"], Caller("console")))
+    assert (row.state, row.output) == ("REJECTED", "Rejected: the task was canceled")
     message = {"role": "user", "content": "", "data": {"tool_calls": [{**call, "execute": True}]}}
     refused = service.http.post("/api/chat", json={"messages": [message]})
     assert refused.json()["detail"][0]["type"] == "approval_conflict"
