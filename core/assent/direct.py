@@ -217,9 +217,6 @@ class DirectCalls:
             await carry_out(engine, found.rows[grant.proposal.id], grant, context, ended)
         return rows[row.id]
 
-    async def look(self, id: str, caller: Caller) -> Proposal | None:
-        """The call `id` as it stands, or None when it does not exist for this caller."""
-        who = Requester(caller.principal, protocol=caller.protocol)
     async def withdraw(self, ids: Sequence[str], caller: Caller, reason: str) -> None:
         """Reject the calls and commands that nobody waits for any more.
 
@@ -238,6 +235,9 @@ class DirectCalls:
 
         await self._engine.code.workers.at_desk(work)
 
+    async def look(self, id: str, caller: Caller) -> Proposal | None:
+        """The call `id` as it stands, or None when it does not exist for this caller."""
+        who = Requester(caller.principal, protocol=caller.protocol)
 
         async def work() -> Proposal | None:
             found = await self._engine.ledger.decide([], [id], who, Conversation(), dry=True)
