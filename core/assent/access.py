@@ -83,8 +83,11 @@ class Authentication:
             if isinstance(error, asyncio.CancelledError):
                 # The server has waited long enough to learn who calls.
                 error = Busy("the service is stopping")
-            status, body = standard_error(error, self.host.failure(error))
-            await _deny(Fixed(to_json(body), status), scope, receive, send)
+            failure = self.host.failure(error)
+            status, body = standard_error(error, failure)
+            answer = Fixed(to_json(body), status)
+            answer.headers += failure.headers
+            await _deny(answer, scope, receive, send)
             return
         await self.app(scope, receive, send)
 

@@ -72,6 +72,13 @@ class Failure:
         """The terminal `error` event."""
         return ErrorEvent(self.message, self.code, self.incident)
 
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Further headers of its HTTP reply: `Retry-After`, where that is known."""
+        if self.retry_after is None:
+            return []
+        return [(b"retry-after", str(max(1, round(self.retry_after))).encode())]
+
 
 class Host:
     """One service: agent, plugins, ledger, workers. Made by `Host.create`, started once."""

@@ -161,10 +161,7 @@ class ChatEndpoint:
         status, body = self.errors(error, failure)
         if self.streams:
             body = {"type": "error", "error": failure.message, **body}
-        headers = []
-        if failure.retry_after is not None:
-            headers.append((b"retry-after", str(max(1, round(failure.retry_after))).encode()))
-        return status, to_json(body), headers
+        return status, to_json(body), failure.headers
 
     async def _reply(
         self, request: ChatRequest, caller: Caller, receive: Receive, send: Send

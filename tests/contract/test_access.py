@@ -10,7 +10,7 @@ import pytest
 from serving import PATHS, Json, Serve, Service, user
 from websockets.exceptions import InvalidStatus
 
-from assent import Plugin, Unauthenticated, hookimpl
+from assent import Busy, Plugin, Unauthenticated, hookimpl
 
 AUTH: dict[str, Any] = {"auth__scheme": "bearer", "auth__tokens": {"ann": "token-ann"}}
 ANN = {"Authorization": "Bearer token-ann"}
@@ -111,6 +111,23 @@ def test_hook_of_a_plugin_authenticates(served: Serve) -> None:
     assert service.ask(user("x")).status == 401
     answer = service.ask(user("x"), headers={"X-Key": "bad"})
     assert (answer.status, answer.json()["detail"]) == (401, "this key is revoked")
+
+
+def test_caller_who_cannot_be_named_now_is_told_when_to_ask_again(served: Serve) -> None:
+    class Away(Plugin):
+        name = "away"
+
+        @hookimpl
+        def authenticate(self, headers: dict[str, str]) -> str | None:
+            raise Busy("the directory does not answer")
+
+    service = served(lambda messages, context: "in", [Away()])
+    answer = service.ask(user("x"))
+    assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json() == {"detail": "the directory does not answer", "code": "BUSY"}
+    with pytest.raises(InvalidStatus) as refused, service.ws():
+        pass
+    assert refused.value.response.headers["retry-after"] == "1"
 
 
 def test_failing_hook_lets_nobody_in(served: Serve, caplog: pytest.LogCaptureFixture) -> None:

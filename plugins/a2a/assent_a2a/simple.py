@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from assent import BodyReader, Data, Host, RequestError, caller_of, read_body, standard_error
+from assent import BodyReader, Data, Host, caller_of, read_body, standard_error
 from assent_a2a.card import base_url, custom_card, simple_card
 from assent_a2a.incoming import PROTOCOL
 from assent_a2a.rows import Rows
@@ -137,8 +137,7 @@ class _Endpoint:
         failure = self._host.failure(error)
         status, body = standard_error(error, failure)
         response = _json(body, status)
-        if isinstance(error, RequestError) and error.retry_after is not None:
-            response.headers["retry-after"] = str(max(1, round(error.retry_after)))
+        response.raw_headers += failure.headers
         return response
 
 

@@ -131,7 +131,9 @@ class Approvals:
     def _failed(self, error: Exception) -> Response:
         failure = self.host.failure(error)
         status, body = shape(error, failure)
-        return _answer(body, status)
+        response = _answer(body, status)
+        response.raw_headers += failure.headers
+        return response
 
 
 def shown(row: Proposal) -> dict[str, Any]:

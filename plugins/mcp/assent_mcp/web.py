@@ -149,8 +149,11 @@ class Authentication:
             await JSONResponse(body, 401, challenge)(scope, receive, send)
             return
         except Exception as error:
-            status, body = standard_error(error, self.host.failure(error))
-            await JSONResponse(body, status)(scope, receive, send)
+            failure = self.host.failure(error)
+            status, body = standard_error(error, failure)
+            response = JSONResponse(body, status)
+            response.raw_headers += failure.headers
+            await response(scope, receive, send)
             return
         if principal is not None:
             scope["assent.principal"] = principal
@@ -216,4 +219,5 @@ class Streams:
             if state["started"]:
                 await send({"type": "http.response.body", "body": b""})
             else:
-                await Response("the service is stopping", 503)(scope, receive, send)
+                busy = Response("the service is stopping", 503, {"retry-after": "1"})
+                await busy(scope, receive, send)

@@ -146,7 +146,7 @@ def agent_message(
 
 def parsed(shown: Json, kind: type[P]) -> P:
     """`shown` in protobuf, whose numbers are doubles: an integer beyond them is told as text."""
-    message = kind()
+    message: P = kind()
     try:
         ParseDict(shown, message)
     except OverflowError:
