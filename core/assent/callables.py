@@ -139,7 +139,7 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
 
 
 async def _ended(turn: RunningTurn, grant: Any, outcome: Outcome) -> None:
-    await record(turn.engine, grant, outcome)
+    await record(turn.engine, grant, outcome, unrecorded=turn.unrecorded)
     row: Proposal = turn.found.rows[grant.proposal.id]
     row.state, row.output, row.duration = outcome.state, outcome.output, outcome.duration
     await turn.ran(row, outcome)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from assent.agent import RequestContext
 from assent.approvals import mask
-from assent.errors import LedgerUnavailable
+from assent.errors import LedgerUnavailable, reasons
 from assent.events import dump_json
 from assent.gate import Outcome, cut, error_text, hidden_trace
 from assent.ledger import Proposal
@@ -28,6 +28,8 @@ _NOTE = 1024
 _AGAIN = "(Run again: the outcome of an earlier run is unknown.)\n"
 
 Ran = Callable[[Proposal, Outcome], Awaitable[None]]
+Unrecorded = asyncio.Future[LedgerUnavailable]
+"""Done when the store has long refused to take the outcome of a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +47,11 @@ async def carry_out(
     grant: Grant,
     context: RequestContext,
     ran: Ran,
+    unrecorded: Unrecorded,
     resume: Resume | None = None,
 ) -> None:
     """Run the call of `grant` once, record how it ended with its change of the session, and tell
-    `ran`. Never raises for what the tool does; LedgerUnavailable when the end stays unrecorded."""
+    `ran`. Never raises for what the tool does; see `record` for `unrecorded`."""
     before = _state(context.session)
     try:
         if row.kind == "command":
@@ -62,7 +65,7 @@ async def carry_out(
     if grant.again:
         outcome = replace(outcome, output=_AGAIN + outcome.output)
     change = mask(_change(before, context.session), context.platform.secrets())
-    if await record(engine, grant, outcome, change, resume):
+    if await record(engine, grant, outcome, change, resume, unrecorded):
         row = replace(
             row,
             state=outcome.state,
@@ -81,18 +84,29 @@ async def record(
     outcome: Outcome,
     change: dict[str, Any] | None = None,
     resume: Resume | None = None,
+    unrecorded: Unrecorded | None = None,
 ) -> bool:
     """Record the end of a call; false when a later claim made ours void.
 
     Keeps trying while the store is away: what ran must not be lost, and a row that nobody
-    finishes would look alive for as long as this process.
+    finishes would look alive for as long as this process. `unrecorded` gets the error for who waits
+    when that takes long.
     """
     pause = 0.05
     while True:
         try:
             return await _finish(engine, grant, outcome, change, resume)
-        except LedgerUnavailable:
-            logger.error("the outcome of call %s is not recorded yet", grant.proposal.id)
+        except LedgerUnavailable as error:
+            logger.error(
+                "the outcome of call %s is not recorded yet: %s", grant.proposal.id, reasons(error)
+            )
+        # Each try would claim the turn anew; who still waits continues it.
+        resume = None
+        try:
+            engine.ledger.check_recorded(grant.proposal.id)
+        except LedgerUnavailable as error:
+            if unrecorded is not None and not unrecorded.done():
+                unrecorded.set_result(error)
         await asyncio.sleep(pause)
         pause = min(2 * pause, 5.0)
 

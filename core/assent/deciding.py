@@ -67,10 +67,10 @@ async def carry_decisions(turn: RunningTurn) -> bool:
     """Carry the decisions out; true when the turn has ended with them."""
     known = _told(turn)
     # A claim that commits is carried out, also when the client leaves meanwhile.
-    await asyncio.shield(turn.engine.keep(_decide_and_run(turn, known)))
+    await turn.engine.carried(_decide_and_run(turn, known), turn.unrecorded)
     while await _wait_for_others(turn):
         before = turn.found
-        await asyncio.shield(turn.engine.keep(_decide_and_run(turn, known)))
+        await turn.engine.carried(_decide_and_run(turn, known), turn.unrecorded)
         turn.found.grants = [*before.grants, *turn.found.grants]
         turn.found.fresh = [*before.fresh, *turn.found.fresh]
     _catch_up(turn, known)
@@ -127,7 +127,8 @@ async def _carry_out(turn: RunningTurn, grants: Sequence[Grant]) -> None:
     resume = Resume(_digest(turn), turn.take) if _goes_on_at_once(turn) else None
     for grant in sorted(grants, key=lambda g: (g.proposal.created, g.proposal.index)):
         row = turn.found.rows[grant.proposal.id]
-        await carry_out(turn.engine, row, grant, turn.context, turn.ran, resume)
+        context, ran = turn.context, turn.ran
+        await carry_out(turn.engine, row, grant, context, ran, turn.unrecorded, resume)
 
 
 def _goes_on_at_once(turn: RunningTurn) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from assent import approvals
 from assent.agent import RequestContext
-from assent.carrying import carry_out
+from assent.carrying import Unrecorded, carry_out
 from assent.errors import InvalidRequest, ToolInputError
 from assent.events import (
     ApprovalRequested,
@@ -170,10 +170,11 @@ class DirectCalls:
 
         async def work() -> Proposal:
             until = time.monotonic() + wait
+            unrecorded: Unrecorded = asyncio.get_running_loop().create_future()
             while True:
                 # A claim that commits is carried out, also when the caller leaves meanwhile.
-                decided = self._engine.keep(self._decide(choice, who, context, run, ran))
-                row: Proposal = await asyncio.shield(decided)
+                decided = self._decide(choice, who, context, run, ran, unrecorded)
+                row = await self._engine.carried(decided, unrecorded)
                 if row.state != "EXECUTING":
                     return row
                 row = (await self._engine.ledger.outcomes([row.id], until))[row.id]
@@ -190,6 +191,7 @@ class DirectCalls:
         context: RequestContext,
         run: bool,
         ran: Ran | None,
+        unrecorded: Unrecorded,
     ) -> Proposal:
         """The row as it stands when the decision is recorded and, if it is ours to run, has run."""
         engine = self._engine
@@ -214,7 +216,8 @@ class DirectCalls:
             await self._told(approvals.approval(row, execute=True), outcome)
 
         for grant in found.grants:
-            await carry_out(engine, found.rows[grant.proposal.id], grant, context, ended)
+            claimed = found.rows[grant.proposal.id]
+            await carry_out(engine, claimed, grant, context, ended, unrecorded)
         return rows[row.id]
 
     async def withdraw(self, ids: Sequence[str], caller: Caller, reason: str) -> None:

@@ -215,7 +215,11 @@ class TurnTimeout(TurnError):
 
 
 class LedgerUnavailable(TurnError):
-    """The approvals store did not answer or refused a write; no gated call ran because of it."""
+    """The approvals store did not answer or refused a write.
+
+    No gated call ran because of it. Of one that had run already the outcome is kept, and recorded
+    as soon as the store takes it.
+    """
 
     status = 503
     code = "LEDGER_UNAVAILABLE"
@@ -304,3 +308,21 @@ def message_of(error: BaseException) -> str:
         return str(error)
     except Exception:
         return ""
+
+
+def named(error: BaseException) -> str:
+    """The type of an exception, and its text where it can tell it."""
+    name, text = type(error).__name__, message_of(error)
+    return f"{name}: {text}" if text else name
+
+
+def reasons(error: BaseException) -> str:
+    """What `error`, its notes and its causes say, in one line."""
+    said = [str(error)]
+    cause: BaseException | None = error
+    while cause is not None:
+        said += getattr(cause, "__notes__", ())
+        cause = cause.__cause__
+        if cause is not None:
+            said.append(named(cause))
+    return " ".join(": ".join(said).split())

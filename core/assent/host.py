@@ -34,6 +34,8 @@ from assent.errors import (
     Stopping,
     TurnError,
     TurnTimeout,
+    named,
+    reasons,
 )
 from assent.events import ErrorEvent, fold
 from assent.gate import Gate, hidden_in, hidden_trace
@@ -286,12 +288,12 @@ class Host:
         message = str(error) if known else "the agent failed"
         if self.config.server.debug:
             cause = error.__cause__ if known else error
-            message += f": {_named(cause)}" if cause is not None else ""
+            message += f": {named(cause)}" if cause is not None else ""
         secrets = hidden_in(error)
         message = mask(message, secrets)
         if isinstance(error, LedgerUnavailable):
             # Every request has it while the store is away, and no stack says why.
-            logger.error("incident %s: %s: %s", incident, code, mask(_reasons(error), secrets))
+            logger.error("incident %s: %s: %s", incident, code, mask(reasons(error), secrets))
         else:
             trace = hidden_trace(error, secrets)
             logger.error("incident %s: %s: %s\n%s", incident, code, message, trace)
@@ -363,27 +365,6 @@ class Host:
     def turns_running(self) -> int:
         """How many turns hold a place."""
         return self._slots.taken
-
-
-def _named(error: BaseException) -> str:
-    name = type(error).__name__
-    try:
-        return f"{name}: {error}"
-    except Exception:
-        # Its text is the user's code as well.
-        return name
-
-
-def _reasons(error: BaseException) -> str:
-    """What `error`, its notes and its causes say, in one line."""
-    said = [str(error)]
-    cause: BaseException | None = error
-    while cause is not None:
-        said += getattr(cause, "__notes__", ())
-        cause = cause.__cause__
-        if cause is not None:
-            said.append(_named(cause))
-    return " ".join(": ".join(said).split())
 
 
 def _model_name(model: Model) -> str:

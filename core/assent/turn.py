@@ -14,12 +14,13 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from assent import approvals
 from assent.agent import Agent, RequestContext
 from assent.asking import ask_model
 from assent.callables import ask_function
+from assent.carrying import Unrecorded
 from assent.code import UserCode
 from assent.deciding import carry_decisions, decide, nothing_to_answer
 from assent.edits import Read
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("assent.turn")
 _HANDLER_SECONDS = 10.0
+T = TypeVar("T")
 
 
 class Slot:
@@ -132,6 +134,15 @@ class Engine:
             raise
         finally:
             turn.out.close()
+
+    async def carried(self, work: Awaitable[T], unrecorded: Unrecorded) -> T:
+        """What `work` gives, which is done to its end also when its turn is cancelled, or raises
+        what `unrecorded` brings before."""
+        task: asyncio.Task[T] = self.keep(work)
+        await asyncio.wait((task, unrecorded), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise unrecorded.result()
 
     def keep(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
         """Run `work` to its end whatever becomes of the turn that began it."""
@@ -236,6 +247,11 @@ class RunningTurn:
         """The inputs that an approver changed, as far as their tools have read them."""
         return {}
 
+    @cached_property
+    def unrecorded(self) -> Unrecorded:
+        """Done when the store has long refused to take an outcome that this turn waits for."""
+        return asyncio.get_running_loop().create_future()
+
     @property
     def empty(self) -> bool:
         """Whether the last message says nothing, also after the request interceptors."""
@@ -276,7 +292,7 @@ class RunningTurn:
             return
         if self.engine.agent.function is not None and self.context.has_decision:
             # What carries an approval out itself is not cut off by a client that leaves.
-            await asyncio.shield(self.engine.keep(self._converse()))
+            await self.engine.carried(self._converse(), self.unrecorded)
         else:
             await self._converse()
 

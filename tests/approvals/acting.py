@@ -178,6 +178,9 @@ def function(fate: Fate) -> Callable[..., Any]:
             if decision.approved:
                 fate.at("tool:before")
                 note("runs", decision.input["name"])
+                if os.environ.get("HOLD") == "tool":
+                    note("held", decision.input["name"])
+                    wait_for("go")
                 fate.at("tool:after")
         return "carried out" if context.decisions else "nothing to carry out"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from processes import CONFIG, Nursery, Process, database, lines
-from serving import Json, approved, said, until, user
+from serving import Answer, Json, approved, said, until, user
 
 from ports import quiet_port
 
@@ -112,6 +112,50 @@ def test_a_full_store_refuses_the_claim_and_recovers(nursery: Nursery, tmp_path:
 def _fine(process: Process, messages: list[Json]) -> Json | None:
     answer = process.client.ask(*messages)
     return answer.json() if answer.status == 200 else None
+
+
+@pytest.mark.parametrize(("held", "stream"), [("tool", False), ("tool", True), ("model", False)])
+def test_a_store_that_stays_full_ends_the_wait_and_keeps_what_ran(
+    nursery: Nursery, tmp_path: Path, held: str, stream: bool
+) -> None:
+    process = nursery.start(tmp_path, HOLD=held)
+    messages = deciding(process.client.chat(user("wipe")))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(process.client.ask, *messages, stream=stream)
+        until(lambda: lines(tmp_path, "held"), "the run")
+        limit_files(process, 4096)
+        (tmp_path / "go").touch()
+        assert code_of(first.result()) == "LEDGER_UNAVAILABLE"
+    # The same process knows what waits to be recorded, and lets nobody wait for it on and on.
+    assert code_of(process.client.ask(*messages)) == "LEDGER_UNAVAILABLE"
+    assert process.client.request("GET", "/health").status == 200
+    limit_files(process, resource.RLIM_INFINITY)
+    reply = until(lambda: _fine(process, messages), "the recovery")
+    assert [e["output"] for e in reply["data"]["executed_tool_calls"]] == ["wiped a"]
+    assert reply["content"] == "ended: wiped a"
+    assert lines(tmp_path, "runs") == ["a"]
+
+
+def test_a_store_that_stays_full_ends_the_wait_for_what_a_callable_carried_out(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    process = nursery.start(tmp_path, CALLABLE="1", HOLD="tool")
+    messages = deciding(process.client.chat(user("wipe")))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(process.client.ask, *messages)
+        until(lambda: lines(tmp_path, "held"), "the run")
+        limit_files(process, 4096)
+        (tmp_path / "go").touch()
+        assert code_of(first.result()) == "LEDGER_UNAVAILABLE"
+    limit_files(process, resource.RLIM_INFINITY)
+    reply = until(lambda: _fine(process, messages), "the recovery")
+    assert reply["content"] == "carried out"
+    assert lines(tmp_path, "runs") == ["a"]
+
+
+def code_of(answer: Answer) -> str:
+    """The code of a failure, over a stream or not."""
+    return str(answer.json()["code"] if answer.status != 200 else answer.events[-1].get("code"))
 
 
 def test_a_store_that_was_removed_refuses_the_claim(nursery: Nursery, tmp_path: Path) -> None:

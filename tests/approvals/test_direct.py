@@ -16,8 +16,9 @@ from pydantic import AfterValidator
 from stages import approve, run
 
 from assent import Caller, Config, Host, Session, tool
-from assent.errors import StillRunning
+from assent.errors import LedgerUnavailable, StillRunning
 from assent.events import AgentEvent, ToolCallApproved
+from assent.ledger import record
 from assent.ledger.choices import Conversation, Grant, Requester
 
 SOMEBODY = Caller("test")
@@ -123,6 +124,41 @@ def test_who_only_records_an_approval_does_not_run_what_is_given_back(
             await host.ledger.give_back([grant])
             assert (await deciding).state == "APPROVED"
         assert tools.names == []
+
+    run(work())
+
+
+def test_who_waits_for_an_outcome_that_the_store_does_not_take_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "_PATIENCE", 0.0)
+    full = threading.Event()
+
+    @tool(requires_approval=True)
+    def wipe(name: str) -> str:
+        """Wipe a thing."""
+        full.set()
+        return f"wiped {name}"
+
+    async def work() -> None:
+        async with hosting(tmp_path, SimpleNamespace(tools=[wipe])) as host:
+            row = await host.calls.propose("wipe", {"name": "a"}, SOMEBODY)
+            taken = host.ledger.store.run
+
+            async def refusing(work: Any) -> Any:
+                if full.is_set():
+                    raise LedgerUnavailable
+                return await taken(work)
+
+            monkeypatch.setattr(host.ledger.store, "run", refusing)
+            with pytest.raises(LedgerUnavailable, match="the outcome of what has run"):
+                await host.calls.decide(row.id, SOMEBODY, approved=True)
+            full.clear()
+            ended = row
+            while ended.state in ("PENDING", "EXECUTING"):
+                await asyncio.sleep(0.01)
+                ended = await host.calls.look(row.id, SOMEBODY) or row
+        assert (ended.state, ended.output) == ("DONE", "wiped a")
 
     run(work())
 

@@ -9,7 +9,8 @@ import asyncio
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -33,6 +34,11 @@ from assent.ledger.waiting import Waiting
 T = TypeVar("T")
 logger = logging.getLogger("assent.ledger")
 _REPLIES_KEPT = 8
+_PATIENCE = 10.0
+_UNRECORDED = (
+    "the approvals store does not take the outcome of what has run; it is kept until it does: "
+    "send the same request again"
+)
 
 
 class Ledger:
@@ -60,6 +66,8 @@ class Ledger:
         self._lock = threading.Lock()
         self._background: set[asyncio.Task[None]] = set()
         self._waiting = Waiting()
+        # Since when the store refuses to record what became of these calls and turns.
+        self._refused: dict[str, float] = {}
 
     def visible(self, row: Proposal | SuspendedTurn, who: Requester) -> bool:
         """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
@@ -214,9 +222,8 @@ class Ledger:
         def work(tx: Transaction) -> bool:
             return self._rules.finish(tx, grant, state, output, duration, session)
 
-        recorded = await self.store.run(Reading(work, proposals=[grant.proposal.id]))
-        self._waiting.notify([grant.proposal.id])
-        return recorded
+        id_ = grant.proposal.id
+        return await self._told([id_], self.store.run(Reading(work, proposals=[id_])))
 
     async def finish_last(
         self,
@@ -241,10 +248,9 @@ class Ledger:
                 return False, None
             return True, self._rules.go_on(tx, grant, request, token)
 
-        reading = Reading(work, proposals=[grant.proposal.id])
-        outcome = await self._claiming(reading, token, [grant.proposal.turn])
-        self._waiting.notify([grant.proposal.id])
-        return outcome
+        id_ = grant.proposal.id
+        reading = Reading(work, proposals=[id_])
+        return await self._told([id_], self._claiming(reading, token, [grant.proposal.turn]))
 
     async def reject(
         self, ids: Sequence[str], reason: str, who: Requester, *, approved: bool = False
@@ -292,7 +298,7 @@ class Ledger:
 
         reading = Reading(work, turns=ids)
         while isinstance(outcome := await self._claiming(reading, token, ids), str):
-            await self._waiting.changed(outcome, until)
+            await self._changed(outcome, until)
         return outcome
 
     async def release(self, continuation: Continuation) -> None:
@@ -314,11 +320,33 @@ class Ledger:
         self, work: Callable[[Transaction], None], ids: Sequence[str]
     ) -> None:
         try:
-            await self.store.run(work)
+            await self._told(ids, self.store.run(work))
         except LedgerUnavailable:
             self._in_background(work, ids)
-        else:
-            self._waiting.notify(ids)
+
+    async def _told(self, ids: Sequence[str], writing: Awaitable[T]) -> T:
+        """What `writing` gives; who waits for the rows is told that they have changed."""
+        try:
+            written = await writing
+        except LedgerUnavailable:
+            for id_ in ids:
+                self._refused.setdefault(id_, time.monotonic())
+            raise
+        for id_ in ids:
+            self._refused.pop(id_, None)
+        self._waiting.notify(ids)
+        return written
+
+    def check_recorded(self, id_: str) -> None:
+        """Raise LedgerUnavailable when the store has long refused what became of this row here:
+        to wait for that on and on helps nobody."""
+        since = self._refused.get(id_)
+        if since is not None and time.monotonic() - since > _PATIENCE:
+            raise LedgerUnavailable(_UNRECORDED)
+
+    async def _changed(self, id_: str, until: float) -> None:
+        self.check_recorded(id_)
+        await self._waiting.changed(id_, until)
 
     def _in_background(self, work: Callable[[Transaction], None], ids: Sequence[str]) -> None:
         task = asyncio.ensure_future(self._persist(work, ids))
@@ -330,12 +358,11 @@ class Ledger:
         pause = 0.05
         while not self._stopped.is_set():
             try:
-                await self.store.run(work)
+                await self._told(ids, self.store.run(work))
             except LedgerUnavailable:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 5.0)
             else:
-                self._waiting.notify(ids)
                 return
 
     async def outcomes(self, ids: Sequence[str], until: float) -> dict[str, Proposal]:
@@ -349,7 +376,7 @@ class Ledger:
             running = next((r.id for r in rows.values() if r.state == "EXECUTING"), None)
             if running is None:
                 return rows
-            await self._waiting.changed(running, until)
+            await self._changed(running, until)
 
     async def purge(self, retention: float) -> tuple[int, int, int]:
         """Forget contents older than `retention` seconds and turns that ended `ttl` ago.
