@@ -16,9 +16,8 @@ from assent.garbage import no_collecting
 
 M = TypeVar("M", bound=BaseModel)
 _SHORT = 16 * 2**10
-"""Bytes of a body of which all that is wrong is told. Of a longer one it is the first of each list:
-to collect millions of wrong items takes gigabytes, and a minute in which nobody is answered."""
-_TOLD = 100
+"""Bytes of a body in which all that is wrong is looked for. In a longer one it is the first of each
+list: to collect millions of wrong items takes gigabytes, and a minute in which nobody is answered."""
 
 
 class BodyReader(Generic[M]):
@@ -61,7 +60,7 @@ class BodyReader(Generic[M]):
         raise InvalidRequest(
             [
                 {"loc": ["body", *item["loc"]], "msg": item["msg"], "type": item["type"]}
-                for item in details[:_TOLD]
+                for item in details
             ]
         )
 

@@ -31,6 +31,8 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, ClassVar, Literal
 
+_MOST_ITEMS = 100
+
 
 class AssentError(Exception):
     """The root of the tree."""
@@ -80,7 +82,10 @@ class InvalidRequest(RequestError):
     status = 422
 
     def __init__(self, items: Sequence[Mapping[str, Any]]) -> None:
-        self.items = list(items)
+        self.items = list(items[:_MOST_ITEMS])
+        if left := len(items) - len(self.items):
+            message = f"{left} more errors are not listed"
+            self.items.append({"loc": ["body"], "msg": message, "type": "more_errors"})
         first = self.items[0]
         self.code = str(first["type"]).upper()
         where = ".".join(str(part) for part in first["loc"])

@@ -172,6 +172,13 @@ def test_one_item_for_each_wrong_field(echo: Service) -> None:
     ]
 
 
+def test_of_many_wrong_fields_a_hundred_are_listed_and_the_rest_counted(echo: Service) -> None:
+    *listed, rest = echo.post("/api/chat", {"messages": [1] * 250}).items
+    assert [item["loc"] for item in listed] == [["body", "messages", n] for n in range(100)]
+    message = "150 more errors are not listed"
+    assert rest == {"loc": ["body"], "msg": message, "type": "more_errors"}
+
+
 BROKEN = {
     "empty": b"",
     "blank": b"   ",
