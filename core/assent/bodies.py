@@ -17,7 +17,7 @@ from assent.garbage import no_collecting
 M = TypeVar("M", bound=BaseModel)
 _SHORT = 16 * 2**10
 """Bytes of a body in which all that is wrong is looked for. In a longer one it is the first of each
-list: to collect millions of wrong items takes gigabytes, and a minute in which nobody is answered."""
+list: to collect millions of items takes gigabytes, and a minute in which nobody is answered."""
 
 
 class BodyReader(Generic[M]):

@@ -77,7 +77,10 @@ class MessagesMissing(RequestError):
 
 
 class InvalidRequest(RequestError):
-    """The request has wrong fields; each item has `loc`, `msg` and `type`, never the value."""
+    """The request has wrong fields; each item has `loc`, `msg` and `type`, never the value.
+
+    Of more than a hundred the rest is only counted, in an item of type `more_errors`.
+    """
 
     status = 422
 
