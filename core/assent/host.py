@@ -350,6 +350,12 @@ class Host:
         if idle := self.policy.idle(tools):
             named = ", ".join(map(repr, idle))
             lines.append(f"warning: no tool of the agent has a name in approvals.rules: {named}")
+        if misnamed := self.policy.misnamed(tools):
+            named = ", ".join(f"{name!r} of {tool!r}" for name, tool in misnamed)
+            lines.append(
+                "warning: no tool that a rule in approvals.rules is for has the argument it "
+                f"names: {named}"
+            )
         if config.approvals.accept_unissued:
             lines.append("warning: approvals.accept_unissued lets callers run what they like")
         if not self.guarded:

@@ -76,6 +76,16 @@ class Policy:
         names = dict.fromkeys(rule.tool for rule in self.rules)
         return [n for n in names if not any(fnmatchcase(tool.name, n) for tool in tools)]
 
+    def misnamed(self, tools: Sequence[Tool[..., Any]]) -> list[tuple[str, str]]:
+        """Arguments in rules, each with the rule's tool, that none of the tools it names has."""
+        stated = dict.fromkeys((name, rule.tool) for rule in self.rules for name in rule.arguments)
+        return [
+            (name, pattern)
+            for name, pattern in stated
+            if (meant := [tool for tool in tools if fnmatchcase(tool.name, pattern)])
+            and not any(tool.takes(name) for tool in meant)
+        ]
+
 
 class _Input:
     """The input of a call, as it was sent and as the tool would get it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
@@ -12,15 +12,19 @@ from pydantic import AliasChoices, BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
+Names = Mapping[str, Collection[str]]
+"""What else a field is called, by its name."""
 
-def received(value: Any) -> Any:
+
+def received(value: Any, names: Names) -> Any:
     """`value` as JSON: what stands in it, whatever a serializer would make of it or leave out.
 
-    A field of a model stands under its name and under each of its aliases.
+    A field of a model stands under its name and under each of its aliases. `names` are those of
+    dataclasses and typed dicts, whose values say nothing of them; see `other_names`.
     """
     match value:
         case Enum():
-            return received(value.value)
+            return received(value.value, names)
         case None | bool() | int() | float() | str():
             return value
         case Decimal():
@@ -28,28 +32,80 @@ def received(value: Any) -> Any:
         case bytes() | bytearray():
             return value.decode("utf-8", "replace")
         case SecretStr() | SecretBytes():
-            return received(value.get_secret_value())
+            return received(value.get_secret_value(), names)
         case BaseModel():
-            return _fields(value)
+            return _fields(value, names)
         case Mapping():
-            return {str(received(name)): received(item) for name, item in value.items()}
+            found = {str(received(k, names)): received(item, names) for k, item in value.items()}
+            return _by_all_names(found, names)
         case list() | tuple() | set() | frozenset():
-            return [received(item) for item in value]
+            return [received(item, names) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: received(getattr(value, f.name, None)) for f in fields(value)}
+        found = {f.name: received(getattr(value, f.name, None), names) for f in fields(value)}
+        return _by_all_names(found, names)
     try:
         return to_jsonable_python(value, fallback=str)
     except ValueError:
         return str(value)
 
 
-def _fields(model: BaseModel) -> Any:
+def other_names(schema: Mapping[str, Any]) -> Names:
+    """The aliases that pydantic's core `schema` has for fields of dataclasses and typed dicts."""
+    found: dict[str, set[str]] = {}
+    seen: set[int] = set()
+    rest: list[Any] = [schema]
+    while rest:
+        node = rest.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        match node:
+            case {"type": "dataclass-field", "name": str(name)}:
+                found.setdefault(name, set()).update(_aliases(node))
+            case {"type": "typed-dict", "fields": Mapping() as fields}:
+                for name, field in fields.items():
+                    found.setdefault(name, set()).update(_aliases(field))
+        if isinstance(node, Mapping):
+            rest.extend(node.values())
+        elif isinstance(node, (list, tuple)):
+            rest.extend(node)
+    return found
+
+
+def every_name(kind: type[Any], others: Names) -> Iterator[str]:
+    """All that the fields of a model, dataclass or typed dict are called."""
+    if issubclass(kind, BaseModel):
+        for name, field in kind.model_fields.items():
+            yield from _names(name, field)
+        return
+    for name in [f.name for f in fields(kind)] if is_dataclass(kind) else kind.__annotations__:
+        yield name
+        yield from others.get(name, ())
+
+
+def _aliases(field: Mapping[str, Any]) -> Iterator[str]:
+    for stated in (field.get("validation_alias"), field.get("serialization_alias")):
+        match stated:
+            case str():
+                yield stated
+            case [str(name)]:
+                yield name
+            case [*paths]:
+                yield from (path[0] for path in paths if isinstance(path, list) and len(path) == 1)
+
+
+def _by_all_names(found: dict[str, Any], names: Names) -> dict[str, Any]:
+    others = {other: found[name] for name in found for other in names.get(name, ())}
+    return {**others, **found}
+
+
+def _fields(model: BaseModel, names: Names) -> Any:
     kind = type(model)
     if getattr(kind, "__pydantic_root_model__", False):
-        return received(model.__dict__["root"])
-    found = received(model.__pydantic_extra__ or {})
+        return received(model.__dict__["root"], names)
+    found = received(model.__pydantic_extra__ or {}, {})
     for name, field in kind.model_fields.items():
-        value = received(model.__dict__.get(name))
+        value = received(model.__dict__.get(name), names)
         found |= dict.fromkeys(_names(name, field), value)
     return found
 

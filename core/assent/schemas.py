@@ -14,7 +14,7 @@ import operator
 import sys
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Protocol, TypeVar, cast
 
 import typing_extensions
@@ -27,6 +27,7 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 from assent.bodies import is_json
 from assent.docstrings import Docstring
 from assent.errors import ToolInputError, message_of
+from assent.received import Names, every_name, other_names
 from assent.signatures import EMPTY, Argument, Signature
 
 T = TypeVar("T")
@@ -44,6 +45,16 @@ class Inputs(Protocol):
     """One form of input: `schema` for the model, `read` for what it sends."""
 
     schema: dict[str, Any]
+
+    @property
+    def names(self) -> Collection[str]:
+        """What arguments are called, by any of their names."""
+        ...
+
+    @property
+    def other_names(self) -> Names:
+        """What the fields of dataclasses and typed dicts in them are called beside their names."""
+        ...
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
         """The arguments for the function; raises ToolInputError."""
@@ -99,6 +110,14 @@ class SignatureInputs:
         self._adapter = TypeAdapter(self._model)
         self.schema = object_schema(label, self._adapter)
 
+    @property
+    def names(self) -> Collection[str]:
+        return self._names
+
+    @functools.cached_property
+    def other_names(self) -> Names:
+        return other_names(self._adapter.core_schema)
+
     def read(self, input: Mapping[str, Any]) -> Arguments:
         if self._closed:
             _refuse(self._closed & input.keys(), self._names)
@@ -119,11 +138,20 @@ class ModelInputs:
 
     def __init__(self, label: str, name: str, model: type[Any]) -> None:
         self._name = name
+        self._model = model
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(_refined(model))
             self.schema = object_schema(label, self._adapter)
         except PydanticUserError as error:
             raise _unusable(label, name, error) from error
+
+    @property
+    def names(self) -> Collection[str]:
+        return set(every_name(self._model, self.other_names))
+
+    @functools.cached_property
+    def other_names(self) -> Names:
+        return other_names(self._adapter.core_schema)
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
         known = list(self.schema.get("properties", {}))
@@ -140,6 +168,14 @@ class SchemaInputs:
         self._names = [argument.name for argument in signature.arguments]
         self._fit(label, signature)
         self._validator = _validator(label, self.schema)
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._names
+
+    @property
+    def other_names(self) -> Names:
+        return {}
 
     def _fit(self, label: str, signature: Signature) -> None:
         properties = self.schema["properties"]
@@ -319,7 +355,11 @@ def _typed_dict(stated: Any) -> Any:
         else:
             (hint,) = typing.get_args(hint)
         fields[name] = wrapper[hint]
-    return typing_extensions.TypedDict(stated.__name__, fields)  # type: ignore[operator]
+    make: Any = typing_extensions.TypedDict
+    made = make(stated.__name__, fields)
+    if config := getattr(stated, "__pydantic_config__", None):
+        made.__pydantic_config__ = config
+    return made
 
 
 def validated(adapter: TypeAdapter[T], input: Mapping[str, Any], known: Iterable[str]) -> T:

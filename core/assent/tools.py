@@ -135,11 +135,19 @@ class Tool(Generic[P, R]):
         except ToolInputError:
             return {}
         if isinstance(self._inputs, ModelInputs):
-            (values,) = values.values()
-        else:
-            values = {**self._defaults, **values}
-        found = received(values)
-        return found if isinstance(found, dict) else {}
+            (instance,) = values.values()
+            found = received(instance, self._inputs.other_names)
+            return found if isinstance(found, dict) else {}
+        values = {**self._defaults, **values}
+        return {n: received(value, self._inputs.other_names) for n, value in values.items()}
+
+    def takes(self, name: str) -> bool:
+        """Whether a call can have the argument `name`, under any of its names."""
+        schema = self.input_schema
+        more = {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"}
+        return name in {*schema["properties"], *self._defaults, *self._inputs.names} or any(
+            schema.get(key) for key in more
+        )
 
     def call(self, arguments: Arguments, session: Session, context: object) -> Any:
         """What the function returns, an awaitable if it is async; `arguments` from `validate`."""

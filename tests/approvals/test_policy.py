@@ -8,12 +8,22 @@ from datetime import date
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 import pytest
 from agents import scripted
-from pydantic import AliasChoices, BaseModel, Field, StringConstraints, field_serializer
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_serializer,
+)
+from pydantic.alias_generators import to_camel
 from serving import Json, Serve, approved, said, user
+from typing_extensions import TypedDict
 
 from assent import Call, cli, tool
 from assent.messages import PlatformContext
@@ -200,6 +210,36 @@ def odd(
     return environment
 
 
+class Flag(TypedDict):
+    on: Annotated[NotRequired[bool], Field(alias="enabled")]
+
+
+class Target(TypedDict):
+    __pydantic_config__ = ConfigDict(alias_generator=to_camel)  # type: ignore[misc]
+    pod_name: str
+    spot: Annotated[Spot, Field(validation_alias=AliasChoices("at", AliasPath("all", 0)))]
+    flags: NotRequired[list[Flag]]
+
+
+@dataclass
+class Plan:
+    in_space: Annotated[str, Field(alias="ns")] = "production"
+    at_most: int = Field(3, validation_alias=AliasChoices("limit", "max"))
+    target: Target | None = None
+
+
+@tool
+def deploy(plan: Plan, targets: Sequence[Target] = ()) -> str:
+    """Deploy as planned."""
+    return ""
+
+
+@tool(input_schema=Plan)
+def undo(plan: Plan) -> str:
+    """Undo a plan."""
+    return ""
+
+
 @tool
 def all_of(names: list[str], spots: Sequence[Spot] = (), free: Any = None) -> str:
     """Take several."""
@@ -212,6 +252,14 @@ def far(**given: Any) -> str:
     return ""
 
 
+@tool
+def anything(**given: Any) -> str:
+    """Take what comes."""
+    return ""
+
+
+ON_A: Json = {"podName": "a", "at": {}}
+ON_SPOT: Json = {"plan": {"target": ON_A}}
 fixed = tool(
     partial(tool(partial(restart.fn, "a", zone=3)), environment="production"), name="fixed"
 )
@@ -243,6 +291,20 @@ fixed = tool(
         (far, {"environment": "production"}, {}, True),
         (far, {"environment": "production"}, {"environment": "test"}, False),
         (fixed, {"service": "a", "environment": "prod*", "zone": 3}, {}, True),
+        (deploy, {"plan": {"ns": "prod*"}}, {"plan": {}}, True),
+        (deploy, {"plan": {"in_space": "prod*", "max": 3}}, {"plan": {}}, True),
+        (deploy, {"plan": {"ns": "prod*"}}, {"plan": {"ns": "test"}}, False),
+        (deploy, {"plan": {"target": {"podName": "a", "at": {"zone": 3}}}}, ON_SPOT, True),
+        (deploy, {"plan": {"target": {"pod_name": "a", "spot": {"zone": 3}}}}, ON_SPOT, True),
+        (deploy, {"plan": {"target": {"podName": "b", "at": {"zone": 3}}}}, ON_SPOT, False),
+        (
+            deploy,
+            {"targets": {"podName": "a", "at": {"zone": 3}, "flags": {"enabled": True}}},
+            {"plan": {}, "targets": [{**ON_A, "flags": [{"enabled": True}]}]},
+            True,
+        ),
+        (undo, {"ns": "prod*", "limit": 3}, {}, True),
+        (undo, {"ns": "prod*"}, {"ns": "test"}, False),
     ],
 )
 def test_a_rule_that_protects_is_passed_by_no_other_way_to_say_the_same(
@@ -289,6 +351,36 @@ def test_the_start_says_which_rules_name_no_tool(served: Serve) -> None:
     assert "warning: no tool of the agent has a name in approvals.rules: 'gaetd', 'wipe_*'" in told
     only = served(agent, approvals__rules=rules[2:3]).app.host.describe()
     assert not [line for line in only if "approvals.rules" in line]
+
+
+def test_the_start_says_which_rules_name_an_argument_that_no_tool_of_theirs_has(
+    served: Serve,
+) -> None:
+    agent, _ = scripted(["hi"], [restart, far, move, name, all_of, undo, fixed, anything])
+    known: list[Json] = [
+        {"tool": "restart", "arguments": {"environment": "a", "zone": 1}},
+        {"tool": "far", "arguments": {"zone": 1}},
+        {"tool": "mov*", "arguments": {"Zone": 1, "zone": 1, "environment": "a"}},
+        {"tool": "name", "arguments": {"env": "a", "where": "a", "Zone": 1}},
+        {"tool": "undo", "arguments": {"ns": "a", "in_space": "a", "max": 1}},
+        {"tool": "fixed", "arguments": {"zone": 1, "service": "a"}},
+        {"tool": "anything", "arguments": {"whatever": 1}},
+        {"tool": "*", "arguments": {"names": "a", "service": "a"}},
+        {"tool": "none", "arguments": {"nothing": "a"}},
+    ]
+    for rule in known:
+        rule["action"] = "deny"
+    told = served(agent, approvals__rules=known).app.host.describe()
+    assert not [line for line in told if "argument" in line]
+    wrong: list[Json] = [
+        {"tool": "restart", "action": "deny", "arguments": {"enviroment": "a", "zone": 1}},
+        {"tool": "[mn]*e", "action": "deny", "arguments": {"service": "a"}},
+    ]
+    told = served(agent, approvals__rules=[*known, *wrong]).app.host.describe()
+    assert (
+        "warning: no tool that a rule in approvals.rules is for has the argument it names: "
+        "'enviroment' of 'restart', 'service' of '[mn]*e'"
+    ) in told
 
 
 @pytest.mark.parametrize("tokens", [{"tokens": {"ann": "a"}}, {"tokens_file": "tokens"}])
