@@ -223,6 +223,24 @@ def test_additional_router_that_claims_a_taken_path_is_refused(tmp_path: Path) -
         app_of(tmp_path, answer, additional_routers=[Router(tasks)], a2a=True)
 
 
+def test_additional_route_of_all_methods_claims_each_of_them(tmp_path: Path) -> None:
+    async def everything(scope: Any, receive: Any, send: Any) -> None:
+        await PlainTextResponse("mine")(scope, receive, send)
+
+    for path in ("/api/chat", "/health"):
+        route = Route(path, type("Mine", (), {"__call__": staticmethod(everything)})())
+        with pytest.raises(ConfigError, match=f" {path} is served already"):
+            app_of(tmp_path, answer, additional_routers=[route])
+
+
+@pytest.mark.parametrize("paths", ["/page", ("page",), [b"/page"], None])
+def test_public_paths_that_are_no_list_of_paths_are_refused(tmp_path: Path, paths: Any) -> None:
+    guard = Guard()
+    guard.public_paths = paths
+    with pytest.raises(PluginError, match="public_paths that are no list of paths"):
+        app_of(tmp_path, answer, plugins=[guard])
+
+
 def test_middleware_of_an_additional_router_is_refused_and_not_dropped(tmp_path: Path) -> None:
     guarded = Router([Route("/mine", mine)], middleware=[Middleware(Closed)])
     with pytest.raises(ConfigError, match=r"additional_routers: .*middleware.* Mount\("):

@@ -88,6 +88,15 @@ def checked_hooks(plugin: object, marks: Marks, described: str) -> tuple[str, ..
     return tuple(dict.fromkeys(hooks))
 
 
+def check_paths(paths: Any, described: str) -> None:
+    """Refuse `public_paths` that are no paths: of one text each letter would be one."""
+    several = isinstance(paths, list | tuple | set | frozenset)
+    if not several or not all(isinstance(path, str) and path.startswith("/") for path in paths):
+        raise PluginError(
+            f"{described} has public_paths that are no list of paths; write ('/page.html',)"
+        )
+
+
 def _check_kind(function: Callable[..., Any], hook: str, described: str) -> None:
     if inspect.ismethod(function):
         first = next(iter(inspect.signature(function.__func__).parameters), "")

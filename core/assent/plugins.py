@@ -34,7 +34,7 @@ from assent.discovery import (
 )
 from assent.errors import ConfigError, PluginError
 from assent.hookspecs import HOOKS, PROJECT, hookimpl
-from assent.implementations import MEND, Impl, checked_hooks, made_impl
+from assent.implementations import MEND, Impl, check_paths, checked_hooks, made_impl
 from assent.layers import Origin, annotation_at, explain, parsed
 from assent.lifespans import Stuck, around
 from assent.routes import claims, collect_routes
@@ -302,6 +302,7 @@ class Plugins:
             raise PluginError(
                 f"{_described(choice)} has no hooks; mark its functions with @hookimpl"
             )
+        check_paths(getattr(plugin, "public_paths", ()), _described(choice))
         try:
             self._manager.register(plugin, name)
         except (pluggy.PluginValidationError, ValueError) as error:
