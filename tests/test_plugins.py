@@ -17,6 +17,7 @@ from typing import Any, cast
 import click
 import pytest
 from fastapi import APIRouter
+from starlette.routing import Mount, Route
 
 from assent import discovery
 from assent.config import Config, load_config
@@ -566,6 +567,34 @@ class TestRoutes:
             PluginError, match=r"GET /x/\{\w+\} is claimed by 'a' and by plugin 'b'"
         ):
             plugins.routes(HOST)
+
+    @pytest.mark.parametrize("first", ["all", "one"])
+    def test_all_methods_of_a_path_are_no_other_plugins(self, first: str) -> None:
+        async def answer(scope: Any, receive: Any, send: Any) -> None:
+            pass
+
+        def register_routes(self: Any) -> APIRouter:
+            everything = type("Everything", (), {"__call__": staticmethod(answer)})()
+            return APIRouter(routes=[Route("/x/{name}", everything)])
+
+        hooks = {"name": "b", "register_routes": hookimpl(register_routes)}
+        both = [routed("a", ("POST", "/x/{id}")), type("Made", (Plugin,), hooks)()]
+        plugins = Plugins.load(NONE, both if first == "one" else both[::-1])
+        with pytest.raises(
+            PluginError, match=r"POST /x/\{\w+\} is claimed by '.' and by plugin '.'"
+        ):
+            plugins.routes(HOST)
+
+    def test_what_is_mounted_beside_a_path_is_no_conflict(self) -> None:
+        def register_routes(self: Any) -> APIRouter:
+            return APIRouter(routes=[Mount("/x", app=router(("GET", "/y")))])
+
+        hooks = {"name": "b", "register_routes": hookimpl(register_routes)}
+        plugins = Plugins.load(NONE, [routed("a", ("GET", "/x")), type("Made", (Plugin,), hooks)()])
+        assert len(plugins.routes(HOST)) == 2
+        again = Plugins.load(NONE, [type("Made", (Plugin,), hooks | {"name": n})() for n in "bc"])
+        with pytest.raises(PluginError, match="MOUNT /x is claimed by 'b' and by plugin 'c'"):
+            again.routes(HOST)
 
     def test_websocket_and_get_of_one_path_are_two_routes(self) -> None:
         plugins = Plugins.load(NONE, [routed("a", ("GET", "/x")), routed("b", ("WEBSOCKET", "/x"))])

@@ -19,7 +19,7 @@ from assent.errors import ConfigError, Unauthenticated
 from assent.host import Host
 from assent.http import ChatEndpoint, Headers, Receive, Scope, Send, is_json
 from assent.options import configured
-from assent.routes import claims, nameless
+from assent.routes import Claimed, claims
 
 logger = logging.getLogger("assent.app")
 
@@ -255,15 +255,17 @@ def _include(app: FastAPI, routers: Any) -> None:
     would lose its middleware."""
     if not isinstance(routers, (list, tuple)):
         raise ConfigError("additional_routers takes a list of FastAPI or Starlette routers")
-    for router in routers:
+    claimed = Claimed()
+    for method, path in claims(app.router):
+        claimed.add(method, path, "the service")
+    for number, router in enumerate(routers):
         if not isinstance(router, (Router, BaseRoute)):
             kind = type(router).__name__
             raise ConfigError(f"additional_routers takes FastAPI or Starlette routers, not {kind}")
-        taken = {(method, nameless(path)) for method, path in claims(app.router)}
         routes = router.routes if isinstance(router, Router) else [router]
         for method, path in claims(router if isinstance(router, Router) else Router([router])):
-            if (method, nameless(path)) in taken:
-                raise ConfigError(f"additional_routers: {method} {path} is served already")
+            if (other := claimed.add(method, path, f"router {number}")) is not None:
+                raise ConfigError(f"additional_routers: {other[0]} {path} is served already")
             if isinstance(router, APIRouter) and not path:
                 raise ConfigError("additional_routers: a route without a path; write '/' or more")
         if isinstance(router, APIRouter):

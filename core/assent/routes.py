@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 OWN = {("GET", "/health"): "assent itself", ("GET", "/ready"): "assent itself"}
 """The routes of the core, which no plugin may claim."""
 
+_ANY = "*"
+_APART = {"WEBSOCKET", "MOUNT"}
+"""What no method of HTTP is."""
 _PARAMETER = re.compile(r"\{[^}]*\}")
 
 
@@ -29,7 +32,9 @@ def collect_routes(
 ) -> tuple[tuple[str, APIRouter], ...]:
     """Each plugin's router with its name; raises PluginError when two claim one route."""
     routers = []
-    claimed = dict(OWN)
+    claimed = Claimed()
+    for (method, path), owner in OWN.items():
+        claimed.add(method, path, owner)
     for impl in implementations:
         router = _router(impl, host, timeout)
         if router is None:
@@ -40,15 +45,34 @@ def collect_routes(
                     f"{impl.described}: a route of its router has no path; write '/' or more, or "
                     "give the router a prefix"
                 )
-            route = (method, nameless(path))
-            owner = claimed.setdefault(route, impl.plugin)
-            if owner != impl.plugin:
+            if (other := claimed.add(method, path, impl.plugin)) is not None:
+                taken, owner = other
                 raise PluginError(
-                    f"{method} {path} is claimed by {owner!r} and by plugin {impl.plugin!r}; "
+                    f"{taken} {path} is claimed by {owner!r} and by plugin {impl.plugin!r}; "
                     "take one of them out of the configuration"
                 )
         routers.append((impl.plugin, router))
     return tuple(routers)
+
+
+class Claimed:
+    """Which methods of which paths are whose; paths that match alike are one."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, list[tuple[str, str]]] = {}
+
+    def add(self, method: str, path: str, owner: str) -> tuple[str, str] | None:
+        """Claim the route for `owner`; where another has it: a method of which, and who."""
+        known = self._owners.setdefault(nameless(path), [])
+        for theirs, other in known:
+            if other != owner and _overlap(method, theirs):
+                return theirs if method == _ANY else method, other
+        known.append((method, owner))
+        return None
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one == other or (_ANY in (one, other) and not {one, other} & _APART)
 
 
 def nameless(path: str) -> str:
@@ -57,16 +81,18 @@ def nameless(path: str) -> str:
 
 
 def claims(router: Router) -> Iterator[tuple[str, str]]:
-    """Each method and path of `router`; a WebSocket counts as the method WEBSOCKET."""
+    """Each method and path of `router`; WEBSOCKET and MOUNT count as methods, `*` is any other."""
     from fastapi.routing import iter_route_contexts
+    from starlette.routing import Mount, WebSocketRoute
 
     for route in iter_route_contexts(router.routes):
         if route.path is None:
             continue
         methods = route.methods
         if methods is None:
-            websocket = "WebSocket" in type(route.original_route).__name__
-            methods = {"WEBSOCKET"} if websocket else {"*"}
+            kinds = (("WEBSOCKET", WebSocketRoute), ("MOUNT", Mount))
+            named = (name for name, kind in kinds if isinstance(route.original_route, kind))
+            methods = {next(named, _ANY)}
         for method in sorted(methods):
             yield method, route.path
 
