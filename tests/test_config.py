@@ -496,6 +496,34 @@ def test_wrong_tokens_are_refused_without_showing_them(
     assert "hunter2" not in str(caught.value)
 
 
+def test_origins_are_taken_as_browsers_write_them(folder: Path) -> None:
+    origins = ["HTTPS://Desk.Example:443", "http://a.example:80", "https://b.example:80"]
+    written = loaded(folder, f"[server]\ncors_origins = {origins}\n").server.cors_origins
+    assert written == ["https://desk.example", "http://a.example", "https://b.example:80"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hosts", "http://desk.test"),
+        ("hosts", "desk.test/chat"),
+        ("hosts", "*.desk.test"),
+        ("hosts", "desk.test:*"),
+        ("hosts", "bücher.test"),
+        ("hosts", ""),
+        ("hosts", "[::1"),
+        ("cors_origins", "https://*.desk.test"),
+        ("cors_origins", "https://desk.test/"),
+        ("cors_origins", "https://me@desk.test"),
+        ("cors_origins", "https://bücher.test"),
+        ("cors_origins", "desk.test"),
+    ],
+)
+def test_name_that_no_request_can_have_is_refused(folder: Path, key: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=rf"server.{key} \(assent.toml\): expected \w+ such as"):
+        loaded(folder, f'[server]\n{key} = ["{value}"]\n')
+
+
 def test_origins_of_every_kind_are_taken(folder: Path) -> None:
     origins = ["*", "null", "https://a.example", "http://[::1]:3000", "chrome-extension://abc"]
     assert loaded(folder, f"[server]\ncors_origins = {origins}\n").server.cors_origins == origins

@@ -146,7 +146,7 @@ class WebPages:
         self.app = app
         server = host.config.server
         self.loopback = is_loopback(server.host)
-        self.hosts = {name.lower() for name in server.hosts}
+        self.hosts = {form for name in server.hosts for form in (name, name.strip("[]"))}
         self.origins = set(server.cors_origins)
         self.serves = lru_cache(256)(self._serves)
         """Whether a request with this `Host` header is let in."""

@@ -44,7 +44,8 @@ _SIZES = {
     "gib": 2**30,
 }
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
-_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+")
+_HOST = re.compile(r"([\w.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.ASCII)
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[!-~]+")
 
 
 def seconds(value: object) -> float:
@@ -101,6 +102,31 @@ def _number(text: str) -> object:
         return float(text)
     except ValueError:
         return text
+
+
+def _host(text: str) -> str:
+    name = text.lower()
+    if name.count(":") > 1 and not name.startswith("["):
+        name = f"[{name}]"
+    match = _HOST.fullmatch(name)
+    if match is None:
+        raise ValueError(
+            "expected names such as 'example.com' or 'example.com:8000', each in full, "
+            "without 'http://' and a path"
+        )
+    return match[1].removesuffix(".") + (match[2] or "")
+
+
+def _origin(text: str) -> str:
+    of_web = text.lower().startswith(("http://", "https://"))
+    origin = text.lower() if of_web else text
+    rest = origin.partition("://")[2]
+    if not _ORIGIN.fullmatch(origin) or any(mark in rest for mark in "/?#*@"):
+        raise ValueError(
+            "expected origins such as 'https://example.com', without a path, each in full, or '*'"
+        )
+    # Browsers leave out the port that goes without saying.
+    return origin.removesuffix(":443" if origin.startswith("https") else ":80") if of_web else text
 
 
 _TEXT_OR_NUMBER = {"anyOf": [{"type": "number"}, {"type": "string"}]}
@@ -214,14 +240,15 @@ class ServerSettings(Section):
             return None
         return None if value == 0 and not isinstance(value, bool) else value
 
+    @field_validator("hosts")
+    @classmethod
+    def _as_requests_name_them(cls, hosts: list[str]) -> list[str]:
+        return [_host(host) for host in hosts]
+
     @field_validator("cors_origins")
     @classmethod
     def _as_browsers_write_them(cls, origins: list[str]) -> list[str]:
-        if not all(_ORIGIN.fullmatch(origin) for origin in origins):
-            raise ValueError(
-                "expected origins such as 'https://example.com', without a path, or '*'"
-            )
-        return origins
+        return [_origin(origin) for origin in origins]
 
     @model_validator(mode="after")
     def _reload_is_single(self) -> "ServerSettings":

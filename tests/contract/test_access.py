@@ -170,7 +170,9 @@ def test_own_and_configured_origins_can(served: Serve, echo: Service) -> None:
 @pytest.fixture
 def local(served: Serve) -> Service:
     return served(
-        lambda messages, context: "ok", server__host="127.0.0.1", server__hosts=["desk.test"]
+        lambda messages, context: "ok",
+        server__host="127.0.0.1",
+        server__hosts=["desk.test", "Full.Test.", "[fd00::1]", "fd00::2", "at.test:8000"],
     )
 
 
@@ -195,6 +197,8 @@ def by_host(service: Service, host: str, path: str = "/api/chat") -> int:
         "localhost..",
         "[::2]",
         "[::ffff:10.0.0.1]",
+        "at.test",
+        "a.desk.test",
     ],
 )
 def test_foreign_host_on_loopback_is_421(local: Service, host: str) -> None:
@@ -221,6 +225,11 @@ def test_foreign_host_on_loopback_is_421(local: Service, host: str) -> None:
         "localhost.:8000",
         "desk.test.",
         "[::ffff:127.0.0.1]:8000",
+        "full.test:8000",
+        "full.test.",
+        "[fd00::1]:8000",
+        "[FD00::2]",
+        "at.test:8000",
     ],
 )
 def test_loopback_and_configured_hosts_are_served(local: Service, host: str) -> None:
