@@ -27,6 +27,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 PRINCIPAL = "assent.principal"
 """Where the authentication of the app puts the caller's name in an ASGI scope."""
 
+_PLAIN = {b"", b"identity", b"chunked"}
 JSON = (b"content-type", b"application/json")
 Headers = Sequence[tuple[bytes, bytes]]
 
@@ -51,22 +52,24 @@ def is_json(kind: bytes) -> bool:
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body; raises UnsupportedMediaType (no JSON, or in a content coding such as gzip),
+    """The whole body; raises UnsupportedMediaType (no JSON, or in a coding such as gzip),
     TooLarge (above `limit` bytes), or InvalidRequest for one that breaks off."""
     length = b""
     kind = b""
-    coding = b""
+    codings = b""
     for name, value in scope["headers"]:
         if name == b"content-type":
             kind = value
         elif name == b"content-length":
             length = value
-        elif name == b"content-encoding":
-            coding = value
+        elif name in (b"content-encoding", b"transfer-encoding"):
+            codings += b"," + value.lower()
     if not is_json(kind):
         raise UnsupportedMediaType
-    if coding.strip().lower() not in (b"", b"identity"):
-        raise UnsupportedMediaType("the request body must be sent without a content coding")
+    if codings and not {coding.strip() for coding in codings.split(b",")} <= _PLAIN:
+        raise UnsupportedMediaType(
+            "the request body must not be compressed: send it without a content coding"
+        )
     if length.isdigit() and int(length) > limit:
         raise TooLarge("request body", limit)
     message = await receive()

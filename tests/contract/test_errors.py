@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
 import math
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from agents import scripted
+from raw import rest
 from serving import PATHS, Json, Serve, Service, assistant, user
 
 from assent import AgentError, ModelError
@@ -297,6 +299,23 @@ def test_chunked_body_over_the_limit_is_413(served: Serve, path: str, stream: bo
     answer = service.request("POST", url(path, stream), chunks(20), headers)
     assert answer.status == 413
     error_body(answer, stream)
+
+
+@pytest.mark.parametrize(
+    "lines", ["gzip, chunked", "GZIP ,chunked", "gzip\r\nTransfer-Encoding: chunked"]
+)
+def test_a_body_in_a_transfer_coding_is_415(echo: Service, lines: str) -> None:
+    body = gzip.compress(json.dumps(one()).encode())
+    with socket.create_connection(("127.0.0.1", echo.port), timeout=60) as raw:
+        raw.sendall(
+            b"POST /api/chat HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Connection: close\r\nTransfer-Encoding: %b\r\n\r\n"
+            % lines.encode()
+            + b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+        )
+        said = rest(raw)
+    assert said.startswith(b"HTTP/1.1 415")
+    assert b"must not be compressed" in said
 
 
 def test_chunked_body_without_end_is_cut_off_at_the_limit(served: Serve) -> None:
