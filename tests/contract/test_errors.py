@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from agents import scripted
-from raw import rest
 from serving import PATHS, Json, Serve, Service, assistant, user
 
 from assent import AgentError, ModelError
+from raw import rest
 
 EVERY = [("v1", False), ("v1", True), ("v2", False), ("v2", True)]
 ALL = pytest.mark.parametrize(("path", "stream"), EVERY, ids=["v1", "v1-stream", "v2", "v2-stream"])
