@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from assent import approvals
 from assent.carrying import Resume, carry_out
-from assent.edits import Edits, Unread
+from assent.edits import with_edits
 from assent.ending import finish
 from assent.errors import ApprovalsPending, InvalidRequest
 from assent.events import ToolCallApproved, ToolCallRejected
 from assent.ledger import Proposal
-from assent.ledger.choices import Choice, Decided, Grant, settled
+from assent.ledger.choices import Choice, Decided, Edit, Grant, settled
 from assent.messages import AgentMessage, Message, beyond_text
 from assent.output import executed_events
 from assent.session import Session
@@ -31,25 +31,13 @@ _SUPERSEDED = "superseded by a new message"
 async def decide(turn: RunningTurn, *, dry: bool = False, claim: bool = True) -> Decided:
     """Match the request's decisions to the ledger, record them, claim what may run."""
     choices = [_storable(turn, choice) for choice in turn.decisions]
-    while True:
-        edits = Edits(turn.engine.agent.tools, turn.secrets, turn.read_edits)
-        try:
-            found = await turn.engine.ledger.decide(
-                choices,
-                turn.shown,
-                turn.who,
-                turn.conversation,
-                edit=edits.edit,
-                dry=dry,
-                claim=claim,
-            )
-        except (Unread, InvalidRequest):
-            if not edits.unread:
-                raise
-        else:
-            if not edits.unread:
-                return found
-        await edits.read(turn.engine.code)
+
+    async def with_edit(edit: Edit) -> Decided:
+        return await turn.engine.ledger.decide(
+            choices, turn.shown, turn.who, turn.conversation, edit=edit, dry=dry, claim=claim
+        )
+
+    return await with_edits(turn.engine, turn.secrets, turn.read_edits, with_edit)
 
 
 def _storable(turn: RunningTurn, choice: Choice) -> Choice:

@@ -14,6 +14,7 @@ from typing import Any
 from assent import approvals
 from assent.agent import RequestContext
 from assent.carrying import Unrecorded, carry_out
+from assent.edits import with_edits
 from assent.errors import InvalidRequest, ToolInputError
 from assent.events import (
     ApprovalRequested,
@@ -25,7 +26,7 @@ from assent.events import (
 )
 from assent.gate import Outcome
 from assent.ledger import Proposal, Transaction
-from assent.ledger.choices import Choice, Conversation, Requester, refused
+from assent.ledger.choices import Choice, Conversation, Decided, Edit, Requester, refused
 from assent.messages import Approval, Kind, PlatformContext
 from assent.policy import Verdict
 from assent.session import Session
@@ -94,10 +95,12 @@ class DirectCalls:
     ) -> Proposal:
         """Record a gated call as PENDING and give it; only then show it to anybody.
 
-        It can be decided over every protocol by its id. Raises ToolInputError for wrong input.
+        It can be decided over every protocol by its id. Raises ToolInputError for wrong input, and
+        where a rule forbids the call.
         """
+        if await self._engine.code.check(self.check, name, input, platform) == "deny":
+            raise ToolInputError(f"a rule of this service forbids this call of {name!r}")
         tool = self._tool(name)
-        await self._engine.code.check(tool.validate, input)
         given = platform or PlatformContext()
         if approvals.holds_secret(dict(input), given.secrets()):
             raise ToolInputError("the input holds a secret of the platform context")
@@ -138,6 +141,7 @@ class DirectCalls:
         kind: Kind = "tool_call",
         reason: str | None = None,
         input: Mapping[str, Any] | None = None,
+        edited: Mapping[str, Any] | None = None,
         session: Session | None = None,
         platform: PlatformContext | None = None,
         update: Update | None = None,
@@ -148,9 +152,10 @@ class DirectCalls:
         """Decide the call `id`, run it when approved, and give its row with the outcome.
 
         At most once: a decided call gives its recorded outcome, one that runs elsewhere is waited
-        for at most `wait` seconds (StillRunning). `input`, when given, must be what was proposed.
-        With `run` false an approval is only recorded, for the protocol that proposed the call to
-        run. `ran` gets the outcome with its raw value when it is this request that runs the call.
+        for at most `wait` seconds (StillRunning). `input`, when given, must be what was proposed;
+        `edited` is the input to run instead, where the tool is editable and takes it. With
+        `run` false an approval is only recorded, for the protocol that proposed the call to run.
+        `ran` gets the outcome with its raw value when it is this request that runs the call.
         Raises InvalidRequest with `approval_not_issued`, `approval_changed`,
         `approval_expired` or `approval_conflict`.
         """
@@ -163,17 +168,18 @@ class DirectCalls:
             caller.address,
             caller.client,
         )
-        given = None if input is None else dict(input)
-        choice = Choice(id, kind, approved, ("body", "id"), True, reason, None, given)
-        if not approved and reason is None:
-            choice = Choice(id, kind, False, ("body", "id"), True, "no reason given")
+        changes = approved and edited is not None
+        stated = edited if changes else input
+        given = None if stated is None else dict(stated)
+        why = reason if approved or reason is not None else "no reason given"
+        choice = Choice(id, kind, approved, ("body", "id"), True, why, None, given)
 
         async def work() -> Proposal:
             until = time.monotonic() + wait
             unrecorded: Unrecorded = asyncio.get_running_loop().create_future()
             while True:
                 # A claim that commits is carried out, also when the caller leaves meanwhile.
-                decided = self._decide(choice, who, context, run, ran, unrecorded)
+                decided = self._decide(choice, who, context, changes, run, ran, unrecorded)
                 row = await self._engine.carried(decided, unrecorded)
                 if row.state != "EXECUTING":
                     return row
@@ -189,13 +195,23 @@ class DirectCalls:
         choice: Choice,
         who: Requester,
         context: RequestContext,
+        changes: bool,
         run: bool,
         ran: Ran | None,
         unrecorded: Unrecorded,
     ) -> Proposal:
         """The row as it stands when the decision is recorded and, if it is ours to run, has run."""
         engine = self._engine
-        found = await engine.ledger.decide([choice], [], who, Conversation(), claim=run)
+
+        async def with_edit(edit: Edit | None) -> Decided:
+            return await engine.ledger.decide(
+                [choice], [], who, Conversation(), edit=edit, claim=run
+            )
+
+        if changes:
+            found = await with_edits(engine, context.platform.secrets(), {}, with_edit)
+        else:
+            found = await with_edit(None)
         if not found.chosen:
             # An unknown call can be rejected in a conversation, where nothing comes of it.
             item = refused(choice, "approval_not_issued", "this service did not propose this call")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from assent import approvals
 from assent.canonical import canonical
 from assent.code import UserCode
-from assent.errors import ToolInputError
+from assent.errors import InvalidRequest, ToolInputError
 from assent.ledger import Proposal
+from assent.ledger.choices import Decided, Edit
 from assent.tools import Tool
+
+if TYPE_CHECKING:
+    from assent.turn import Engine
 
 Read = dict[bytes, ToolInputError | None]
 """What the tools say of changed inputs; None of those that fit."""
@@ -18,6 +22,27 @@ Read = dict[bytes, ToolInputError | None]
 
 class Unread(Exception):
     """A changed input that its tool has not validated; the transaction is undone."""
+
+
+async def with_edits(
+    engine: Engine,
+    secrets: Sequence[str],
+    known: Read,
+    decide: Callable[[Edit], Awaitable[Decided]],
+) -> Decided:
+    """What `decide` gives, called with how an input may be changed until all changed ones are
+    read; `known` keeps what their tools say."""
+    while True:
+        edits = Edits(engine.agent.tools, secrets, known)
+        try:
+            found = await decide(edits.edit)
+        except (Unread, InvalidRequest):
+            if not edits.unread:
+                raise
+        else:
+            if not edits.unread:
+                return found
+        await edits.read(engine.code)
 
 
 class Edits:

@@ -28,16 +28,18 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
     """What the model reads of a proposal's state, and whether as an error."""
     if row.state == "DONE" and row.purged:
         return LOST, False
+    changed = ""
+    if row.edited is not None:
+        changed = f"(The approver changed the input to {json.dumps(row.edited)}.)"
     if row.state == "DONE":
-        changed = ""
-        if row.edited is not None:
-            changed = f"(The approver changed the input to {json.dumps(row.edited)}.)\n"
-        return changed + spoken(row.output), False
+        return f"{changed}\n{spoken(row.output)}" if changed else spoken(row.output), False
     if row.state == "REJECTED":
         reason = row.decision.reason if row.decision and row.decision.reason else "no reason given"
         return f"Rejected by the user: {reason}", True
     if row.state in ("FAILED", "INDETERMINATE"):
-        return row.output or LOST, True
+        # It begins with what it is: `Error:` or `Outcome unknown:`.
+        told = row.output or LOST
+        return f"{told}\n{changed}" if changed else told, True
     return _WITHOUT_RESULT[row.state], True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from pydantic import AfterValidator
 from stages import approve, run
 
 from assent import Caller, Config, Host, Session, tool
-from assent.errors import LedgerUnavailable, StillRunning
+from assent.errors import InvalidRequest, LedgerUnavailable, StillRunning, ToolInputError
 from assent.events import AgentEvent, ToolCallApproved
 from assent.ledger import record
 from assent.ledger.choices import Conversation, Grant, Requester
@@ -25,11 +25,13 @@ SOMEBODY = Caller("test")
 
 
 @asynccontextmanager
-async def hosting(folder: Path, tools: Any, **fields: Any) -> AsyncIterator[Host]:
+async def hosting(
+    folder: Path, tools: Any, rules: Sequence[Any] = (), **fields: Any
+) -> AsyncIterator[Host]:
     sections: dict[str, Any] = {
         "plugins": [],
         "server": {"state_dir": folder},
-        "approvals": {"ledger": f"sqlite:///{folder / 'approvals.db'}"},
+        "approvals": {"ledger": f"sqlite:///{folder / 'approvals.db'}", "rules": rules},
     }
     agent, _ = scripted([], tools.tools, **fields)
     host = Host.create(agent, Config.model_validate(sections))
@@ -200,5 +202,57 @@ def test_a_call_that_was_claimed_runs_although_its_caller_leaves_while_the_handl
             ended = await host.calls.decide(row.id, SOMEBODY, approved=True, wait=30)
         assert (ended.state, ended.output) == ("DONE", "deleted a")
         assert tools.names == ["a"]
+
+    run(work())
+
+
+def test_input_of_a_call_proposed_elsewhere_is_changed_where_its_tool_says_so(
+    tmp_path: Path,
+) -> None:
+    ran: list[Any] = []
+
+    @tool(requires_approval=True, editable=["hours"])
+    def book(hours: int, pet: str) -> str:
+        """Book a walk."""
+        ran.append((hours, pet))
+        return "booked"
+
+    async def work() -> None:
+        async with hosting(tmp_path, SimpleNamespace(tools=[book])) as host:
+            decide, asked = host.calls.decide, {"hours": 1, "pet": "Rex"}
+            row = await host.calls.propose("book", asked, SOMEBODY)
+            wrong: list[dict[str, Any]] = [
+                {"edited": {"hours": 2, "pet": "Ben"}},
+                {"edited": {"hours": "soon", "pet": "Rex"}},
+                {"edited": {"hours": 2}},
+                {"input": {"hours": 2, "pet": "Rex"}},
+            ]
+            for given in wrong:
+                with pytest.raises(InvalidRequest) as caught:
+                    await decide(row.id, SOMEBODY, approved=True, **given)
+                assert caught.value.items[0]["type"] == "approval_changed"
+            edited = {"hours": 2, "pet": "Rex"}
+            ended = await decide(row.id, SOMEBODY, approved=True, edited=edited, run=False)
+            assert (ended.state, ended.edited, ran) == ("APPROVED", edited, [])
+            ended = await decide(row.id, SOMEBODY, approved=True, input=asked)
+            assert (ended.state, ended.input, ended.edited) == ("DONE", asked, edited)
+            row = await host.calls.propose("book", asked, SOMEBODY)
+            ended = await decide(row.id, SOMEBODY, approved=False, edited=edited)
+            assert (ended.state, ended.edited) == ("REJECTED", None)
+        assert ran == [(2, "Rex")]
+
+    run(work())
+
+
+def test_call_that_a_rule_forbids_is_not_proposed(tmp_path: Path) -> None:
+    async def work() -> None:
+        tools = Counted()
+        rule = {"tool": "delete", "arguments": {"name": "prod*"}, "action": "deny"}
+        async with hosting(tmp_path, tools, rules=[rule]) as host:
+            with pytest.raises(ToolInputError, match="a rule of this service forbids"):
+                await host.calls.propose("delete", {"name": "prod-1"}, SOMEBODY)
+            assert await host.calls.pending(SOMEBODY) == []
+            await host.calls.propose("delete", {"name": "test"}, SOMEBODY)
+            assert len(await host.calls.pending(SOMEBODY)) == 1
 
     run(work())

@@ -225,6 +225,23 @@ def test_edited_inputs(
     assert len(tools.runs) == 1
 
 
+def test_model_is_told_of_a_changed_input_of_which_the_tool_fails(served: Serve) -> None:
+    @tool(requires_approval=True, editable=True)
+    def delete(name: str) -> str:
+        """Delete a thing."""
+        raise ValueError(f"there is no {name}")
+
+    agent, model = scripted([[Call("1", "delete", {"name": "a"})], "done"], [delete])
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    (item,) = reply["data"]["tool_calls"]
+    decided = user("", data={"tool_calls": [approved(item, input={"name": "b"})]})
+    assert service.chat(user("wipe"), said(reply), decided)["content"] == "done"
+    (result,) = last_results(model)
+    told = 'Error: there is no b\n(The approver changed the input to {"name": "b"}.)'
+    assert (result.output, result.is_error) == (told, True)
+
+
 def test_an_edit_that_does_not_fit_the_tool_is_told_as_such(served: Serve) -> None:
     agent, _ = scripted([[delete("a")]], Counted(editable=True).tools)
     service = served(agent)

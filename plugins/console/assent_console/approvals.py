@@ -20,7 +20,6 @@ from assent_console.page import HEADERS
 PROTOCOL = "console"
 LIMIT = 100
 """How many proposals one answer lists."""
-_BODY = 64 * 1024
 
 
 class ForeignPage(RequestError):
@@ -44,12 +43,16 @@ class NotPending(RequestError):
 
 
 class Verdict(BaseModel):
-    """The body of a decision; the `reason` of a rejection goes to the model and into the ledger."""
+    """The body of a decision; the `reason` of a rejection goes to the model and into the ledger.
+
+    `input` is what an approval of an editable tool's call changes the input to.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     approve: bool
     reason: Annotated[str, Field(max_length=4_000)] | None = None
+    input: dict[str, Any] | None = None
 
 
 _verdicts = BodyReader(Verdict)
@@ -82,7 +85,8 @@ class Approvals:
         """`{"id", "state"}` after the decision; 404 when it does not exist for this caller."""
         try:
             self._refuse_foreign(request, needs_origin=True)
-            verdict = _verdicts.read(await read_body(request.scope, request.receive, _BODY))
+            limit = self.host.config.limits.body
+            verdict = _verdicts.read(await read_body(request.scope, request.receive, limit))
             row = await self._decide(request, verdict)
         except Exception as error:
             return self._failed(error)
@@ -99,6 +103,7 @@ class Approvals:
             approved=verdict.approve,
             kind=row.kind,
             reason=None if verdict.approve else verdict.reason or None,
+            edited=verdict.input,
             run=False,
         )
 

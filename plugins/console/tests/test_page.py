@@ -604,6 +604,26 @@ def test_call_of_another_protocol_is_approved_on_the_page(
     assert (done.state, files.ran) == ("DONE", ["x"])
 
 
+def test_input_of_a_call_of_another_protocol_is_edited_on_the_page(
+    assent_served: Served, opened: Opened
+) -> None:
+    walks = Walks(editable=["hours"])
+    service = served(assent_served, walks.agent)
+    caller, more = Caller("mcp"), 12345678901234567891
+    row = run(service.host.calls.propose("book", {"hours": 1, "pet": "Rex"}, caller))
+    page = opened(service)
+    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel.wait_for()
+    edits(page, '{"hours": "soon"}')
+    panel.get_by_text("the changed input does not fit the tool: parameter 'hours'").wait_for()
+    edits(page, f'{{"hours": {more}}}')
+    panel.get_by_text("Approved book, edited").wait_for()
+    found = run(service.host.calls.look(row.id, caller))
+    assert (found.state, found.edited) == ("APPROVED", {"hours": more, "pet": "Rex"})
+    done = run(service.host.calls.decide(row.id, caller, approved=True, input=row.input))
+    assert (done.state, walks.ran) == ("DONE", [(more, "Rex")])
+
+
 def test_call_of_another_protocol_is_rejected_with_a_reason(
     assent_served: Served, opened: Opened
 ) -> None:

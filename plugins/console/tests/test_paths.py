@@ -139,7 +139,8 @@ def test_unknown_call_is_404(service: Service, approve: bool) -> None:
         (b"no json", ["body"], "json_invalid"),
         ({}, ["body", "approve"], "missing"),
         ({"approve": 1}, ["body", "approve"], "bool_type"),
-        ({"approve": True, "input": {}}, ["body", "input"], "extra_forbidden"),
+        ({"approve": True, "input": []}, ["body", "input"], "dict_type"),
+        ({"approve": True, "other": {}}, ["body", "other"], "extra_forbidden"),
         ({"approve": False, "reason": "x" * 4001}, ["body", "reason"], "string_too_long"),
     ],
 )
@@ -152,10 +153,17 @@ def test_wrong_decision_is_refused(service: Service, body: Any, loc: list[str], 
     assert look(service, row).state == "PENDING"
 
 
+def test_input_of_a_tool_that_is_not_editable_cannot_be_changed(service: Service) -> None:
+    row = propose(service)
+    answer = decide(service, row.id, {"approve": True, "input": {"path": "y"}})
+    assert (answer.status, answer.json()["detail"][0]["type"]) == (422, "approval_changed")
+    assert look(service, row).state == "PENDING"
+
+
 def test_only_json_of_bounded_size_is_read(service: Service) -> None:
     row = propose(service)
     assert decide(service, row.id, {"approve": True}, Content_Type="text/plain").status == 415
-    large = {"approve": False, "reason": "x" * 100_000}
+    large = {"approve": False, "reason": "x" * 11_000_000}
     assert decide(service, row.id, large).status == 413
     assert look(service, row).state == "PENDING"
 

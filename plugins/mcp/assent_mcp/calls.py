@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Coroutine
 from typing import Any
@@ -240,7 +241,7 @@ class _Call:
                 return await self._refused(id_, error)
             except StillRunning:
                 return said(f"Error: the approved call {id_} is still running", error=True)
-        return self._shown(ran[0]) if ran else self._ended(row)
+        return _told(row, self._shown(ran[0])) if ran else self._ended(row)
 
     async def _refused(self, id_: str, error: InvalidRequest) -> types.CallToolResult:
         """Why a decision does not count; of a call that was decided otherwise, how it stands."""
@@ -252,9 +253,9 @@ class _Call:
     def _ended(self, row: Proposal) -> types.CallToolResult:
         match row.state:
             case "DONE":
-                return said(row.output or "")
+                return _told(row, said(row.output or ""))
             case "FAILED" | "INDETERMINATE":
-                return said(row.output or "Error: the tool failed", error=True)
+                return _told(row, said(row.output or "Error: the tool failed", error=True))
             case "REJECTED":
                 reason = row.decision.reason if row.decision else None
                 why = f": {reason}" if reason else ""
@@ -324,3 +325,11 @@ class _Call:
         if not is_modern(self.context) and row.state != "PENDING":
             await self.context.session.send_elicit_complete(row.id, self.context.request_id)
         return row
+
+
+def _told(row: Proposal, result: types.CallToolResult) -> types.CallToolResult:
+    """The result, and after it that it is of another input than the client's."""
+    if row.edited is not None:
+        words = f"(The approver changed the input to {json.dumps(row.edited)}.)"
+        result.content.append(types.TextContent(text=words))
+    return result

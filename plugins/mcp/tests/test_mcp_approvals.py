@@ -479,6 +479,41 @@ def test_recorded_approval_runs_at_the_next_call(serve: Any, era: str) -> None:
     asyncio.run(run())
 
 
+@ERAS
+@pytest.mark.parametrize("fails", [False, True])
+def test_client_is_told_of_the_input_that_the_approver_changed(
+    serve: Any, era: str, fails: bool
+) -> None:
+    @tool(requires_approval=True, editable=["hours"])
+    def book(hours: int, pet: str) -> str:
+        """Book a walk."""
+        if fails:
+            raise ValueError(f"no walker for {hours} hours")
+        return f"{pet} walks {hours} hours"
+
+    agent = Agent(model="offline", tools=[book])
+
+    async def run() -> None:
+        async with (
+            serve(approvals="console", agent=agent) as served,
+            served.client(era) as client,
+        ):
+            asked = {"hours": 1, "pet": "Rex"}
+            await client.call_tool("book", asked)
+            [row] = await served.proposals()
+            changed = {"hours": 2, "pet": "Rex"}
+            decide = served.host.calls.decide
+            await decide(row.id, Caller("console"), approved=True, edited=changed, run=False)
+            result = await client.call_tool("book", asked)
+            told = 'The approver changed the input to {"hours": 2, "pet": "Rex"}.'
+            first, second = result.content
+            assert told in second.text
+            ended = "Error: no walker for 2 hours" if fails else "Rex walks 2 hours"
+            assert (first.text, result.is_error) == (ended, fails)
+
+    asyncio.run(run())
+
+
 def test_outcome_told_late_does_not_forget_the_next_question(
     serve: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,6 +72,7 @@ function addElsewhere(item) {
   ].filter(Boolean).join(" \u00b7 ");
   const proposal = { ...item, about: item.input_description, raw: item };
   const card = new Card(proposal, decideElsewhere, from);
+  card.allow(item.editable);
   elsewhere.set(item.id, card);
   byId("elsewhere-list").append(card.element);
 }
@@ -91,7 +92,7 @@ async function decideElsewhere(card, decision) {
   card.until = Date.now() + TOLD;
   let failed = { message: "The service could not be reached." };
   try {
-    const body = JSON.stringify({ approve, reason: decision.rejection_reason });
+    const body = JSON.stringify({ approve, reason: decision.rejection_reason, input: decision.input });
     const path = `console/approvals/${encodeURIComponent(card.proposal.id)}`;
     const response = await request(path, { method: "POST", body, signal: AbortSignal.timeout(30000) });
     if (response.status === 401) askToken(false);
