@@ -310,6 +310,24 @@ def test_plugins_shows_those_of_this_repository(capsys: pytest.CaptureFixture[st
     assert infos["v1"]["hooks"] == ["register_routes"]
 
 
+def test_plugins_hides_the_secrets_in_their_settings(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    database = "postgresql+asyncpg://me:hunter2@db/tasks"
+    table = (
+        f'[plugin.a2a]\ndatabase = "{database}"\noptions = {{ api_key = "hunter2", rate = 5 }}\n'
+    )
+    (folder / "assent.toml").write_text(table, "utf-8")
+    code, out, _ = outcome(capsys, "plugins")
+    assert code == 0
+    assert "hunter2" not in out
+    assert 'database = "postgresql+asyncpg://********@db/tasks"' in out
+    shown = outcome(capsys, "plugins", "--json")[1]
+    assert "hunter2" not in shown
+    settings = next(info["settings"] for info in json.loads(shown) if info["name"] == "a2a")
+    assert settings["options"] == {"api_key": "********", "rate": 5}
+
+
 SOUND = """
 from fastapi import APIRouter
 from assent import Plugin, hookimpl

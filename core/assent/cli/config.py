@@ -74,7 +74,7 @@ def _leaves(section: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
         elif isinstance(value, Mapping) and value:
             yield from _entries(value, f"{prefix}{name}")
         else:
-            yield f"{prefix}{name}", _plain(value)
+            yield f"{prefix}{name}", plain(value)
 
 
 def _entries(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -87,7 +87,7 @@ def _entries(table: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]
 
 def _entry(key: str, value: Any) -> Any:
     # What a plugin's key holds is known only to the plugin; the name tells enough.
-    return _HIDDEN if _SECRET.search(key) else _plain(value)
+    return _HIDDEN if value and _SECRET.search(key) else plain(value)
 
 
 def without_secrets(text: str) -> str:
@@ -104,7 +104,8 @@ def _pair(found: re.Match[str]) -> str:
     return name + equals + (_HIDDEN if _SECRET.search(unquote(name)) and value else value)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """`value` as JSON, its credentials hidden."""
     match value:
         case SecretStr():
             return _HIDDEN
@@ -113,7 +114,7 @@ def _plain(value: Any) -> Any:
         case str():
             return without_secrets(value)
         case list() | tuple():
-            return [_plain(item) for item in value]
+            return [plain(item) for item in value]
         case Mapping():
             return {key: _entry(str(key), item) for key, item in value.items()}
         case bool() | int() | float() | None:

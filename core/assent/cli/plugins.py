@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from assent.cli.config import plain
 from assent.cli.group import COMMANDS
 from assent.cli.options import config_option, configuration
 from assent.config import ApprovalSettings, Config, ModelSettings, load_agent
@@ -42,7 +43,7 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
     if ctx.invoked_subcommand is not None:
         return
     host = _host(configuration(config_file))
-    infos = host.plugins.info(host)
+    infos = [_without_secrets(info) for info in host.plugins.info(host)]
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(info) for info in infos], indent=2))
         return
@@ -61,6 +62,10 @@ def _host(config: Config, given: Sequence[object] = ()) -> Host:
         "approvals": ApprovalSettings(ledger="memory://"),
     }
     return Host.create(lambda messages, context: "", config.model_copy(update=quiet), given)
+
+
+def _without_secrets(info: PluginInfo) -> PluginInfo:
+    return dataclasses.replace(info, settings=plain(info.settings))
 
 
 def _lines(info: PluginInfo) -> Iterator[str]:
