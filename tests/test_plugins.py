@@ -255,6 +255,12 @@ class TestLoading:
             ("import sys; sys.exit('no')", "", "assent", "SystemExit: no"),
             ("import time; time.sleep(60)", "", "assent", "did not come back within 1 seconds"),
             ("P = 5", ":P", "assent", "neither a subclass of assent.Plugin nor a module"),
+            (
+                "from assent import Plugin\nP = Plugin()",
+                ":P",
+                "assent",
+                "neither a subclass of assent.Plugin nor a module, but an object of Plugin",
+            ),
             ("", ":P", "assent", "has no attribute 'P'"),
             (MODULE, "", "assent>=99", "requires 'assent>=99', but this is assent"),
             (

@@ -260,8 +260,8 @@ class Plugins:
 
     def _make(self, choice: Choice, config: Config, given: object) -> object | None:
         source = self._load(choice) if given is None else given
-        if isinstance(source, Plugin):
-            return source
+        if isinstance(given, Plugin):
+            return given
         if isinstance(source, type) and issubclass(source, Plugin):
             if not source.active_by_default and not choice.named:
                 return None
@@ -269,12 +269,12 @@ class Plugins:
             made: Plugin = self._run(choice, "cannot be made", partial(source, settings))
             made.name = choice.name
             return made
-        _refuse_settings(choice, config)
         if given is None and not isinstance(source, ModuleType):
             raise PluginError(
                 f"{_described(choice)} names neither a subclass of assent.Plugin nor a module, "
-                f"but {type(source).__name__}; correct its entry point"
+                f"but an object of {type(source).__name__}; correct its entry point"
             )
+        _refuse_settings(choice, config)
         return source
 
     def _load(self, choice: Choice) -> object:
