@@ -471,6 +471,7 @@ class TestFailuresInATurn:
         body = {"messages": [user("fail please")]}
         failed = service.post("/api/chat", body)
         assert (failed.status, failed.json()["code"]) == (500, "AGENT_ERROR")
+        assert "plugin 'bad'" in failed.json()["detail"]
         assert failed.json()["incident"]
         first = service.post("/api/sendMessage", body)
         assert first.status == 500
@@ -581,6 +582,7 @@ class TestFailuresInATurn:
         body = {"messages": [user("hello")]}
         failed = service.post("/api/chat", body, {"X-Fail": "1"})
         assert (failed.status, failed.json()["code"]) == (500, "AGENT_ERROR")
+        assert "plugin 'bad'" in failed.json()["detail"]
         assert "hunter2" not in failed.text
         assert service.post("/api/chat", body).status == 200
         assert service.get("/health").status == 200
@@ -597,6 +599,19 @@ class TestFailuresInATurn:
         with pytest.raises(InvalidStatus):
             connect(service.url.replace("http", "ws", 1) + "/api/chat-ws")
         assert service.get("/health").status == 200
+
+    def test_authentication_that_hangs_lets_nobody_in(
+        self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("assent.access.PATIENCE", 0.1)
+
+        async def authenticate(self: Plugin) -> None:
+            await asyncio.Event().wait()
+
+        service = assent_served(talkative(), [made("slow", authenticate=authenticate)])
+        failed = service.post("/api/chat", {"messages": [user("hello")]})
+        assert (failed.status, failed.json()["code"]) == (500, "AGENT_ERROR")
+        assert "plugin 'slow'" in failed.json()["detail"]
 
     def test_authentication_that_hangs_at_the_end_of_the_service_is_told_so(
         self, assent_served: Served, monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from assent.errors import AgentError, Busy, Unauthenticated
+from assent.errors import AgentError, Busy, RequestError, TurnError, Unauthenticated
 from assent.host import Host
 from assent.http import PRINCIPAL, Receive, Scope, Send, standard_error
 
@@ -18,6 +18,8 @@ ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
 PUBLIC = {"/health", "/ready", "/.well-known/agent.json", "/.well-known/agent-card.json"}
 """Paths that are answered without authentication: they hold nothing that is anyone's."""
+PATIENCE = 30.0
+"""Seconds that a plugin has to say who calls."""
 
 
 class Fixed:
@@ -101,8 +103,8 @@ def _path(scope: Scope) -> str:
 async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
     """The principal of a request, from the plugins' hooks, then `[auth]`.
 
-    Raises Unauthenticated when somebody asks for credentials and nobody knows the caller; None
-    where nobody asks.
+    Raises Unauthenticated when somebody asks for credentials and nobody knows the caller, and
+    AgentError for a hook that fails; None where nobody asks.
     """
     headers = {
         name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
@@ -111,7 +113,13 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
     for impl in hooks:
         available = {"headers": headers, "scope": scope, "host": host}
         bound = partial(impl.function, **{n: available[n] for n in impl.names})
-        principal = await host.code.call(bound)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                principal = await host.code.call(bound)
+        except (RequestError, TurnError):
+            raise
+        except Exception as error:
+            raise AgentError(f"plugin {impl.plugin!r} could not say who calls") from error
         if isinstance(principal, str) and principal.strip():
             return principal
         if principal is not None:

@@ -137,7 +137,9 @@ async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
             # They may keep it for all callers; it gets this one's session.
             reply = given if given is reply else given.model_copy(deep=True)
         elif given is not None:
-            raise AgentError("a response interceptor returned what is no message")
+            raise AgentError(
+                f"a response interceptor returned what is no message: plugin {impl.plugin!r}"
+            )
     try:
         AgentMessage.model_validate(reply.model_dump(exclude=_PROPOSALS, warnings=False))
     except ValueError as error:

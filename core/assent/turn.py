@@ -353,7 +353,9 @@ class RunningTurn:
             if isinstance(given, ChatRequest):
                 self.seen = given
             elif given is not None:
-                raise AgentError("a request interceptor returned what is no request")
+                raise AgentError(
+                    f"a request interceptor returned what is no request: plugin {impl.plugin!r}"
+                )
         if implementations:
             # A dict is easily taken for a Message; here nothing has run yet.
             messages = self.seen.messages or []
