@@ -7,6 +7,7 @@ import gc
 import json
 import pickle
 import time
+import tracemalloc
 from datetime import UTC, datetime
 from typing import Any
 
@@ -218,6 +219,21 @@ def test_thousands_of_secrets_are_masked_without_searching_the_text_for_each_of_
     assert time.process_time() - start < 2
     assert masked["said"][0].startswith("[secret], [secret] and [secret] [secret] of a long")
     assert masked["said"][1:] == ["nothing"] and masked["[secret]"] == 1
+
+
+@pytest.mark.parametrize("count", [101, 3000])
+def test_to_mask_a_long_output_takes_little_more_memory_than_the_output(count: int) -> None:
+    keys = [f"key-{n}-{n * 7919:08x}" for n in range(count)]
+    text = "".join(f"{n:x} " for n in range(60_000)) + keys[7]
+    tracemalloc.start()
+    try:
+        masked = mask(text, keys)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert masked == text.replace(keys[7], "[secret]")
+    # A set of all its parts took a hundred times as much.
+    assert most < 10 * len(text)
 
 
 def test_region_among_credentials_is_no_secret() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from assent.bodies import is_json, problem
@@ -308,45 +308,46 @@ def _seen(data: Data, live: set[str], states: Mapping[str, str]) -> Data:
 
 def mask(value: Any, secrets: Sequence[str]) -> Any:
     """`value` with each secret replaced, in every string of it, keys included."""
-    return _masked(value, secrets, _by_end(secrets)) if secrets else value
+    if not secrets:
+        return value
+    return _masked(value, _Many(secrets).held if len(secrets) > _MANY else lambda _: secrets)
 
 
-def _masked(value: Any, secrets: Sequence[str], by_end: Mapping[str, Sequence[str]]) -> Any:
+def _masked(value: Any, held: Callable[[str], Sequence[str]]) -> Any:
     match value:
         case str():
-            for secret in _possible(value, by_end) if by_end else secrets:
+            for secret in held(value):
                 value = value.replace(secret, MASK)
             return value
         case dict():
-            return {
-                _masked(k, secrets, by_end): _masked(v, secrets, by_end) for k, v in value.items()
-            }
+            return {_masked(k, held): _masked(v, held) for k, v in value.items()}
         case list() | tuple():
-            return [_masked(item, secrets, by_end) for item in value]
+            return [_masked(item, held) for item in value]
     return value
 
 
-_MANY = 100
-"""Secrets from which on it is worth while to look at once for which of them a text can hold."""
+_MANY = 2000
+"""Secrets from which on to look for one after another takes longer than for all at once."""
 
 
-def _by_end(secrets: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    """Many secrets by how they end, each end of one length; empty for a few."""
-    found: dict[str, list[str]] = {}
-    if len(secrets) > _MANY:
-        length = min(8, min(map(len, secrets)))
+class _Many:
+    """Many secrets, looked for by their ends, each of one length."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._length = length = min(8, min(map(len, secrets)))
+        self._by_end: dict[str, list[str]] = {}
         for secret in secrets:
-            found.setdefault(secret[-length:], []).append(secret)
-    return found
+            self._by_end.setdefault(secret[-length:], []).append(secret)
+        self._parts = {*self._by_end, *(secret[:length] for secret in secrets)}
 
-
-def _possible(text: str, by_end: Mapping[str, Sequence[str]]) -> list[str]:
-    """The secrets of which the text holds the end and the beginning, the longest first."""
-    length = len(next(iter(by_end)))
-    parts = {text[at : at + length] for at in range(len(text) - length + 1)}
-    # Many keys begin alike, few end so.
-    ending = (secret for end in parts & by_end.keys() for secret in by_end[end])
-    return sorted((s for s in ending if s[:length] in parts), key=len, reverse=True)
+    def held(self, text: str) -> list[str]:
+        """The secrets of which the text holds the end and the beginning, the longest first."""
+        length = self._length
+        starts = range(len(text) - length + 1)
+        parts = self._parts.intersection(text[at : at + length] for at in starts)
+        # Many keys begin alike, few end so.
+        ending = (secret for end in parts & self._by_end.keys() for secret in self._by_end[end])
+        return sorted((s for s in ending if s[:length] in parts), key=len, reverse=True)
 
 
 def holds_secret(value: Any, secrets: Sequence[str]) -> bool:
