@@ -54,6 +54,7 @@ class Connection:
         self._lost = asyncio.Event()
         self._changed = asyncio.Event()
         self._problem = "it has not answered yet"
+        self._status: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._checks: set[asyncio.Task[None]] = set()
         self._calls = 0
@@ -130,7 +131,8 @@ class Connection:
             except TimeoutError:
                 self._problem = f"it did not answer in {SILENCE:g} seconds"
             except Exception as error:
-                self._problem = _cause(error)
+                status = f" (HTTP status {self._status})" if self._status else ""
+                self._problem = f"{_cause(error)}{status}"
             finally:
                 self._client = None
                 self._connected.clear()
@@ -145,6 +147,7 @@ class Connection:
         """Be connected until the connection is lost."""
         self._lost.clear()
         self._changed.clear()
+        self._status = None
         client = Client(
             Watched(self._transport(), self._lost.set),
             client_info=types.Implementation(name="assent", version=__version__),
@@ -230,16 +233,16 @@ class Connection:
         url, auth = _parts(self._server.parts[0])
         timeout = httpx2.Timeout(30.0, read=_patience(self._server.timeout))
 
-        async def refused(response: httpx2.Response) -> None:
-            # The SDK would say "an error response" of wrong credentials, too.
-            if response.status_code == 401 and not self._connected.is_set():
-                response.raise_for_status()
+        async def answered(response: httpx2.Response) -> None:
+            # The SDK says "an error response" of each.
+            if response.request.method == "POST":
+                self._status = response.status_code if response.is_error else None
 
         http = httpx2.AsyncClient(
             headers=self._server.headers,
             auth=auth,
             timeout=timeout,
-            event_hooks={"request": [_hurry], "response": [refused]},
+            event_hooks={"request": [_hurry], "response": [answered]},
         )
         connected = streamable_http_client(url, http_client=http, max_sse_event_size=LARGEST)
         async with http, connected as streams:

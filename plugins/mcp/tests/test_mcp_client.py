@@ -314,6 +314,27 @@ def plain() -> Iterator[ThreadingHTTPServer]:
         server.shutdown()
 
 
+@pytest.mark.parametrize("status", [403, 429, 503])
+def test_server_that_refuses_is_told_with_its_status(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int
+) -> None:
+    class Refusing(Plain):
+        def do_POST(self) -> None:
+            self.send_response(status)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+    async def run(port: int) -> None:
+        async with using(tmp_path, mcp_server(f"http://127.0.0.1:{port}/mcp")):
+            assert f"(HTTP status {status}); trying again" in caplog.text
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        asyncio.run(run(server.server_port))
+        server.shutdown()
+
+
 def test_call_may_be_silent_as_long_as_it_may_take(
     tmp_path: Path, plain: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -458,7 +479,10 @@ def test_headers_are_sent_and_never_shown(
             async with using(tmp_path, fine, wrong) as host:
                 assert (await call(host, "add", a=1, b=2)).output == "3"
                 assert not [name for name in host.agent.tools if name.startswith("wrong_")]
-                assert "is away: HTTP status 401" in caplog.text
+                if transport == "sse":
+                    assert "is away: HTTP status 401" in caplog.text
+                else:
+                    assert "(HTTP status 401); trying again" in caplog.text
 
     asyncio.run(run())
 
