@@ -153,6 +153,14 @@ def shown(messages: Iterable[Message]) -> list[str]:
     return ids
 
 
+def last_shown(messages: Sequence[Message]) -> list[str]:
+    """The ids in the newest assistant message."""
+    for message in reversed(messages):
+        if message.role == "assistant":
+            return shown([message])
+    return []
+
+
 def has_commands(messages: Iterable[Message]) -> bool:
     """Whether any message shows a command, suggested or executed."""
     return any(m.data is not None and (m.data.cmds or m.data.executed_cmds) for m in messages)

@@ -74,13 +74,21 @@ def _told(turn: RunningTurn) -> set[str]:
 
 def _catch_up(turn: RunningTurn, known: set[str]) -> None:
     """Do to the session what calls have done to it that ended without the client hearing."""
-    for choice, chosen in turn.found.chosen:
-        row = turn.found.rows[chosen.id]
-        if not row.session or row.id in known:
-            continue
-        if _untold(turn, choice, row) or choice.newest:
+    for row in sorted(_unheard(turn), key=lambda row: row.finished or 0.0):
+        if row.session and row.id not in known:
             _apply(turn.session, row.session)
             known.add(row.id)
+
+
+def _unheard(turn: RunningTurn) -> list[Proposal]:
+    """The calls of which the client may not know how they ended: those that its newest message
+    decides, and all of a turn that has not gone on since, where the history stands at it."""
+    found, rows = turn.found, turn.found.rows
+    here = {row.turn for choice, row in found.chosen if not choice.copy}
+    here |= {rows[id_].turn for id_ in approvals.last_shown(turn.request.messages) if id_ in rows}
+    here = {id_ for id_ in here & found.turns.keys() if not found.turns[id_].reply}
+    decided = [rows[row.id] for choice, row in found.chosen if choice.newest]
+    return [*decided, *(row for row in rows.values() if row.turn in here)]
 
 
 async def _decide_and_run(turn: RunningTurn, known: set[str]) -> None:

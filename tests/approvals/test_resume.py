@@ -349,3 +349,34 @@ def test_a_change_of_the_session_that_no_reply_has_told_comes_before_the_next(
     reply = service.chat(*deciding(reply, approved(one), approved(two)))
     assert reply["data"]["session"] == {"steps": 2}
     assert [e["output"] for e in reply["data"]["executed_tool_calls"]] == ["step 1", "step 2"]
+
+
+def test_two_clients_that_decide_calls_of_one_turn_lose_no_change_of_the_session(
+    served: Serve,
+) -> None:
+    agent, _ = scripted([[Call("p", "step", {}), Call("q", "step", {})], "both"], [step])
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    one, two = reply["data"]["tool_calls"]
+    service.chat(*deciding(reply, approved(one)))
+    # The other client knows of no decision but its own.
+    reply = service.chat(*deciding(reply, approved(two)))
+    assert reply["data"]["session"] == {"steps": 2}
+    assert [e["output"] for e in reply["data"]["executed_tool_calls"]] == ["step 2"]
+
+
+@pytest.mark.parametrize("content", ["go on", ""])
+def test_after_a_lost_reply_the_next_message_has_what_the_call_did_to_the_session(
+    served: Serve, content: str
+) -> None:
+    agent, _ = scripted(
+        [[Call("p", "step", {})], ModelError("overloaded", "busy"), "two", "three"], [step]
+    )
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    assert service.ask(*deciding(reply)).status == 503
+    messages = [user("wipe"), said(reply), user(content)]
+    reply = service.chat(*messages)
+    assert reply["data"]["session"] == {"steps": 1}
+    messages += [said(reply), user("and on", data={"session": {"steps": 5}})]
+    assert service.chat(*messages)["data"]["session"] == {"steps": 5}
