@@ -659,6 +659,18 @@ def test_editable_tool_runs_with_the_changed_input(served: Serve) -> None:
     assert r.tools.names == ["b"]
 
 
+def test_changed_input_counts_beside_a_carrier_that_states_none(served: Serve) -> None:
+    r = Round(served, tool={"editable": ["name"]})
+    carriers = [
+        {"id": r.call["id"], "execute": True, **more} for more in ({}, {"input": {"name": "b"}})
+    ]
+    data = {"approvals": carriers}
+    reply = r.chat(r.first, said(r.reply), user("", data=data))
+    assert r.tools.names == ["b"]
+    (told,) = reply["data"]["executed_approvals"]
+    assert told["input"] == {"name": "b"}
+
+
 def test_an_edit_leaves_the_other_parameters_exactly_as_they_were_proposed(served: Serve) -> None:
     # JavaScript reads whole numbers beyond 2**53 as the nearest double.
     exact, rounded = 2**53 + 1, 2**53

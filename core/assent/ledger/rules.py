@@ -198,11 +198,17 @@ class Rules:
         decided_by: str | None,
     ) -> None:
         """Take the decisions of this request down; `write` puts what no claim has put then."""
+        # Of two carriers of one decision the first may state no input, and the other a changed one.
+        changes = {
+            row.id: choice.input or {}
+            for choice, row in found.chosen
+            if choice.approved and not choice.copy and found.changed(choice, row)
+        }
         for choice, row in found.chosen:
             if choice.copy or row.state != "PENDING":
                 continue
-            if choice.approved and found.changed(choice, row) and edit:
-                row.edited = edit(row, choice.input or {})
+            if edit and row.id in changes:
+                row.edited = edit(row, changes[row.id])
             row.decision = decision_of(choice, who, tx.now)
             if decided_by is not None:
                 row.decision.who, row.decision.claimed = decided_by, True
