@@ -210,6 +210,9 @@ def dump_json(value: Any) -> bytes:
 
 def sendable(event: Event) -> Event:
     """`event` itself, or its like of what JSON holds, where it has more, as `dump_json` does."""
+    if type(event) is TextDelta and _is_text(event.text):
+        # A stream may have thousands at a time, for the loop that all requests are read on.
+        return event
     fields = {name: getattr(event, name) for name in event.__slots__ if name != "type"}
     try:
         raw = to_json(fields)
@@ -218,6 +221,14 @@ def sendable(event: Event) -> Event:
     if not (b"NaN" in raw or b"Infinity" in raw or may_hold_endless(raw)):
         return event
     return replace(event, **{name: _like(value) for name, value in fields.items()})
+
+
+def _is_text(value: object) -> bool:
+    """Whether JSON holds it: a `str` without half a surrogate pair."""
+    try:
+        return type(value) is str and (value.isascii() or bool(value.encode()))
+    except UnicodeEncodeError:
+        return False
 
 
 def _like(value: Any) -> Any:
