@@ -8,7 +8,7 @@ import http.client
 import json
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -190,6 +190,19 @@ def test_turn_leaves_nothing_for_the_garbage_collector(agent: Any, path: str) ->
             gc.garbage.clear()
             gc.enable()
     assert not {"RunningTurn", "RequestContext", "Output", "ChatRequest"} & set(left), left
+
+
+def test_long_whole_reply_gives_the_garbage_collector_nothing_to_look_through() -> None:
+    tracked: list[int] = []
+
+    def talkative(messages: Any, context: Any) -> Iterator[str]:
+        for _ in range(20_000):
+            yield "ab"
+        tracked.append(sum(type(thing) is TextDelta for thing in gc.get_objects()))
+
+    with served(talkative) as service:
+        assert service.post("/api/chat", ASK).json()["content"] == "ab" * 20_000
+    assert tracked[0] < 100
 
 
 def read_stream(service: Service) -> tuple[http.client.HTTPResponse, http.client.HTTPConnection]:

@@ -54,20 +54,35 @@ class Sink(Protocol):
 
 
 class Gathered:
-    """A sink that keeps the events, for a synchronous reply, which has no status lines."""
+    """A sink that keeps the events, for a synchronous reply, which has no status lines.
+
+    Pieces of text wait as they are: as objects of their own, those of long replies would hold
+    everybody up whenever the garbage collector looks through them.
+    """
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self._events: list[Event] = []
+        self._pieces: list[str] = []
+
+    @property
+    def events(self) -> list[Event]:
+        """The events so far, pieces of text that follow one another as one."""
+        if self._pieces:
+            self._events.append(TextDelta("".join(self._pieces)))
+            self._pieces.clear()
+        return self._events
 
     def put_nowait(self, item: Event, /) -> bool:
         """Keep the event."""
-        if type(item) is not IntermittentUpdate:
+        if type(item) is TextDelta:
+            self._pieces.append(item.text)
+        elif type(item) is not IntermittentUpdate:
             self.events.append(item)
         return False
 
     def say(self, piece: str, /) -> bool:
         """Keep the piece."""
-        self.events.append(TextDelta(piece))
+        self._pieces.append(piece)
         return False
 
     async def space(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from assent import AgentMessage, Done, ErrorEvent, Event, IntermittentUpdate, fold
+from assent import AgentMessage, Done, ErrorEvent, Event, IntermittentUpdate, TextDelta, fold
 from assent_a2a.artifacts import Json, merged
 from assent_a2a.incoming import KEY
 
@@ -20,7 +20,8 @@ class Turned:
     """One turn: its events as they come, and at the end its reply, artifacts and task state."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self._text: list[str] = []
+        self._events: list[Event] = []
         self.artifacts: list[Json] = []
         self.done: Done | None = None
         self.error: ErrorEvent | None = None
@@ -28,6 +29,10 @@ class Turned:
     def add(self, event: Event) -> None:
         """Take one event, in order."""
         match event:
+            case TextDelta(text=piece):
+                # Not as an object of its own: a reply may have a hundred thousand.
+                self._text.append(piece)
+                return
             case IntermittentUpdate(content=content):
                 said = own(content)
                 if "artifact" in said:
@@ -41,11 +46,11 @@ class Turned:
                 self.error = event
             case _:
                 pass
-        self.events.append(event)
+        self._events.append(event)
 
     def reply(self) -> AgentMessage:
         """The reply, without what is A2A's in its data."""
-        reply = fold(self.events)
+        reply = fold([TextDelta("".join(self._text)), *self._events])
         extra = {k: v for k, v in (reply.data.model_extra or {}).items() if k != KEY}
         data = {name: getattr(reply.data, name) for name in type(reply.data).model_fields}
         reply.data = type(reply.data).model_validate({**data, **extra})

@@ -28,6 +28,7 @@ from assent import (
     Message,
     RequestContext,
     Silence,
+    TextDelta,
     ToolCall,
 )
 from assent_a2a import Artifact, incoming, reply, send_artifact, working
@@ -389,6 +390,19 @@ def test_plain_callable_is_served(serve: Serve) -> None:
     card = service.http.get("/.well-known/agent.json").json()
     assert (card["name"], card["description"], card["skills"]) == ("shout", "Shouts.", [])
     assert card["metadata"] == {"framework": "assent", "model": "custom", "provider": "custom"}
+
+
+def test_long_reply_gives_the_garbage_collector_nothing_to_look_through(serve: Serve) -> None:
+    tracked: list[int] = []
+
+    def talkative(messages: list[Message], context: RequestContext) -> Iterator[str]:
+        for _ in range(20_000):
+            yield "ab"
+        tracked.append(sum(type(thing) is TextDelta for thing in gc.get_objects()))
+
+    assert serve(talkative).send("go")["text"] == "ab" * 20_000
+    # Some are on their way.
+    assert tracked[0] < 10_000
 
 
 def test_callable_proposes_and_carries_out_over_a2a(serve: Serve) -> None:

@@ -85,11 +85,14 @@ class Chat:
             return said("Error: the history has too many messages", error=True)
         request = ChatRequest.model_validate({"messages": messages})
         stream = self.host.stream(request, caller)
+        # What the reply takes: a long turn may have a hundred thousand pieces and status lines.
+        text: list[str] = []
         events: list[Event] = []
         sending = Progress(context) if wanted(context) else None
         try:
             while waiting := await stream.ready():
-                events += waiting
+                text += [e.text for e in waiting if isinstance(e, TextDelta)]
+                events += [e for e in waiting if not isinstance(e, TextDelta | IntermittentUpdate)]
                 if sending is not None:
                     await _report(sending, waiting)
         finally:
@@ -98,7 +101,7 @@ class Chat:
             if isinstance(event, ErrorEvent):
                 incident = f" (incident {event.incident})" if event.incident else ""
                 return said(f"Error: {event.error}{incident}", error=True)
-        reply = fold(events)
+        reply = fold([TextDelta("".join(text)), *events])
         if reply.data.session is not None:
             peer.session = Session(reply.data.session)
         return _result(reply, events)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import math
 import socket
@@ -18,10 +19,12 @@ from pydantic import ValidationError
 from assent import (
     Agent,
     ImageContent,
+    IntermittentUpdate,
     PluginError,
     RequestContext,
     ResourceContent,
     StartupError,
+    TextDelta,
     ToolResult,
     tool,
 )
@@ -312,6 +315,25 @@ def test_chat_hears_the_history_and_streams(serve: Any, era: str) -> None:
             assert result.structured_content["stop_reason"] == "end_turn"
 
     asyncio.run(run())
+
+
+def test_chat_keeps_neither_pieces_nor_status_lines_of_a_long_turn(serve: Any) -> None:
+    tracked: list[int] = []
+
+    def talkative(messages: Any, context: RequestContext) -> Any:
+        for _ in range(20_000):
+            context.update("soon")
+            yield "ab"
+        kinds = (TextDelta, IntermittentUpdate)
+        tracked.append(sum(type(thing) in kinds for thing in gc.get_objects()))
+
+    async def run() -> None:
+        async with serve(agent=talkative) as served, served.client(MODERN) as client:
+            assert text(await client.call_tool("chat", {"message": "go"})) == "ab" * 20_000
+
+    asyncio.run(run())
+    # Some are on their way.
+    assert tracked[0] < 20_000
 
 
 @ERAS
