@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from assent.approvals import mask
+from assent.bodies import check_size
 from assent.canonical import canonical
 from assent.credentials import in_kubeconfig
 from assent.errors import InvalidRequest, MessagesMissing
@@ -112,6 +113,34 @@ def test_nesting_is_counted_exactly(levels: int, text: str) -> None:
     else:
         with pytest.raises(InvalidRequest):
             parse_request(sent)
+
+
+def counted(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(counted, inner))
+
+
+ANY = st.recursive(
+    st.none() | st.integers() | st.text(st.sampled_from('a,[]{}" \\\né\ud800')),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(st.sampled_from('a,[{"\\')), inner),
+    max_leaves=40,
+)
+
+
+@given(value=ANY, indent=st.sampled_from([None, 1]), whole=st.booleans())
+def test_values_are_counted_exactly(value: Any, indent: int | None, whole: bool) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=whole)
+    for sent in (text, text.encode("utf-8", "surrogatepass")):
+        check_size(sent, counted(value))
+        if counted(value) > 1:
+            with pytest.raises(InvalidRequest):
+                check_size(sent, counted(value) - 1)
+
+
+@pytest.mark.parametrize("broken", ['["' + "a," * 90_000, '"' * 90_000, "[," * 90_000 + '"'])
+def test_values_of_what_is_no_json_are_counted_in_no_time(broken: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_request(broken, values=10)
 
 
 def test_too_many_messages_are_refused() -> None:

@@ -256,6 +256,7 @@ def test_numbers_of_the_limits_are_the_defaults() -> None:
     assert (limits.body, limits.frame) == (10 * 2**20, 10 * 2**20)
     for text in (
         f"{limits.messages:,} messages",
+        f"{limits.values:,} JSON values",
         f"nesting {limits.nesting}",
         f"{limits.model_calls} model calls",
         f"{limits.tool_calls} tool calls",

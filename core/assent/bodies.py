@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import islice
 from math import isfinite
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
@@ -20,6 +22,12 @@ _SHORT = 16 * 2**10
 list: to collect millions of items takes gigabytes, and a minute in which nobody is answered."""
 
 
+# A match for each separator of values, and one or two at the end; never one inside a text.
+_SEPARATED = re.compile(
+    rb'(?:[^",\[{]++|"(?:[^"\\]++|\\.)*+"|[\[{]\s*+[\]}])*+(?:[,\[{]|.*+)', re.DOTALL
+)
+
+
 class BodyReader(Generic[M]):
     """Reads JSON as a model.
 
@@ -33,12 +41,15 @@ class BodyReader(Generic[M]):
         # Past the adapter's own method, which costs as much as checking a message.
         self._read_short = self._adapter.validator.validate_json
 
-    def read(self, body: bytes | str, nesting: int | None = None) -> M:
+    def read(self, body: bytes | str, nesting: int | None = None, values: int | None = None) -> M:
         """What the body says; raises InvalidRequest with an item for each wrong field.
 
-        With `nesting` also for what the model leaves open: where it is nested deeper than so many
-        levels, or holds NaN or a number too large for a double.
+        With `values` also for one that holds more of them; with `nesting` for what the model
+        leaves open, where it is nested deeper than so many levels, or holds NaN or a number too
+        large for a double.
         """
+        if values is not None:
+            check_size(body, values)
         if len(body) < _SHORT:
             return self._said(body, nesting, self._read_short)
         # To look for garbage among the millions of values that a long body may hold, again and
@@ -73,6 +84,19 @@ class BodyReader(Generic[M]):
         except TypeError:
             # No promise of pydantic's; all that is lost is how soon a wrong body is refused.
             return self._read_short
+
+
+def check_size(body: bytes | str, values: int) -> None:
+    """Raise InvalidRequest for JSON of more than so many values, which takes seconds to read."""
+    if len(body) <= 2 * values:
+        return
+    raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    # Most of what is long is text, of which this looks at each byte once.
+    if sum(map(raw.count, (b",", b"[", b"{"))) < values:
+        return
+    if next(islice(_SEPARATED.finditer(raw), values + 1, None), None) is not None:
+        message = f"JSON holds more than {values} values"
+        raise InvalidRequest.at(["body"], "too_many_values", message)
 
 
 def strict(body: bytes | str) -> Any:

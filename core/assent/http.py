@@ -153,7 +153,11 @@ class ChatEndpoint:
         """The request and who calls, from where; raises RequestError."""
         limits = self.host.config.limits
         request = parse_request(
-            body, messages=limits.messages, nesting=limits.nesting, lazily=self._lazily
+            body,
+            messages=limits.messages,
+            nesting=limits.nesting,
+            values=limits.values,
+            lazily=self._lazily,
         )
         fields = request.request_fields if self.forward_fields else None
         return request, Caller(self.protocol, principal, address, request_fields=fields)

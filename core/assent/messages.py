@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from assent.bodies import BodyReader, check, strict
+from assent.bodies import BodyReader, check, check_size, strict
 from assent.credentials import in_credentials, in_kubeconfig, longest_first, secret_forms
 from assent.errors import InvalidRequest, MessagesMissing
 from assent.texts import TextReader, Texts
@@ -278,9 +278,14 @@ _LONG = 4096
 
 
 def parse_request(
-    body: bytes | str, *, messages: int = 10_000, nesting: int = 64, lazily: bool = False
+    body: bytes | str,
+    *,
+    messages: int = 10_000,
+    nesting: int = 64,
+    values: int = 500_000,
+    lazily: bool = False,
 ) -> ChatRequest:
-    """Read a ChatRequest of at most `messages` messages and `nesting` levels of JSON.
+    """Read a ChatRequest of at most `messages` messages, `nesting` levels of JSON and `values`.
 
     With `lazily` the messages of a long conversation of texts are validated all the same, but
     made only when they are looked at; that pays where most of them are not.
@@ -288,6 +293,7 @@ def parse_request(
     Raises MessagesMissing when the body is an object without `messages`, and InvalidRequest with
     one item for each wrong field otherwise; neither repeats a value of the body.
     """
+    check_size(body, values)
     request: ChatRequest
     if lazily and _may_be_texts(body) and (found := _texts.read(body)):
         request = ChatRequest.model_construct(set(found), **found)

@@ -235,6 +235,26 @@ def test_brackets_in_text_are_no_depth(echo: Service) -> None:
 
 
 @ALL
+def test_too_many_values_is_422(served: Serve, path: str, stream: bool) -> None:
+    service = served(lambda messages, context: "fine", limits__values=100)
+    # Six stand around these.
+    fits = {**one(content='[{,"' * 500), "more": [*([[], {}, "[,", None, 1] * 18), 1, 1, 1, 1]}
+    assert service.post(url(path, stream), fits).status == 200
+    fits["more"].append(1)
+    answer = service.post(url(path, stream), fits)
+    assert answer.types == {"too_many_values"}
+    assert error_body(answer, stream)["detail"][0]["msg"] == "JSON holds more than 100 values"
+
+
+def test_frame_with_too_many_values_is_an_error_event(served: Serve) -> None:
+    service = served(lambda messages, context: "fine", limits__values=100)
+    with service.ws() as ws:
+        (event,) = ws.turn({**one(content="ü"), "more": [1] * 101})
+        assert (event["type"], event["code"]) == ("error", "TOO_MANY_VALUES")
+        assert ws.turn(one())[-1]["type"] == "done"
+
+
+@ALL
 def test_too_many_messages_is_422(served: Serve, path: str, stream: bool) -> None:
     service = served(lambda messages, context: "fine", limits__messages=3)
     three = [user("a"), assistant("b"), user("c")]

@@ -99,7 +99,7 @@ class Simple:
     async def _send(self, request: Request) -> Response:
         limits = self._host.config.limits
         raw = await read_body(request.scope, request.receive, limits.body)
-        body = _bodies.read(raw, limits.nesting)
+        body = _bodies.read(raw, limits.nesting, limits.values)
         caller = caller_of(request.scope, PROTOCOL)
         at_once = request.query_params.get("async", "").lower() in _TRUE
         task, run = await self._tasks.send(caller, body.id, body.message, body.data, keep=at_once)

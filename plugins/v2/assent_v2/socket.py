@@ -101,6 +101,7 @@ class _Connection(Socket):
                 frame,
                 messages=limits.messages,
                 nesting=limits.nesting,
+                values=limits.values,
                 lazily=self.host.agent.function is not None,
             )
         except RequestError as error:
