@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum, StrEnum
@@ -981,6 +981,39 @@ def test_result_that_is_no_json_still_becomes_text() -> None:
     loop.append(loop)
     for value in (loop, {"a": object()}, {"a": "\udcff"}, {"a": b"\xff"}):
         assert text_of(value).encode()
+
+
+def test_error_of_a_task_group_says_what_its_tasks_raised() -> None:
+    inner = ExceptionGroup("more", [OSError(2, "no such file"), KeyError("my-secret")])
+    said = error_text(
+        ExceptionGroup("unhandled errors", [ValueError("a\nb"), inner]), ["my-secret"]
+    )
+    assert said == (
+        "Error: unhandled errors (2 sub-exceptions): a; "
+        "FileNotFoundError: [Errno 2] no such file; KeyError: '[secret]'"
+    )
+    many = ExceptionGroup("many", [ValueError(f"{n} " + "x" * 400) for n in range(1000)])
+    assert len(error_text(many, ())) < 520
+
+
+def test_items_of_an_iterable_are_validated_before_the_tool_runs() -> None:
+    @tool(requires_approval=True)
+    def close(
+        numbers: Iterable[int], more: Iterable[bool] | None = None, rest: Iterable[str] = ()
+    ) -> str:
+        """Close tickets."""
+        return f"{list(numbers)} {list(numbers)}"
+
+    assert close.input_schema["properties"]["numbers"] == {
+        "items": {"type": "integer"},
+        "type": "array",
+    }
+    for wrong in ({"numbers": ["x"]}, {"numbers": [1], "more": [1]}, {"numbers": [], "rest": [1]}):
+        with pytest.raises(ToolInputError):
+            close.validate(wrong)
+    arguments = close.validate({"numbers": [1, 2], "more": [True], "rest": ["a"]})
+    assert arguments == {"numbers": [1, 2], "more": [True], "rest": ["a"]}
+    assert close.call(arguments, Session(), None) == "[1, 2] [1, 2]"
 
 
 def test_declaring_a_tool_imports_neither_server_nor_validator() -> None:

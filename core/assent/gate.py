@@ -7,8 +7,9 @@ import inspect
 import logging
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from assent.agent import RequestContext
@@ -25,6 +26,7 @@ from assent.workers.forks import leave_fork
 logger = logging.getLogger("assent.tools")
 _LONGEST_ERROR = 500
 _LONGEST_TRACE = 64 * 2**10
+_TOLD_MEMBERS = 5
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -233,16 +235,36 @@ def _bound(
 
 
 def error_text(error: BaseException, secrets: Sequence[str]) -> str:
-    """What model and caller read of an exception: one short line, no stack trace, no secret."""
+    """What model and caller read of an exception: one short line, no stack trace, no secret.
+
+    Of a group, such as a TaskGroup raises, what its first exceptions say.
+    """
+    message = _line(error, secrets)
+    if isinstance(error, BaseExceptionGroup):
+        first = islice(_members(error), _TOLD_MEMBERS)
+        message += f": {'; '.join(_line(each, secrets) for each in first)}"
+    # File names that are not UTF-8 hold lone surrogates, which no JSON encoder takes.
+    return f"Error: {message[:_LONGEST_ERROR]}".encode("utf-8", "replace").decode()
+
+
+def _line(error: BaseException, secrets: Sequence[str]) -> str:
     # Masked first, as an output is.
     said = mask(message_of(error), secrets).strip()
     # Its lines are not looked for in the rest: an error may quote a whole output.
     text = said[:_LONGEST_ERROR].splitlines()
     message = text[0] if text else type(error).__name__
-    if not isinstance(error, (ValueError, RuntimeError, ToolInputError)) and text:
-        message = f"{type(error).__name__}: {message}"
-    # File names that are not UTF-8 hold lone surrogates, which no JSON encoder takes.
-    return f"Error: {message[:_LONGEST_ERROR]}".encode("utf-8", "replace").decode()
+    plain = (ValueError, RuntimeError, ToolInputError, BaseExceptionGroup)
+    return (
+        f"{type(error).__name__}: {message}" if text and not isinstance(error, plain) else message
+    )
+
+
+def _members(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _members(each)
+        else:
+            yield each
 
 
 def hidden_trace(error: BaseException, secrets: Sequence[str]) -> str:

@@ -329,7 +329,8 @@ def _with_default(annotation: Any, default: Any) -> FieldInfo:
 
 
 def _refined(annotation: Any) -> Any:
-    """`annotation` with booleans that are only `true` and `false`, not "yes" or 1.
+    """`annotation` with booleans that are only `true` and `false`, not "yes" or 1, and with lists
+    for iterables, which pydantic would validate only while the tool reads them.
 
     The fields of models, dataclasses and typed dicts keep the rules of their own.
     """
@@ -340,6 +341,8 @@ def _refined(annotation: Any) -> Any:
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
         return functools.reduce(operator.or_, map(_refined, members))
+    if origin is Iterable and members:
+        return list[_refined(members[0])]  # type: ignore[misc]
     if origin in (list, dict, set, tuple, frozenset) and members:
         return origin[tuple(item if item is ... else _refined(item) for item in members)]
     return annotation
