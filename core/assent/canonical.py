@@ -49,10 +49,11 @@ def holds_endless(value: object) -> bool:
 
 def may_hold_endless(raw: bytes) -> bool:
     """Whether JSON may hold such an integer; a text of digits looks like one."""
+    if len(raw) <= _DIGITS:
+        return False
     # So many digits fill at least one of these pieces.
     piece = _DIGITS // 2
-    starts = range(0, len(raw) - piece + 1, piece)
-    return len(raw) > _DIGITS and any(raw[n : n + piece].isdigit() for n in starts)
+    return any(raw[n : n + piece].isdigit() for n in range(0, len(raw) - piece + 1, piece))
 
 
 def _text(value: object) -> str:
