@@ -1,11 +1,34 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from assent import ConfigError, RequestContext, Session, create_app
+from assent import Agent, ConfigError, Host, LocalShell, RequestContext, Session, Tool, create_app
 from assent.testing import served, user
+
+
+class Source:
+    """Tools that are known once it is open, and others later."""
+
+    def __init__(self, *tools: Tool) -> None:
+        self.known: Sequence[Tool] = tools
+
+    async def open(self, host: Host, changed: Callable[[], None]) -> None:
+        self.changed = changed
+        changed()
+
+    def tools(self) -> Sequence[Tool]:
+        return self.known
+
+    async def close(self) -> None:
+        pass
+
+    def list(self, *tools: Tool) -> None:
+        """Have these tools from now on."""
+        self.known = tools
+        self.changed()
 
 
 def with_defaults(messages: Any, context: Any = None, session: Any = None) -> str:
@@ -44,3 +67,35 @@ def test_callable_that_takes_the_session_in_place_of_the_context_is_refused() ->
 
     with pytest.raises(ConfigError, match=r"write \(messages, context, session\)"):
         create_app(agent)
+
+
+def greeting(origin: str, ran: list[str], *, name: str = "greet") -> Tool:
+    def greet(who: str) -> str:
+        ran.append(origin)
+        return f"{origin} greets {who}"
+
+    return Tool(greet, name=name, description="Greets.", requires_approval=True)
+
+
+def test_name_of_a_tool_stays_with_the_source_that_had_it_first() -> None:
+    ran: list[str] = []
+    one, other = Source(greeting("one", ran)), Source(greeting("other", ran))
+    with served(Agent(model="offline", tools=[one, other])) as service:
+        (call,) = service.chat(user('greet who="ann"'))["data"]["tool_calls"]
+        one.list()
+        decided = user(data={"tool_calls": [{**call, "execute": True}]})
+        (executed,) = service.chat(decided)["data"]["executed_tool_calls"]
+        assert "there is no tool" in executed["output"]
+        one.list(greeting("one", ran))
+        (call,) = service.chat(user('greet who="ann"'))["data"]["tool_calls"]
+        decided = user(data={"tool_calls": [{**call, "execute": True}]})
+        (executed,) = service.chat(decided)["data"]["executed_tool_calls"]
+        assert (executed["output"], ran) == ("one greets ann", ["one"])
+
+
+def test_source_has_no_tool_of_the_name_that_is_assents_own() -> None:
+    own = Source(greeting("other", [], name="suggest_commands"))
+    agent = Agent(model="offline", tools=[own], commands=LocalShell())
+    with served(agent):
+        assert [definition.name for definition in agent.definitions] == ["suggest_commands"]
+        assert not agent.tools

@@ -199,14 +199,21 @@ class Agent:
                 f"with commands the tool name {SUGGEST_COMMANDS.name!r} is Assent's own; "
                 "give the tool another name: @tool(name=...)"
             )
+        taken = [*self._own, *([SUGGEST_COMMANDS.name] if commands is not None else [])]
+        self._owners: dict[str, object] = dict.fromkeys(taken, self)
         self.definitions = self._defined()
 
     def gather_tools(self) -> None:
-        """Take the tools of the sources anew; one whose name is taken is left out."""
+        """Take the tools of the sources anew; one whose name is taken is left out.
+
+        A name stays with the source that had it first, also when that lists it no more: what was
+        approved as a tool of one server does not run on another.
+        """
         tools = dict(self._own)
         for source in self.sources:
             for tool in source.tools():
-                if tools.setdefault(tool.name, tool) is not tool:
+                mine = self._owners.setdefault(tool.name, source) is source
+                if not mine or tools.setdefault(tool.name, tool) is not tool:
                     logger.warning(
                         "tool %r of %r is left out: its name is taken", tool.name, source
                     )

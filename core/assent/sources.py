@@ -47,10 +47,18 @@ async def opened(
     sources: Sequence[ToolSource], host: Host, changed: Callable[[], None]
 ) -> AsyncIterator[None]:
     """The sources, opened side by side, and closed at the end."""
+    are_open = False
+
+    def heard() -> None:
+        # Of two that have a name the first in the list gets it, not the first to answer.
+        if are_open:
+            changed()
+
     async with AsyncExitStack() as stack:
         for source in sources:
             stack.push_async_callback(_close, source)
-        await asyncio.gather(*(source.open(host, changed) for source in sources))
+        await asyncio.gather(*(source.open(host, heard) for source in sources))
+        are_open = True
         changed()
         yield
 
