@@ -26,6 +26,7 @@ from pydantic import (
     RootModel,
     field_validator,
 )
+from typing_extensions import TypeAliasType
 
 from assent.errors import ToolInputError
 from assent.gate import error_text, hidden_trace
@@ -433,6 +434,18 @@ def test_context_is_injected_when_its_class_is_known_at_run_time() -> None:
     made = tool(one)
     assert list(made.input_schema["properties"]) == ["text"]
     assert called(made, {"text": "t"}) == (CONTEXT, CONTEXT)
+
+
+def test_session_is_injected_through_the_alias_of_a_type_statement() -> None:
+    known = TypeAliasType("known", Session)
+    perhaps = TypeAliasType("perhaps", known | None)  # type: ignore[valid-type]
+
+    def note(text: str, state: known, more: perhaps = None) -> None:  # type: ignore[valid-type]
+        """Note a text."""
+
+    note.__annotations__ |= {"state": known, "more": perhaps}
+    made = tool(note)
+    assert list(made.input_schema["properties"]) == ["text"]
 
 
 def test_session_and_context_are_injected_by_name() -> None:

@@ -262,6 +262,9 @@ def _by_type(annotation: Any) -> Injected | None:
         members = [a for a in typing.get_args(annotation) if a is not type(None)]
         return _by_type(members[0]) if len(members) == 1 else None
     if not isinstance(annotation, type):
+        # Of a `type` statement; what it cannot resolve is told where it is described.
+        with suppress(NameError, AttributeError):
+            return _by_type(annotation.__value__)
         return None
     if issubclass(annotation, Session):
         return "session"
