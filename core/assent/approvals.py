@@ -35,14 +35,14 @@ def choices(messages: Sequence[Message]) -> list[Choice]:
     of the assistant message directly before it; copies further back come last."""
     last = len(messages) - 1
     found = _in_message(messages[last], last, newest=True)
-    named = _named(messages[last])
+    named = stated_ids(messages[last].data)
     if last and messages[last - 1].role == "assistant":
         found += [
             choice
             for choice in _in_message(messages[last - 1], last - 1, newest=False)
             if not _is_named(choice, named)
         ]
-        named |= _named(messages[last - 1])
+        named |= stated_ids(messages[last - 1].data)
     for index in range(last):
         if (data := messages[index].data) is None:
             continue
@@ -69,12 +69,11 @@ def _kind(item: Approval) -> Kind | None:
     return item.type if "type" in item.model_fields_set else None
 
 
-def _named(message: Message) -> set[str]:
-    if message.data is None:
+def stated_ids(data: Data | None) -> set[str]:
+    """The ids of what a message proposes or decides."""
+    if data is None:
         return set()
-    data = message.data
-    ids = [item.id for item in data.stated]
-    return {*ids, *(c.id for c in data.cmds if c.id)}
+    return {*(item.id for item in data.stated), *(c.id for c in data.cmds if c.id)}
 
 
 def _is_named(choice: Choice, named: set[str]) -> bool:
@@ -141,23 +140,23 @@ def _in_message(message: Message, index: int, *, newest: bool) -> list[Choice]:
 
 def shown(messages: Iterable[Message]) -> list[str]:
     """The ids of every call and outcome in the messages."""
-    ids: list[str] = []
-    for message in messages:
-        if (data := message.data) is not None:
-            ids += [c.id for c in data.tool_calls]
-            ids += [c.id for c in data.approvals]
-            ids += [c.id for c in data.executed_tool_calls]
-            ids += [c.id for c in data.executed_approvals]
-            ids += [c.id for c in data.cmds if c.id]
-            ids += [c.id for c in data.executed_cmds if c.id]
-    return ids
+    return [id_ for message in messages for id_ in shown_ids(message.data)]
+
+
+def shown_ids(data: Data | None) -> list[str]:
+    """The ids of every call and outcome in a message."""
+    if data is None:
+        return []
+    ids = [call.id for call in data.stated] + [outcome.id for outcome in data.outcomes]
+    ids += [command.id for command in data.cmds if command.id]
+    return ids + [command.id for command in data.executed_cmds if command.id]
 
 
 def last_shown(messages: Sequence[Message]) -> list[str]:
     """The ids in the newest assistant message."""
     for message in reversed(messages):
         if message.role == "assistant":
-            return shown([message])
+            return shown_ids(message.data)
     return []
 
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from assent.approvals import command_input
+from assent.approvals import command_input, stated_ids
 from assent.canonical import canonical
 from assent.ledger import Proposal, SuspendedTurn
 from assent.ledger.choices import Decided
-from assent.mentions import Mentions, pending_ids, plain
+from assent.mentions import Mentions, plain
 from assent.messages import (
     Command,
     Data,
@@ -153,7 +153,7 @@ class _Builder:
         last one is the end."""
         shown = self.mentions.shown_by_assistant(turn.calls)
         if shown is not None:
-            if not pending_ids(self.messages[shown].data).isdisjoint(turn.calls):
+            if not stated_ids(self.messages[shown].data).isdisjoint(turn.calls):
                 self.taken_place.add(shown)
             return shown
         answered = self.answered.get(turn.reference)

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from assent.approvals import command_input
+from assent.approvals import command_input, shown_ids
 from assent.canonical import canonical
 from assent.ledger import Proposal
 from assent.messages import Data, Message
@@ -16,7 +16,7 @@ class Mentions:
     """Each message is looked at once, however many calls a long conversation has had."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
-        self.ids = [_ids(message.data) for message in messages]
+        self.ids = [set(shown_ids(message.data)) for message in messages]
         """The ids in each message."""
         self._shown: dict[str, int] = {}
         self._by_assistant: dict[str, int] = {}
@@ -50,21 +50,6 @@ class Mentions:
 def plain(given: Mapping[str, Any]) -> dict[str, Any]:
     """What of a recorded command its text in a message is compared with."""
     return {"command": given.get("command"), "files": given.get("files") or None}
-
-
-def pending_ids(data: Data | None) -> set[str]:
-    """The ids of what the message proposes or decides."""
-    if data is None:
-        return set()
-    calls = {c.id for c in data.stated}
-    return calls | {c.id for c in data.cmds if c.id}
-
-
-def _ids(data: Data | None) -> set[str]:
-    if data is None:
-        return set()
-    commands = {c.id for c in data.executed_cmds if c.id}
-    return pending_ids(data) | {e.id for e in data.outcomes} | commands
 
 
 def _decisions(data: Data | None) -> set[str | bytes]:
