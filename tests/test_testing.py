@@ -239,3 +239,22 @@ def test_fixture_is_found_by_pytest_and_costs_little(tmp_path: Path) -> None:
 
 def test_user_makes_a_message() -> None:
     assert user("hi", data={}) == {"role": "user", "content": "hi", "data": {}}
+
+
+def test_conversation_goes_on_after_a_message_that_was_refused() -> None:
+    @tool(requires_approval=True)
+    def delete(name: str) -> str:
+        """Delete a thing."""
+        return f"deleted {name}"
+
+    model = scripted([Call("1", "delete", {"name": "a"})], "It is gone.")
+    with served(Agent(model=model, tools=[delete])) as service:
+        talk = service.conversation(user("hello"), {"role": "assistant", "content": "Hello."})
+        assert talk.pending == []
+        talk.say("delete a")
+        before = list(talk.messages)
+        with pytest.raises(AssertionError, match="409"):
+            talk.say("and now?")
+        assert talk.messages == before
+        assert talk.approve()["content"] == "It is gone."
+        assert service.conversation(user("hello")).pending_commands == []

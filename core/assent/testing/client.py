@@ -136,12 +136,14 @@ class Conversation:
         return self._last("cmds")
 
     def say(self, content: str = "", **fields: Any) -> Json:
-        """The reply to a user message; `fields` are fields of the message."""
-        self.messages.append(user(content, **fields))
-        reply = self._service.chat(*self.messages, **self._fields)
-        self.messages.append(
-            {"role": "assistant", "content": reply["content"], "data": reply["data"]}
-        )
+        """The reply to a user message; `fields` are fields of the message.
+
+        A message that is refused, or fails, is no part of the conversation.
+        """
+        message = user(content, **fields)
+        reply = self._service.chat(*self.messages, message, **self._fields)
+        said = {"role": "assistant", "content": reply["content"], "data": reply["data"]}
+        self.messages += [message, said]
         return reply
 
     def approve(self, *ids: str) -> Json:
@@ -164,8 +166,8 @@ class Conversation:
         return self.say(data=data)
 
     def _last(self, name: str) -> list[Json]:
-        data = self.messages[-1]["data"] if self.messages else {}
-        return [one for one in data.get(name, ()) if not one["execute"]]
+        data = (self.messages[-1].get("data") or {}) if self.messages else {}
+        return [one for one in data.get(name) or () if not one.get("execute")]
 
 
 def _good(answer: Answer) -> Answer:
