@@ -101,11 +101,15 @@ async def _decide_and_run(turn: RunningTurn, known: set[str]) -> None:
         await _refuse_new_message(turn)
         if any(c.approved and row.state == "APPROVED" for c, row in turn.found.chosen):
             turn.found = await decide(turn)
-    if turn.found.fresh or turn.found.grants:
-        await turn.accepted()
-        await _tell_decided(turn)
     grants = turn.found.grants
-    _catch_up(turn, known)
+    try:
+        if turn.found.fresh or grants:
+            await turn.accepted()
+            await _tell_decided(turn)
+        _catch_up(turn, known)
+    except BaseException:
+        await turn.engine.ledger.give_back(grants)
+        raise
     known |= {g.proposal.id for g in grants}
     commands = [g for g in grants if g.proposal.kind == "command"]
     groups = [[g] for g in grants if g.proposal.kind != "command"]

@@ -13,7 +13,7 @@ from agents import Counted, delete, scripted
 from processes import CONFIG, Nursery, commanded, lines, lost
 from serving import Json, Serve, Service, approved, assistant, rejected, said, until, user
 
-from assent import Session, tool
+from assent import ChatRequest, RequestContext, Session, tool
 from assent.errors import ModelError
 from assent.models import Call, Result
 
@@ -102,6 +102,28 @@ def test_a_failed_continuation_can_be_claimed_again(served: Serve, fault: Except
     assert [e["output"] for e in reply["data"]["executed_tool_calls"]] == ["deleted a"]
     assert tools.names == ["a"]
     paired(model)
+
+
+def test_a_claim_of_a_turn_that_fails_before_the_run_can_be_taken_again(served: Serve) -> None:
+    tools = Counted()
+    faults = [True]
+
+    def attach(request: ChatRequest, context: RequestContext) -> None:
+        if context.has_decision and faults:
+            # Nobody can copy it for the handlers.
+            request.messages[-1].data.lock = threading.Lock()  # type: ignore[union-attr]
+
+    script: list[Any] = [[delete("a")], "gone"]
+    agent, _ = scripted(
+        script, tools.tools, request_interceptors=[attach], on_event=[lambda event: None]
+    )
+    service = served(agent, limits__turn_time=10)
+    messages = deciding(service.chat(user("wipe")))
+    assert service.ask(*messages).status == 500
+    assert tools.names == []
+    faults.clear()
+    assert service.chat(*messages)["content"] == "gone"
+    assert tools.names == ["a"]
 
 
 def test_textless_requests_get_the_last_reply(served: Serve) -> None:
