@@ -291,7 +291,8 @@ def _failure(error: Exception) -> str:
     if not isinstance(error, MCPError):
         return f": {_cause(error)}"
     if error.code == types.CONNECTION_CLOSED:
-        return f" was lost, and the call may have taken effect: {_first_line(error)}"
+        # Servers have errors of their own with this code, too.
+        return f" gave no result, and the call may have taken effect: {_first_line(error)}"
     return f": {_first_line(error)}"
 
 

@@ -141,7 +141,7 @@ def test_crashed_server_is_started_again(tmp_path: Path, eventually: Any) -> Non
         async with using(tmp_path, source) as host:
             crashed = await call(host, "crash")
             assert crashed.state == "FAILED"
-            assert "was lost, and the call may have taken effect" in crashed.output
+            assert "gave no result, and the call may have taken effect" in crashed.output
 
             async def answers() -> bool:
                 return (await call(host, "echo", text="back")).output == "back"
