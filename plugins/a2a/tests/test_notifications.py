@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -100,6 +101,45 @@ def test_notification_carries_the_credentials_and_a_stream_event(
         # Strict: an unknown field fails.
         ParseDict(event, StreamResponse())
         assert len(event) == 1
+
+
+def test_address_that_never_answers_holds_up_neither_its_task_nor_the_end(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+        config = {"url": f"http://127.0.0.1:{silent.getsockname()[1]}/told"}
+        given = {"adapter": "a2a", "push_notifications": True, "push_hosts": ["127.0.0.1"]}
+        with running(cluster.agent, configured(tmp_path, **given)) as service:
+            began = time.monotonic()
+            sent = {"taskPushNotificationConfig": config}
+            answer = Rpc(service)("SendMessage", message=message("hello"), configuration=sent)
+            # Of two notifications at least each would be waited for ten seconds.
+            assert time.monotonic() - began < 15
+            assert answer["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+def test_endless_answer_to_a_notification_is_not_read_to_its_end(told: Service) -> None:
+    taken: list[int] = []
+
+    def pour(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            try:
+                while sum(taken) < 2**27:
+                    taken.append(connection.send(b"x" * 2**20))
+            except OSError:
+                taken.append(-1)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        pouring = threading.Thread(target=pour, args=(server,))
+        pouring.start()
+        sent = {
+            "taskPushNotificationConfig": {"url": f"http://127.0.0.1:{server.getsockname()[1]}/"}
+        }
+        Rpc(told)("SendMessage", message=message("hello"), configuration=sent)
+        pouring.join(60)
+    assert taken[-1] == -1
 
 
 def test_callers_of_0_3_keep_and_delete_an_address(serve: Serve, cluster: Cluster) -> None:

@@ -32,7 +32,7 @@ from assent_a2a.official.card import REST, RPC, card_json, generated_card, offic
 from assent_a2a.official.execution import Executor
 from assent_a2a.official.handler import CallContexts, Handler
 from assent_a2a.official.mends import ASGIApp, Mended, Receive, Scope, Send
-from assent_a2a.official.notifying import Screening, notifying_client
+from assent_a2a.official.notifying import Notifier, Screening, notifying_client
 from assent_a2a.official.stores import KeptPushConfigs, KeptTasks
 from assent_a2a.rows import Rows
 from assent_a2a.settings import Settings, task_file
@@ -59,6 +59,7 @@ class Official:
         self._generated = generated_card(host, settings)
         self._made = formatdate(usegmt=True)
         self._client: httpx.AsyncClient | None = None
+        self._notifier: Notifier | None = None
         card = self.card(settings.url or "http://localhost")
         self._tasks = self._store()
         self._executor = Executor(host, self._tasks)
@@ -124,9 +125,10 @@ class Official:
         if kept is None:
             kept = KeptPushConfigs(self._settings.max_tasks)
         sender = BasePushNotificationSender(self._client, kept, push_url_validator=screening.allows)
+        self._notifier = Notifier(sender)
         return {
             "push_config_store": kept,
-            "push_sender": sender,
+            "push_sender": self._notifier,
             "push_url_validator": screening.allows,
         }
 
@@ -157,6 +159,8 @@ class Official:
         finally:
             beating.cancel()
             await self._handler.aclose()
+            if self._notifier is not None:
+                await self._notifier.aclose()
             if self._client is not None:
                 await self._client.aclose()
             await self._tasks.close()

@@ -1,14 +1,64 @@
-"""Where notifications may go: to public addresses and to hosts that the configuration names."""
+"""Where notifications may go, to public addresses and to hosts that the configuration names, and
+that nobody waits for them."""
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import socket
+from collections import deque
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
 import httpx
+from a2a.server.tasks import PushNotificationSender
+from a2a.server.tasks.push_notification_sender import PushNotificationEvent
 from a2a.utils.push_url_validator import validate_push_notification_url
+
+KEPT = 1_000
+"""Notifications of a task that wait for a slow address; older ones are left out."""
+LONGEST = 30.0
+"""Seconds that one notification may take, however slowly the answer comes."""
+LAST = 2.0
+"""Seconds that those which wait have at the end of the service."""
+_READ = 64 * 1024
+
+
+class Notifier(PushNotificationSender):
+    """Has `sender` post the notifications of each task in their order, beside the task.
+
+    The SDK waits for each of them before it goes on: with an address that does not answer, a task
+    and all that wait for it would stand still for ten seconds an event.
+    """
+
+    def __init__(self, sender: PushNotificationSender) -> None:
+        self._sender = sender
+        self._waiting: dict[str, deque[PushNotificationEvent]] = {}
+        self._posting: set[asyncio.Task[None]] = set()
+
+    async def send_notification(self, task_id: str, event: PushNotificationEvent) -> None:
+        """Post `event`, as it is now, soon."""
+        waiting = self._waiting.get(task_id)
+        if waiting is None:
+            waiting = self._waiting[task_id] = deque(maxlen=KEPT)
+            posting = asyncio.ensure_future(self._post(task_id, waiting))
+            self._posting.add(posting)
+            posting.add_done_callback(self._posting.discard)
+        waiting.append(copy.deepcopy(event))
+
+    async def aclose(self) -> None:
+        """Post what waits, for at most a moment."""
+        if self._posting:
+            _, late = await asyncio.wait(self._posting, timeout=LAST)
+            for posting in late:
+                posting.cancel()
+
+    async def _post(self, task_id: str, waiting: deque[PushNotificationEvent]) -> None:
+        try:
+            while waiting:
+                await self._sender.send_notification(task_id, waiting.popleft())
+        finally:
+            del self._waiting[task_id]
 
 
 class Screening:
@@ -42,7 +92,17 @@ class ScreenedTransport(httpx.AsyncHTTPTransport):
         self._screening = screening
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send one request; raises ConnectError for a host that is not public."""
+        """Send one request and give its status; raises ConnectError for a host that is not public,
+        TimeoutError for one that is too slow."""
+        async with asyncio.timeout(LONGEST):
+            response = await self._sent(request)
+            try:
+                await _read(response)
+            finally:
+                await response.aclose()
+        return httpx.Response(response.status_code)
+
+    async def _sent(self, request: httpx.Request) -> httpx.Response:
         host = request.url.host
         if self._screening.trusts(host):
             return await super().handle_async_request(request)
@@ -54,6 +114,16 @@ class ScreenedTransport(httpx.AsyncHTTPTransport):
         # The header `Host` stays as the name has it.
         request.url = request.url.copy_with(host=address)
         return await super().handle_async_request(request)
+
+
+async def _read(response: httpx.Response) -> None:
+    """Read a short body to its end, for the connection to be used again; a long one is nobody's."""
+    size = 0
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    async for piece in response.stream:
+        size += len(piece)
+        if size > _READ:
+            return
 
 
 async def _resolved(host: str, port: int) -> str:
