@@ -95,7 +95,9 @@ class Connection:
             check = asyncio.create_task(self._check(client))
             self._checks.add(check)
             check.add_done_callback(self._checks.discard)
-            raise RuntimeError(f"the MCP server {self._name}{_failure(error)}") from error
+            # Which of several calls an answer was for is not known here.
+            status = self._http_status if self._calls == 1 else ""
+            raise RuntimeError(f"the MCP server {self._name}{_failure(error)}{status}") from error
         finally:
             self._calls -= 1
         return received(result)
@@ -103,6 +105,11 @@ class Connection:
     @property
     def _name(self) -> str:
         return repr(self._server.label)
+
+    @property
+    def _http_status(self) -> str:
+        """The status of the last answer, to be told behind an error; empty when it was none."""
+        return f" (HTTP status {self._status})" if self._status else ""
 
     async def _ready(self) -> Client:
         if not self._connected.is_set():
@@ -131,8 +138,7 @@ class Connection:
             except TimeoutError:
                 self._problem = f"it did not answer in {SILENCE:g} seconds"
             except Exception as error:
-                status = f" (HTTP status {self._status})" if self._status else ""
-                self._problem = f"{_cause(error)}{status}"
+                self._problem = f"{_cause(error)}{self._http_status}"
             finally:
                 self._client = None
                 self._connected.clear()

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
@@ -304,35 +304,49 @@ class Plain(BaseHTTPRequestHandler):
             self.answer(200, {"id": asked["id"], "result": result})
 
 
-@pytest.fixture
-def plain() -> Iterator[ThreadingHTTPServer]:
-    Plain.credentials = set()
-    with ThreadingHTTPServer(("127.0.0.1", 0), Plain) as server:
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPServer]:
+    """A server whose requests `handler` answers."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield server
         server.shutdown()
 
 
+@pytest.fixture
+def plain() -> Iterator[ThreadingHTTPServer]:
+    Plain.credentials = set()
+    with listening(Plain) as server:
+        yield server
+
+
 @pytest.mark.parametrize("status", [403, 429, 503])
 def test_server_that_refuses_is_told_with_its_status(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
-    class Refusing(Plain):
-        def do_POST(self) -> None:
-            self.send_response(status)
-            self.send_header("content-length", "0")
-            self.end_headers()
+    refusing = threading.Event()
 
-    async def run(port: int) -> None:
-        async with using(tmp_path, mcp_server(f"http://127.0.0.1:{port}/mcp")):
+    class Refusing(Plain):
+        credentials = set()
+
+        def do_POST(self) -> None:
+            if refusing.is_set():
+                self.rfile.read(int(self.headers["content-length"]))
+                self.answer(status)
+            else:
+                super().do_POST()
+
+    async def run(url: str) -> None:
+        async with using(tmp_path, mcp_server(url, requires_approval=False)) as host:
+            refusing.set()
+            output = (await call(host, "picture")).output
+            assert f"{url!r}: Server returned an error response (HTTP status {status})" in output
+        async with using(tmp_path, mcp_server(url)):
             assert f"(HTTP status {status}); trying again" in caplog.text
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        asyncio.run(run(server.server_port))
-        server.shutdown()
+    with listening(Refusing) as server:
+        asyncio.run(run(f"http://127.0.0.1:{server.server_port}/mcp"))
 
 
 def test_call_may_be_silent_as_long_as_it_may_take(
