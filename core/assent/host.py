@@ -301,11 +301,12 @@ class Host:
         return Failure(status, code, message, incident, after)
 
     async def drain(self, timeout: float) -> None:
-        """Take no new turn, let running ones end, then end every stream with one `error`."""
+        """Take no new turn, let running ones end, and approved calls whose client has gone; then
+        end every stream with one `error`."""
         self.stopping = True
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
-        while self._slots.taken and loop.time() < deadline:  # noqa: ASYNC110
+        while (self._slots.taken or self.engine.background) and loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         self._cut_off = True
         for stream in list(self._running):

@@ -165,6 +165,34 @@ def test_who_waits_for_an_outcome_that_the_store_does_not_take_is_told_so(
     run(work())
 
 
+def test_a_call_whose_caller_has_gone_has_the_whole_drain_to_end(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    @tool(requires_approval=True)
+    def wipe(name: str) -> str:
+        """Wipe a thing."""
+        begun.set()
+        go_on.wait(120)
+        return f"wiped {name}"
+
+    async def work() -> None:
+        async with hosting(tmp_path, SimpleNamespace(tools=[wipe])) as host:
+            row = await host.calls.propose("wipe", {"name": "a"}, SOMEBODY)
+            deciding = asyncio.ensure_future(host.calls.decide(row.id, SOMEBODY, approved=True))
+            await asyncio.to_thread(begun.wait, 120)
+            deciding.cancel()
+            draining = asyncio.ensure_future(host.drain(120))
+            await asyncio.wait({draining}, timeout=0.5)
+            assert not draining.done()
+            go_on.set()
+            await draining
+            ended = await host.calls.look(row.id, SOMEBODY)
+        assert ended is not None
+        assert (ended.state, ended.output) == ("DONE", "wiped a")
+
+    run(work())
+
+
 def test_who_waits_for_a_claim_to_the_limit_is_told_so(tmp_path: Path) -> None:
     async def work() -> None:
         tools = Counted()
