@@ -436,6 +436,24 @@ def test_context_is_injected_when_its_class_is_known_at_run_time() -> None:
     assert called(made, {"text": "t"}) == (CONTEXT, CONTEXT)
 
 
+def test_typed_dict_whose_fields_cannot_be_read_is_refused_with_the_name_of_the_tool() -> None:
+    class Hidden(TypedDict):
+        one: NotRequired[Inner]
+
+    class Inner(TypedDict):
+        two: int
+
+    def take(it: Hidden, more: int = 1) -> None:
+        """Take it."""
+
+    def given(it: Any) -> None:
+        """Take it, too."""
+
+    for fn, schema in ((take, None), (given, Hidden)):
+        with pytest.raises(TypeError, match="tool 'take': parameter 'it' cannot be described"):
+            tool(fn, name="take", input_schema=schema)
+
+
 def test_session_is_injected_through_the_alias_of_a_type_statement() -> None:
     known = TypeAliasType("known", Session)
     perhaps = TypeAliasType("perhaps", known | None)  # type: ignore[valid-type]

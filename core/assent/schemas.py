@@ -142,7 +142,7 @@ class ModelInputs:
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(_refined(model))
             self.schema = object_schema(label, self._adapter)
-        except PydanticUserError as error:
+        except (PydanticUserError, NameError) as error:
             raise _unusable(label, name, error) from error
 
     @property
@@ -264,11 +264,11 @@ def _checked_model(label: str, signature: Signature, docs: Docstring) -> type[Ba
         model = _model(signature.arguments, signature.rest, docs)
         model.model_json_schema(schema_generator=_Schema)
         return model
-    except (PydanticUserError, TypeError) as error:
+    except (PydanticUserError, TypeError, NameError) as error:
         for argument in signature.arguments:
             try:
                 _model([argument], None, docs).model_json_schema(schema_generator=_Schema)
-            except (PydanticUserError, TypeError) as cause:
+            except (PydanticUserError, TypeError, NameError) as cause:
                 raise _unusable(label, argument.name, cause) from cause
         raise _unusable(label, "**", error) from error
 
