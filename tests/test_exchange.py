@@ -309,6 +309,35 @@ def test_client_that_leaves_ends_its_turn(tmp_path: Path, path: str, content: st
         until(lambda: both.app.host.turns_running == 0)
 
 
+@pytest.mark.parametrize("on_disconnect", ["cancel", "continue"])
+def test_client_that_sends_no_more_gets_the_reply_it_waits_for(
+    tmp_path: Path, on_disconnect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Where clients that have gone cancel their turns, only a moment is waited for.
+    monkeypatch.setattr("assent.protocol.A_MOMENT", DEADLINE)
+    sent_no_more = threading.Event()
+
+    def agent(messages: Any, context: Any) -> str:
+        assert sent_no_more.wait(DEADLINE)
+        return "done"
+
+    def said(both: Both, path: str) -> bytes:
+        sent_no_more.clear()
+        with both.connected() as connection:
+            connection.sendall(request(path, ask("hej")))
+            until(lambda: both.app.host.turns_running == 1)
+            connection.shutdown(socket.SHUT_WR)
+            sent_no_more.set()
+            return plain(rest(connection))
+
+    with served(agent, tmp_path, on_disconnect=on_disconnect) as both:
+        for path in PATHS:
+            short = said(both, path)
+            assert short.startswith(b"HTTP/1.1 200 ") and b"done" in short
+            with both.through_asgi():
+                assert said(both, path) == short
+
+
 def test_turn_goes_on_without_its_client_where_that_is_wanted(tmp_path: Path) -> None:
     goes_on = threading.Event()
     ended = threading.Semaphore(0)

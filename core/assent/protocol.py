@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from assent.access import is_host
 from assent.app import App
 from assent.corked import Corked
+from assent.departure import A_MOMENT
 from assent.exchange import Exchange
 from assent.http import ChatEndpoint, Headers
 from assent.kept import Flow, idle_connections
@@ -105,6 +106,7 @@ class Http(HttpToolsProtocol):
         own = isinstance(app, App) and type(app).__call__ is App.__call__
         if own and not (self.config.access_log or self.root_path):
             self._chat = app.chat
+        self._continues = own and app.host.config.server.on_disconnect == "continue"
         self._expect_request()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -116,6 +118,20 @@ class Http(HttpToolsProtocol):
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.left()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """Keep the connection for a reply that is due: who sends no more may still read it.
+
+        But most who do that have gone: unless turns continue all the same, only a quick reply is
+        waited for.
+        """
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body or self.pipeline:
+            return None
+        cycle.keep_alive = False
+        if not self._continues:
+            self.loop.call_later(A_MOMENT, self.transport.close)
+        return True
 
     def pause_writing(self) -> None:
         super().pause_writing()
