@@ -69,8 +69,8 @@ class ToolCalls:
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.debug("a call over MCP ended with an error", exc_info=error)
 
-    async def close(self, seconds: float = 5.0) -> None:
-        """Let decisions that nobody waits for be recorded; for the end of the service."""
+    async def close(self, seconds: float) -> None:
+        """Let decisions that nobody waits for be carried out; for the end of the service."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=seconds)
 

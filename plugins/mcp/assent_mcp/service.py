@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -54,13 +55,14 @@ class Service:
         self.calls.stopping.set()
 
     async def drain(self, seconds: float) -> None:
-        """Stop, and let the calls in flight end within `seconds`."""
+        """Stop, and let the calls in flight end within `seconds`, with or without their client."""
         self.stop()
+        end = time.monotonic() + seconds
         try:
             await asyncio.wait_for(self._idle.wait(), seconds)
         except TimeoutError:
             logger.warning("%d calls over MCP did not end in time", self.running)
-        await self.calls.close()
+        await self.calls.close(max(5.0, end - time.monotonic()))
 
     def server(self, *, one_session: bool) -> Server[Any]:
         """The SDK's server. `one_session`: each connection is one session (stdio, sse)."""

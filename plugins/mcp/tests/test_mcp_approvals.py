@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import mcp_types as types
@@ -14,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 
 from assent import Agent, Caller, ChatRequest, tool
 from assent_mcp.calls import _Call
+from assent_mcp.service import Service
 
 MODERN = "2026-07-28"
 ERAS = pytest.mark.parametrize("era", ["legacy", MODERN])
@@ -343,6 +345,23 @@ def test_claimed_call_ends_although_its_client_went_away(
             await eventually(done)
             again = await client.call("work", {}, requestState=state, inputResponses=YES)
             assert raw_text(again) == "worked"
+
+    asyncio.run(run())
+
+
+def test_call_without_its_client_has_the_whole_drain_to_end(serve: Any) -> None:
+    async def run() -> None:
+        async with serve() as served:
+            service = Service(served.host, SimpleNamespace(chat=""), b"")
+            ended = asyncio.Event()
+            kept = service.calls.keep(ended.wait())
+            draining = asyncio.ensure_future(service.drain(120))
+            # Longer than what only has to be recorded may take.
+            await asyncio.wait({draining}, timeout=6)
+            assert not draining.done()
+            ended.set()
+            await draining
+            assert kept.done()
 
     asyncio.run(run())
 
