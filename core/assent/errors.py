@@ -28,7 +28,7 @@ Status codes and codes: interface.md, "Errors"; design, section 7.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
+from math import isfinite
 from typing import Any, ClassVar, Literal
 
 _MOST_ITEMS = 100
@@ -268,8 +268,8 @@ class ModelError(TurnError):
         super().__init__(message)
         self.kind = kind
         self.retryable = retryable
-        # Infinity says as little as None, and no header can carry it.
-        self.retry_after = None if retry_after == inf else retry_after
+        # Infinity and NaN say as little as None, and no header can carry them.
+        self.retry_after = retry_after if isfinite(retry_after or 0) else None
         overloaded = kind in ("rate_limit", "overloaded")
         self.status = 503 if overloaded else 502
         self.code = "MODEL_OVERLOADED" if overloaded else "MODEL_ERROR"

@@ -499,9 +499,10 @@ def test_failing_model_is_502_or_503(served: Serve, kind: Any, status: int, code
     assert service.stream(user("x"))[-1]["code"] == code
 
 
-def test_wait_without_end_is_not_told(served: Serve) -> None:
+@pytest.mark.parametrize("seconds", [math.inf, math.nan])
+def test_wait_without_end_is_not_told(served: Serve, seconds: float) -> None:
     def fails(ask: Any) -> Any:
-        raise ModelError("overloaded", "not today", retry_after=math.inf)
+        raise ModelError("overloaded", "not today", retry_after=seconds)
 
     answer = served(scripted(fails)[0]).ask(user("x"))
     assert (answer.status, answer.json()["code"]) == (503, "MODEL_OVERLOADED")
