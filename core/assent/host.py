@@ -22,7 +22,7 @@ from typing import Any
 from assent.agent import Agent, as_agent
 from assent.approvals import carries_calls, mask
 from assent.asking import is_built_in
-from assent.code import UserCode
+from assent.code import UserCode, is_coroutine_function
 from assent.config import Config, bearer_tokens, state_dir
 from assent.direct import DirectCalls
 from assent.errors import (
@@ -111,7 +111,8 @@ class Host:
         self._begun: set[Begun] = set()
         self._watching = False
         self._cut_off = False
-        self._runs_own_code = agent.function is not None or not is_built_in(model)
+        runs_own_code = agent.function is not None or not is_built_in(model)
+        self._blocks_at_once = runs_own_code and _goes_straight(agent, plugins)
         self.engine = Engine(
             agent=agent,
             model=model,
@@ -244,7 +245,7 @@ class Host:
         if self.workers.home is None:
             raise NotStarted
         seconds = self.config.limits.turn_time
-        at_home = self._runs_own_code and self.workers.calm and self._slots.free
+        at_home = self._blocks_at_once and self.workers.calm and self._slots.free
         more = beyond_text(request.messages)
         if at_home and not (more and carries_calls(more)):
             work = partial(self._turn, request, caller, sink, False)
@@ -372,6 +373,17 @@ class Host:
     def turns_running(self) -> int:
         """How many turns hold a place."""
         return self._slots.taken
+
+
+def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
+    """Whether no plain function runs before the agent's own code. It would have a thread, and the
+    turn that waits for it at home would stand behind others that block."""
+    hooks = ("intercept_request", "on_event")
+    before = [i.function for hook in hooks for i in plugins.implementations(hook)]
+    before += [*agent.request_interceptors, *agent.on_event]
+    if callable(agent.system_context):
+        before.append(agent.system_context)
+    return all(map(is_coroutine_function, before))
 
 
 def _model_name(model: Model) -> str:

@@ -23,6 +23,7 @@ from assent.callables import ask_function
 from assent.carrying import Unrecorded
 from assent.code import UserCode
 from assent.deciding import carry_decisions, decide, nothing_to_answer
+from assent.discovery import AGENT
 from assent.edits import Read
 from assent.ending import done, finish
 from assent.errors import (
@@ -158,6 +159,14 @@ class Engine:
         if error is not None and not isinstance(error, RequestError):
             logger.info("background work of a turn failed: %s", type(error).__name__)
 
+    def call_hook(self, bound: Callable[[], Any], plugin: str) -> Awaitable[Any]:
+        """What a hook of `plugin` gives.
+
+        The agent's plugin is our own code, which has each function of the user's called elsewhere.
+        On a worker loop it would wait for their threads behind whatever blocks that loop.
+        """
+        return bound() if plugin == AGENT else self.code.call(bound)
+
     async def fire(self, event: AgentEvent, secrets: Sequence[str] = ()) -> None:
         """Tell every handler; what one raises is logged, without `secrets`, and harms nothing."""
         for impl in self.plugins.implementations("on_event"):
@@ -165,7 +174,7 @@ class Engine:
             bound = partial(impl.function, **{n: available[n] for n in impl.names})
             try:
                 async with asyncio.timeout(_HANDLER_SECONDS):
-                    await self.code.call(bound)
+                    await self.call_hook(bound, impl.plugin)
             except Exception as error:
                 trace = hidden_trace(error, secrets)
                 logger.error("plugin %s: on_event failed\n%s", impl.plugin, trace)
@@ -388,7 +397,7 @@ class RunningTurn:
     async def user_code(self, bound: Callable[[], Any], plugin: str) -> Any:
         """What an interceptor gives; whatever it raises but a block or silence is AgentError."""
         try:
-            return await self.engine.code.call(bound)
+            return await self.engine.call_hook(bound, plugin)
         except (Blocked, Silence, AgentError):
             raise
         except Exception as error:

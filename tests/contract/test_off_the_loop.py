@@ -115,7 +115,7 @@ def async_context(gate: Gate) -> Any:
     return Agent(model=Offline(script=lambda ask: "ok"), system_context=compute)
 
 
-def model_step(gate: Gate) -> Any:
+def model_step(gate: Gate, **options: Any) -> Any:
     class Blocking:
         provider = "own"
         name = "own"
@@ -127,7 +127,14 @@ def model_step(gate: Gate) -> Any:
             yield TextDelta("ok")
             yield Reply(Turn("assistant", [Text("ok")]), "end_turn")
 
-    return Agent(model=Blocking())
+    return Agent(model=Blocking(), **options)
+
+
+def model_step_behind_plain_hooks(gate: Gate) -> Any:
+    def pass_by(*given: Any) -> None:
+        """Do nothing, on a thread."""
+
+    return model_step(gate, request_interceptors=pass_by, on_event=pass_by, system_context=pass_by)
 
 
 BLOCKING: list[Callable[[Gate], Any]] = [
@@ -142,6 +149,7 @@ BLOCKING: list[Callable[[Gate], Any]] = [
     response_interceptor,
     async_context,
     model_step,
+    model_step_behind_plain_hooks,
 ]
 
 
