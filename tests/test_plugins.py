@@ -248,6 +248,11 @@ class TestLoading:
         with pytest.raises(ConfigError, match=r"takes no settings; take plugin\.acme\.port"):
             Plugins.load(configured(tmp_path, "[plugin.acme]\nport = 1\n"))
 
+    def test_object_given_in_code_refuses_a_table(self, tmp_path: Path) -> None:
+        given = type("Given", (Plugin,), {})()
+        with pytest.raises(ConfigError, match=r"with its settings; take plugin\.given\.port"):
+            Plugins.load(configured(tmp_path, "[plugin.given]\nport = 1\n"), [given])
+
     @pytest.mark.parametrize(
         ("source", "target", "requires", "cause"),
         [

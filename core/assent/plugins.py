@@ -261,6 +261,7 @@ class Plugins:
     def _make(self, choice: Choice, config: Config, given: object) -> object | None:
         source = self._load(choice) if given is None else given
         if isinstance(given, Plugin):
+            _refuse_settings(choice, config, "is given as an object, with its settings")
             return given
         if isinstance(source, type) and issubclass(source, Plugin):
             if not source.active_by_default and not choice.named:
@@ -274,7 +275,7 @@ class Plugins:
                 f"{_described(choice)} names neither a subclass of assent.Plugin nor a module, "
                 f"but an object of {type(source).__name__}; correct its entry point"
             )
-        _refuse_settings(choice, config)
+        _refuse_settings(choice, config, "takes no settings")
         return source
 
     def _load(self, choice: Choice) -> object:
@@ -391,11 +392,11 @@ def _origin_in(config: Config) -> Callable[[tuple[str, ...]], Origin | None]:
     return origin
 
 
-def _refuse_settings(choice: Choice, config: Config) -> None:
+def _refuse_settings(choice: Choice, config: Config, cause: str) -> None:
     key, values = config.plugin_settings(choice.name)
     if values:
         raise ConfigError(
-            f"{_described(choice)} takes no settings; take {key}.{next(iter(values))} "
+            f"{_described(choice)} {cause}; take {key}.{next(iter(values))} "
             f"({config.origin(f'{key}.{next(iter(values))}').text}) out of the configuration"
         )
 
