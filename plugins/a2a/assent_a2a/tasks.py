@@ -135,6 +135,8 @@ class Tasks:
             waiting = await still_waiting(self._host, caller, known)
         except asyncio.CancelledError:
             await asyncio.shield(self._write(task, self._stopped(task)))
+            if not self._closing:
+                await asyncio.shield(withdraw(self._host, caller, task.messages))
             raise
         except BaseException:
             error = {"message": "the task could not be run", "code": "AGENT_ERROR"}

@@ -22,6 +22,7 @@ from a2a_services import PATIENCE, Cluster, Serve, Service, configured, running,
 from assent import (
     AgentMessage,
     Blocked,
+    Call,
     Caller,
     ChatRequest,
     Config,
@@ -336,6 +337,27 @@ def test_sender_that_goes_away_cancels_its_task(serve: Serve, cluster: Cluster) 
     sender.close()
     path = f"/a2a/tasks/{_only_task(service.host)}"
     wait_for(lambda: service.http.get(path).json()["status"] == "canceled")
+
+
+def test_what_a_task_proposed_before_its_sender_went_away_is_rejected(
+    serve: Serve, cluster: Cluster, tmp_path: Path
+) -> None:
+    suggested = {"commands": [{"command": f"touch {tmp_path}/ran"}]}
+    said = iter([Call("1", "suggest_commands", suggested), Call("2", "hold", {})])
+    cluster.model.answer = lambda ask: next(said)
+    service = serve(cluster.agent)
+    task = service.send("go on")
+    (command,) = task["metadata"]["cmds"]
+    url = httpx.URL(service.url)
+    sender = HTTPConnection(url.host, url.port, timeout=PATIENCE)
+    body = json.dumps({"id": task["task_id"], "message": "hold"})
+    sender.request("POST", "/a2a/tasks/send", body, {"content-type": "application/json"})
+    assert cluster.began.wait(PATIENCE)
+    sender.close()
+    look = service.host.calls.look
+    wait_for(lambda: asyncio.run(look(command["id"], Caller("a2a"))).state == "REJECTED")
+    path = f"/a2a/tasks/{task['task_id']}"
+    assert service.http.get(path).json()["status"] == "canceled"
 
 
 def _only_task(host: Any) -> str:
