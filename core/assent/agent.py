@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from assent.code import is_async_generator_function
 from assent.commands import SUGGEST_COMMANDS, LocalShell
 from assent.events import IntermittentUpdate
-from assent.messages import AgentMessage, ChatRequest, Kind, PlatformContext
+from assent.messages import Kind, PlatformContext
 from assent.models import Model, ToolDefinition
 from assent.session import Session
 from assent.settings import ModelConfig
@@ -112,9 +112,6 @@ class RequestContext:
             self._send(IntermittentUpdate(text, dict(content or {})))
 
 
-RequestInterceptor = Callable[..., Any]
-ResponseInterceptor = Callable[..., Any]
-EventHandler = Callable[..., Any]
 SystemContext = str | Callable[[RequestContext], str | Awaitable[str]]
 OneOrMany = Callable[..., Any] | Sequence[Callable[..., Any]]
 
@@ -294,6 +291,3 @@ def as_agent(given: object) -> Agent:
     raise TypeError(
         f"an agent is an assent.Agent or a callable (messages, context), not {type(given).__name__}"
     )
-
-
-Interception = ChatRequest | AgentMessage | None

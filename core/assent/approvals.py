@@ -160,11 +160,6 @@ def last_shown(messages: Sequence[Message]) -> list[str]:
     return []
 
 
-def has_commands(messages: Iterable[Message]) -> bool:
-    """Whether any message shows a command, suggested or executed."""
-    return any(m.data is not None and (m.data.cmds or m.data.executed_cmds) for m in messages)
-
-
 def carries_calls(messages: Iterable[Message]) -> bool:
     """Whether any message shows or decides a call or command, so that the ledger has a say."""
     # The comprehension goes over a long history of texts at twice the speed of a loop.

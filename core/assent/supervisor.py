@@ -265,7 +265,7 @@ class Supervisor:
             self._renewing = []
             return
         if not child.ready and child.role not in self._served and not self._reload:
-            self._give_up(child, status)
+            self._give_up(status)
             return
         lived = monotonic() - child.born
         self._failures = self._failures + 1 if lived < STEADY or not child.ready else 1
@@ -286,7 +286,7 @@ class Supervisor:
         self._not_before = monotonic() + pause
         return pause
 
-    def _give_up(self, child: Child, status: int) -> None:
+    def _give_up(self, status: int) -> None:
         """The first of its role never served: it has said why, or it never called `serve`."""
         if status == 0:
             print(

@@ -53,7 +53,7 @@ def request(ask: Ask, model: str) -> dict[str, Any]:
         arguments["thinking"] = thinking
     if output := _output(ask, version):
         arguments["output_config"] = output
-    return arguments | _sampling(ask, model, version, thinking=bool(thinking))
+    return arguments | _sampling(ask, version, thinking=bool(thinking))
 
 
 def explain_config(config: Mapping[str, Any], model: str) -> None:
@@ -76,7 +76,7 @@ def _takes_sampling(version: Version) -> bool:
     return version in ((4, 5), (4, 6))
 
 
-def _sampling(ask: Ask, model: str, version: Version, *, thinking: bool) -> dict[str, Any]:
+def _sampling(ask: Ask, version: Version, *, thinking: bool) -> dict[str, Any]:
     if thinking or not _takes_sampling(version):
         return {}
     values = {key: ask.config[key] for key in _SAMPLING if ask.config.get(key) is not None}

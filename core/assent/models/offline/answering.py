@@ -32,7 +32,7 @@ def answer(ask: Ask) -> list[Block]:
         return _requested(said, turns, ask)
     blocks: list[Block] = [Text(prose.summary(_calls_before(turns), results))]
     if said:
-        return blocks + _beside_results(said, turns, ask)
+        return blocks + _beside_results(said, ask)
     return blocks + _next_stage(turns, results, ask)
 
 
@@ -67,7 +67,7 @@ def _unmatched(said: str, made: Plan, ask: Ask) -> str:
     return prose.introduction(said, ask.tools)
 
 
-def _beside_results(said: str, turns: Sequence[Turn], ask: Ask) -> list[Block]:
+def _beside_results(said: str, ask: Ask) -> list[Block]:
     if _only_decides(said):
         return []
     made = plan(said, ask.tools)
