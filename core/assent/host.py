@@ -100,6 +100,7 @@ class Host:
         self.plugins = plugins
         self.model = model
         self.stopping = False
+        self._drained_by: float | None = None
         self._unconfigured = not (config.model.name or agent.model or agent.function)
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
@@ -177,6 +178,7 @@ class Host:
         self.code.workers = self.workers
         self.ledger = self.engine.ledger = ledger_of(self.config)
         self.stopping = self._cut_off = False
+        self._drained_by = None
 
     async def _purge(self) -> None:
         """Keep the ledger bounded: forget what is old, soon after the start and every hour."""
@@ -307,6 +309,7 @@ class Host:
         self.stopping = True
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
+        self._drained_by = monotonic() + timeout
         while (self._slots.taken or self.engine.background) and loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         self._cut_off = True
@@ -317,6 +320,13 @@ class Host:
         deadline = loop.time() + 2.0
         while (self._running or self._begun) and loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+    def time_to_end(self) -> float:
+        """Seconds that what runs beside the turns may still take at the end of the service: what
+        the drain of the turns has left of `server.drain_timeout`."""
+        if self._drained_by is None:
+            return self.config.server.drain_timeout
+        return max(0.0, self._drained_by - monotonic())
 
     @property
     def guarded(self) -> bool:

@@ -135,8 +135,8 @@ async def _stop(service: Service, app: Streams, server: _Beside, task: asyncio.T
 
 async def _drained(service: Service) -> None:
     """Let calls in flight end; the plugin's own end is bounded, too."""
-    config = service.host.config.server
-    await service.drain(min(config.drain_timeout, max(config.start_timeout - _MARGIN, 0.0)))
+    bound = max(service.host.config.server.start_timeout - _MARGIN, 0.0)
+    await service.drain(min(service.host.time_to_end(), bound))
 
 
 @asynccontextmanager

@@ -48,7 +48,7 @@ class Service:
     @property
     def stopping(self) -> bool:
         """Whether new calls are refused."""
-        return self.calls.stopping.is_set()
+        return self.calls.stopping.is_set() or self.host.stopping
 
     def stop(self) -> None:
         """Take no new call, and let open questions end unanswered."""

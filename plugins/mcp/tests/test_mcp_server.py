@@ -710,6 +710,25 @@ def test_endless_tool_does_not_hold_the_stop(serve: Any, in_task: Any, transport
 
 
 @LEFT_OPEN
+def test_endless_tool_has_no_time_of_its_own_behind_the_drain_of_the_turns(
+    serve: Any, in_task: Any
+) -> None:
+    async def run() -> None:
+        # Longer than the stop may take.
+        started = in_task(serve(drain_timeout=120))
+        served = await started.served()
+        async with served.client("legacy") as client:
+            call = asyncio.ensure_future(client.call_tool("forever", {}))
+            assert text(await client.call_tool("add", {"a": 1, "b": 1})) == "2"
+            await served.host.drain(0.0)
+            await started.stop()
+            call.cancel()
+            await asyncio.wait([call])
+
+    asyncio.run(run())
+
+
+@LEFT_OPEN
 def test_open_question_does_not_hold_the_stop(serve: Any, in_task: Any) -> None:
     async def run() -> None:
         asked = asyncio.Event()
@@ -728,6 +747,22 @@ def test_open_question_does_not_hold_the_stop(serve: Any, in_task: Any) -> None:
             await asyncio.wait([call], timeout=60)
             call.cancel()
         assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_call_that_comes_while_the_turns_of_the_service_end_is_refused(
+    serve: Any, era: str
+) -> None:
+    async def run() -> None:
+        async with serve() as served, served.client(era) as client:
+            assert text(await client.call_tool("add", {"a": 1, "b": 1})) == "2"
+            await served.host.drain(0.0)
+            for name, given in (("add", {"a": 1, "b": 1}), ("chat", {"message": "hello"})):
+                refused = await client.call_tool(name, given)
+                assert refused.is_error
+                assert text(refused) == "Error: the service is stopping"
 
     asyncio.run(run())
 
