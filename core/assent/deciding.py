@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -321,7 +322,10 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
 
 
 def _apply(session: Session, change: Mapping[str, Any]) -> None:
-    session.update(change.get("set", {}))
+    for key, value in change.get("set", {}).items():
+        # Changed in place, a value may be what no caller could send back.
+        with suppress(ValueError):
+            session.set(key, value)
     for key in change.get("delete", ()):
         session.delete(key)
 

@@ -9,12 +9,15 @@ from typing import Any, TypeVar, overload
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_jsonable_python
 
+from assent.bodies import problem
 from assent.canonical import holds_endless
 
 T = TypeVar("T")
 
 RESERVED = "_assent"
 """The key under which Assent keeps the conversation's own id; never shown to user code."""
+_ABOVE = 5
+"""Levels of a request above a value of its session: body, messages, message, data, session."""
 
 
 def plain(value: Any) -> Any:
@@ -34,10 +37,12 @@ class Session(MutableMapping[str, Any]):
     """State shared by the tools of one conversation; the caller sends it back with the next turn.
 
     Values are JSON values; typed models and dataclasses are stored as plain objects and read back
-    with `as_type` (interface.md, "Session operations").
+    with `as_type` (interface.md, "Session operations"). `nesting` is how many levels of JSON a
+    request of the caller may have.
     """
 
-    def __init__(self, state: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, state: Mapping[str, Any] | None = None, *, nesting: int = 64) -> None:
+        self._levels = nesting - _ABOVE
         given = dict(state or {})
         self._hidden: Any = given.pop(RESERVED, None)
         self._state: dict[str, Any] = given
@@ -71,6 +76,11 @@ class Session(MutableMapping[str, Any]):
             raise ValueError(
                 f"the session value {key!r} holds an integer of more than 4,300 digits, which no "
                 "caller could send back; try str()"
+            )
+        if problem(self._levels, stored) == "too_deep":
+            raise ValueError(
+                f"the session value {key!r} is nested deeper than {self._levels} levels, which no "
+                "caller could send back; try json.dumps()"
             )
         self._state[key] = stored
 

@@ -213,7 +213,7 @@ class RunningTurn:
         self.events_on = bool(self.hooks("on_event"))
         self.out = Output(sink, held=bool(self.hooks("intercept_response")))
         self.secrets = platform.secrets() if platform is not None else []
-        self.session = Session(_session_in(more) if more else None)
+        self.session = Session(_session_in(more) if more else None, nesting=engine.limits.nesting)
         self.more = bool(more)
         self.who = _requester(request, caller, platform)
         if not isinstance(messages, Texts):

@@ -496,6 +496,28 @@ def test_model_proposes_no_call_that_no_json_can_say(served: Serve, value: float
     assert result.is_error and "no JSON" in result.output
 
 
+def test_a_session_never_holds_what_is_nested_too_deep_to_be_sent_back(served: Serve) -> None:
+    @tool
+    def keep(session: Session, levels: int) -> str:
+        """Keep a value."""
+        value: Any = 1
+        for _ in range(levels):
+            value = [value]
+        session[f"{levels} levels"] = value
+        return "kept"
+
+    calls = [Call("a", "keep", {"levels": 5}), Call("b", "keep", {"levels": 6})]
+    agent, model = scripted([calls, "Kept.", "More."], [keep])
+    service = served(agent, limits__nesting=10)
+    reply = service.chat(user("go"))
+    assert list(reply["data"]["session"]) == ["5 levels"]
+    kept, refused = model.asks[-1].turns[-1].blocks
+    assert kept.output == "kept"
+    assert refused.is_error and "no caller could send back" in refused.output
+    again = user("more", data={"session": reply["data"]["session"]})
+    assert service.chat(user("go"), said(reply), again)["content"] == "More."
+
+
 def test_what_is_proposed_is_never_nested_too_deep_to_be_sent_back(served: Serve) -> None:
     @tool(requires_approval=True)
     def store(value: Any) -> str:
