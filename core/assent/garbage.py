@@ -1,4 +1,4 @@
-"""When the garbage collector need not look: imports and starts make what stays."""
+"""When the garbage collector need not look: imports, starts and long bodies make what stays."""
 
 from __future__ import annotations
 
