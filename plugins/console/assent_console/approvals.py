@@ -85,8 +85,9 @@ class Approvals:
         """`{"id", "state"}` after the decision; 404 when it does not exist for this caller."""
         try:
             self._refuse_foreign(request, needs_origin=True)
-            limit = self.host.config.limits.body
-            verdict = _verdicts.read(await read_body(request.scope, request.receive, limit))
+            limits = self.host.config.limits
+            body = await read_body(request.scope, request.receive, limits.body)
+            verdict = _verdicts.read(body, limits.nesting, limits.values)
             row = await self._decide(request, verdict)
         except Exception as error:
             return self._failed(error)

@@ -31,6 +31,10 @@ def delete(path: str) -> str:
     return f"deleted {path}"
 
 
+def nested(levels: int) -> Any:
+    return [nested(levels - 1)] if levels else []
+
+
 def propose(service: Service, caller: Caller | None = None, path: str = "x") -> Proposal:
     work = service.host.calls.propose("delete", {"path": path}, caller or Caller("mcp"))
     return asyncio.run(work)
@@ -142,6 +146,10 @@ def test_unknown_call_is_404(service: Service, approve: bool) -> None:
         ({"approve": True, "input": []}, ["body", "input"], "dict_type"),
         ({"approve": True, "other": {}}, ["body", "other"], "extra_forbidden"),
         ({"approve": False, "reason": "x" * 4001}, ["body", "reason"], "string_too_long"),
+        (b'{"approve":true,"input":{"path":NaN}}', ["body"], "json_invalid"),
+        (b'{"approve":true,"input":{"path":1e999}}', ["body"], "finite_number"),
+        ({"approve": True, "input": {"path": nested(64)}}, ["body"], "too_deep"),
+        ({"approve": True, "input": {"path": [0] * 500_001}}, ["body"], "too_many_values"),
     ],
 )
 def test_wrong_decision_is_refused(service: Service, body: Any, loc: list[str], kind: str) -> None:
