@@ -16,7 +16,8 @@ from psycopg import errors, pq
 
 from assent.ledger.rows import Row
 
-_PREPARED = 100
+PREPARED = 100
+"""Most statements that are prepared on one connection."""
 _READERS = {20: int, 21: int, 23: int, 700: float, 701: float}
 """How columns are read, by the number of their type; all others are texts."""
 
@@ -24,11 +25,13 @@ _READERS = {20: int, 21: int, 23: int, 700: float, 701: float}
 class Pipeline:
     """The statements of one connection, with `?` for values; nothing else may use it then.
 
-    `status` is the server's word for the last one that it has run.
+    At most `prepared` different ones are prepared. `status` is the server's word for the last
+    one that it has run.
     """
 
-    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+    def __init__(self, raw: psycopg.Connection[Any], prepared: int = PREPARED) -> None:
         self.status = ""
+        self._prepared = prepared
         self._raw = raw
         self._libpq = raw.pgconn
         self._unsent: list[tuple[str, Sequence[object] | None]] = []
@@ -39,7 +42,7 @@ class Pipeline:
         self._libpq.enter_pipeline_mode()
 
     def send(self, sql: str, values: Sequence[object] | None = None) -> None:
-        """Have a statement run with the next `answers`; prepared when `values` are given."""
+        """Have a statement run with the next `answers`; one without `values` is never prepared."""
         self._unsent.append((sql, values))
 
     def forget(self) -> None:
@@ -83,7 +86,7 @@ class Pipeline:
         return wanted
 
     def _prepare(self, sql: str, fresh: dict[str, bytes]) -> bool:
-        if sql in self._names or sql in fresh or len(self._names) + len(fresh) >= _PREPARED:
+        if sql in self._names or sql in fresh or len(self._names) + len(fresh) >= self._prepared:
             return False
         fresh[sql] = b"assent_%d" % next(self._numbers)
         self._libpq.send_prepare(fresh[sql], _statement(sql))

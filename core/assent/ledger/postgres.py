@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from assent.errors import ConfigError, LedgerUnavailable
 from assent.ledger import LogRow, Owner, Transaction
-from assent.ledger.pipeline import Pipeline
+from assent.ledger.pipeline import PREPARED, Pipeline
 from assent.ledger.rows import Row, Statement
 from assent.ledger.tables import RENEW, SCHEMA, SET_META, TABLES
 from assent.ledger.texts import dump_log, key, load_log
@@ -49,6 +49,12 @@ SET lock_timeout = '8s';
 SET statement_timeout = '8s';
 SET idle_in_transaction_session_timeout = '10s';
 """
+_SETTINGS = """
+SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '8s', true),
+    set_config('statement_timeout', '8s', true),
+    set_config('idle_in_transaction_session_timeout', '10s', true)
+"""
+"""As `_SESSION`, for one transaction."""
 _SECRET_KEYS = frozenset({"password", "sslpassword"})
 _CONNECT_DEFAULTS = {
     "connect_timeout": "3",
@@ -62,10 +68,17 @@ _CONNECT_DEFAULTS = {
 }
 
 
+class _Raw(psycopg.Connection[Any]):
+    pooled = False
+    """Whether a pooler stands before the server: it gives numbers of its own to processes."""
+
+
 class PostgresConnection:
     """`Connection` over psycopg, connected when first needed and again after a loss.
 
-    Statements go out in a pipeline: those that answer nothing wait for one that does.
+    Statements go out in a pipeline: those that answer nothing wait for one that does. Behind a
+    pooler such as PgBouncer each transaction may have another session of the server: then nothing
+    is left in one for the next, neither settings nor prepared statements.
     """
 
     lock = " FOR UPDATE OF p"
@@ -74,12 +87,12 @@ class PostgresConnection:
 
     def __init__(
         self,
-        connect: Callable[[], psycopg.Connection[Any]],
+        connect: Callable[[], _Raw],
         explained: Callable[[Exception], str],
     ) -> None:
         self._connect = connect
         self.explained = explained
-        self._raw: psycopg.Connection[Any] | None = None
+        self._raw: _Raw | None = None
         self._pipeline: Pipeline | None = None
 
     def read(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
@@ -147,7 +160,7 @@ class PostgresConnection:
     def retryable(self, error: Exception) -> bool:
         return isinstance(error, errors.DeadlockDetected | errors.SerializationFailure)
 
-    def live(self) -> psycopg.Connection[Any]:
+    def live(self) -> _Raw:
         """The connection, made anew after a loss. Raises psycopg.Error."""
         if self._raw is None or self._raw.closed:
             self._raw, self._pipeline = self._connect(), None
@@ -175,8 +188,12 @@ class PostgresConnection:
     def _begin(self, asked: Sequence[Statement]) -> tuple[float, LogRow | None, list[list[Row]]]:
         raw = self.live()
         if self._pipeline is None:
-            self._pipeline = Pipeline(raw)
-        self._pipeline.send("BEGIN")
+            self._pipeline = Pipeline(raw, prepared=0 if raw.pooled else PREPARED)
+        if raw.pooled:
+            self._pipeline.send("BEGIN ISOLATION LEVEL READ COMMITTED")
+            self._pipeline.send(_SETTINGS)
+        else:
+            self._pipeline.send("BEGIN")
         # What follows sees what was committed before the lock on the head was there.
         rows, *answers = self.read_all([(_HEAD, ()), *asked])
         if not rows:
@@ -253,10 +270,13 @@ class PostgresStore:
         finally:
             alarm.cancel()
 
-    def _connect(self) -> psycopg.Connection[Any]:
-        connection: psycopg.Connection[Any] = psycopg.connect(autocommit=True, **self._parameters)
+    def _connect(self) -> _Raw:
+        connection = _Raw.connect(autocommit=True, prepare_threshold=None, **self._parameters)
         try:
-            connection.execute(_SESSION)
+            [(process,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
+            connection.pooled = process != connection.info.backend_pid
+            if not connection.pooled:
+                connection.execute(_SESSION)
         except BaseException:
             connection.close()
             raise
@@ -265,6 +285,7 @@ class PostgresStore:
     def _open(self) -> None:
         try:
             with self._connect() as raw, raw.transaction():
+                raw.execute(_SETTINGS)
                 raw.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION,))
                 self._migrate(raw)
         except psycopg.Error as error:
