@@ -194,6 +194,23 @@ def test_hook_on_event(assent_served: Served) -> None:
     assert heard == ["ConversationStarted", "MessageAdded", "MessageAdded"]
 
 
+def test_plugin_that_is_named_as_the_agents_own_is_called_as_any_other(
+    assent_served: Served,
+) -> None:
+    heard: list[str] = []
+
+    def intercept_request(self: Plugin, request: ChatRequest) -> None:
+        heard.append(threading.current_thread().name)
+
+    def on_event(self: Plugin, event: Any) -> None:
+        heard.append(threading.current_thread().name)
+
+    plugin = made("agent", intercept_request=intercept_request, on_event=on_event)
+    assert assent_served(talkative(), [plugin]).chat("hello")["content"] == "fine"
+    assert len(heard) == 4
+    assert "assent-desk" not in heard
+
+
 def test_hook_lifespan() -> None:
     log: list[str] = []
     loops: list[Any] = []

@@ -200,6 +200,11 @@ class Agent:
         self._owners: dict[str, object] = dict.fromkeys(taken, self)
         self.definitions = self._defined()
 
+    @property
+    def has_hooks(self) -> bool:
+        """Whether it has interceptors or handlers of its own."""
+        return bool(self.request_interceptors or self.response_interceptors or self.on_event)
+
     def gather_tools(self) -> None:
         """Take the tools of the sources anew; one whose name is taken is left out.
 

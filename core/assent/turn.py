@@ -165,7 +165,8 @@ class Engine:
         The agent's plugin is our own code, which has each function of the user's called elsewhere.
         On a worker loop it would wait for their threads behind whatever blocks that loop.
         """
-        return bound() if plugin == AGENT else self.code.call(bound)
+        own = plugin == AGENT and self.agent.has_hooks
+        return bound() if own else self.code.call(bound)
 
     async def fire(self, event: AgentEvent, secrets: Sequence[str] = ()) -> None:
         """Tell every handler; what one raises is logged, without `secrets`, and harms nothing."""
