@@ -99,6 +99,26 @@ def test_sqlite_files_are_private(path: Path) -> None:
         os.umask(before)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can open a store of somebody else")
+def test_what_root_makes_beside_a_store_belongs_to_the_stores_owner(path: Path) -> None:
+    made(path, "a")
+    for beside in path.parent.iterdir():
+        if beside.is_dir():
+            beside.rmdir()
+        elif beside != path:
+            beside.unlink()
+    os.chown(path, 65534, 65534)
+
+    async def work() -> None:
+        async with opened(lambda: SqliteStore(path)) as store:
+            assert await get(store, "a")
+            owners = {beside.name: beside.stat().st_uid for beside in path.parent.iterdir()}
+            assert len(owners) == 5
+            assert set(owners.values()) == {65534}, owners
+
+    run(work)
+
+
 CLAIMS = """
 def claim(name):
     def work(tx):

@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -225,6 +225,7 @@ class SqliteStore:
         self._name = f"the approvals store {str(self.path)!r}"
         self._busy = busy
         self._patience = patience
+        self._gate = self.path.with_name(self.path.name + ".lock")
         self._owners = Owners(self.path.with_name(self.path.name + ".owners"))
         self._db: SqliteConnection | None = None
         self._writer: Writer | None = None
@@ -290,6 +291,7 @@ class SqliteStore:
                 self._create()
             db = self._connect()
             try:
+                self._share()
                 self._prepare(db)
                 db.open_log()
             except BaseException:
@@ -306,6 +308,15 @@ class SqliteStore:
         except FileExistsError:
             return
 
+    def _share(self) -> None:
+        """Give what root has made beside the store to whose it is, as SQLite does with its log:
+        after `assent approvals` of root the service would find itself locked out."""
+        if os.geteuid() == 0:
+            store = self.path.stat()
+            for path in (self._gate, self._owners.folder):
+                with suppress(PermissionError):
+                    os.chown(path, store.st_uid, store.st_gid)
+
     def _connect(self) -> SqliteConnection:
         # Where the file is gone SQLite would make an empty one, and for that drop the log.
         raw = sqlite3.connect(
@@ -318,8 +329,7 @@ class SqliteStore:
         )
         try:
             raw.execute("PRAGMA synchronous = FULL")
-            gate = Gate(self.path.with_name(self.path.name + ".lock"))
-            return SqliteConnection(raw, gate, self.path)
+            return SqliteConnection(raw, Gate(self._gate), self.path)
         except BaseException:
             raw.close()
             raise
