@@ -259,8 +259,8 @@ class Tasks:
 
 async def withdraw(host: Host, caller: Caller, messages: Sequence[Message]) -> None:
     """Reject the calls and commands of a canceled task: nobody can approve or run them any more."""
-    ids = [proposal.id for proposal in proposals_of(messages)]
-    await host.calls.withdraw(ids, caller, "the task was canceled")
+    if ids := [proposal.id for proposal in proposals_of(messages)]:
+        await host.calls.withdraw(ids, caller, "the task was canceled")
 
 
 async def still_waiting(

@@ -26,6 +26,7 @@ from assent import (
     Caller,
     ChatRequest,
     Config,
+    LedgerUnavailable,
     Message,
     RequestContext,
     Silence,
@@ -283,6 +284,20 @@ def test_calls_of_a_canceled_task_cannot_be_approved(serve: Serve, cluster: Clus
     refused = service.http.post("/api/chat", json={"messages": [message]})
     assert refused.json()["detail"][0]["type"] == "approval_conflict"
     assert cluster.deleted == []
+
+
+def test_task_that_proposed_nothing_is_canceled_also_while_the_ledger_is_away(
+    serve: Serve, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(work: Any) -> None:
+        raise LedgerUnavailable
+
+    service = serve(cluster.agent)
+    task = service.http.post("/a2a/tasks/send?async=true", json={"message": "hold"}).json()
+    assert cluster.began.wait(PATIENCE)
+    monkeypatch.setattr(service.host.ledger.store, "run", away)
+    answer = service.http.post(f"/a2a/tasks/{task['task_id']}/cancel")
+    assert (answer.status_code, answer.json()["status"]) == (200, "canceled")
 
 
 def test_call_that_was_approved_before_its_task_was_canceled_does_not_run(
