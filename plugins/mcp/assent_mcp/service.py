@@ -59,7 +59,8 @@ class Service:
         self.stop()
         end = time.monotonic() + seconds
         try:
-            await asyncio.wait_for(self._idle.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
         except TimeoutError:
             logger.warning("%d calls over MCP did not end in time", self.running)
         await self.calls.close(max(5.0, end - time.monotonic()))

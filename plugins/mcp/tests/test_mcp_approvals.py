@@ -366,6 +366,17 @@ def test_call_without_its_client_has_the_whole_drain_to_end(serve: Any) -> None:
     asyncio.run(run())
 
 
+def test_end_without_time_for_calls_complains_of_none_where_none_runs(
+    serve: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        async with serve() as served:
+            await Service(served.host, SimpleNamespace(chat=""), b"").drain(0.0)
+
+    asyncio.run(run())
+    assert "did not end in time" not in caplog.text
+
+
 def test_question_that_nobody_answers_in_time_is_a_no(serve: Any) -> None:
     async def run() -> None:
         async def think(context: Any, params: Any) -> Any:
