@@ -1,9 +1,11 @@
-"""Where a provider is and the key to it, checked at the start.
+"""Where a provider is, the way there and the key to it, checked at the start.
 
-Later, either would look like a connection that was lost.
+Later, each would look like a connection that was lost.
 """
 
 from __future__ import annotations
+
+from ssl import SSLContext
 
 import httpx2
 
@@ -30,3 +32,32 @@ def check_key(key: str, model: str) -> None:
             f"the key for model {model!r} has a line end, a space around it or a character that "
             "no request can carry; set it without"
         )
+
+
+def certificates() -> SSLContext:
+    """What a provider's certificate is checked against; reading it takes tens of milliseconds.
+
+    Raises ConfigError where the environment names certificates that cannot be read, or a proxy
+    that no client can use.
+    """
+    try:
+        found = httpx2.create_ssl_context()
+    except OSError as error:
+        why = f"{type(error).__name__}: {error.strerror or error}"
+        raise ConfigError(
+            f"the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read ({why})"
+        ) from None
+    try:
+        httpx2.AsyncClient(verify=found)
+    except ImportError:
+        raise ConfigError(
+            "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names a SOCKS proxy, which needs another "
+            "package; try: pip install 'httpx2[socks]'"
+        ) from None
+    except (ValueError, httpx2.InvalidURL):
+        # Its text has the address, which may hold a password.
+        raise ConfigError(
+            "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY holds what is no address of a proxy; "
+            "try one such as 'http://proxy.example:3128', or unset it"
+        ) from None
+    return found

@@ -17,10 +17,10 @@ import httpx2
 
 from assent.errors import ConfigError, ModelError
 from assent.models import Ask, ModelEvent, Text, TextDelta
-from assent.models.access import check_key, checked_address
+from assent.models.access import certificates, check_key, checked_address
 from assent.models.anthropic_reply import Accumulator
 from assent.models.anthropic_request import explain_config, keys_of, request
-from assent.models.faults import cut_off, drain, fault, retried, status_fault, where
+from assent.models.faults import cut_off, drain, fault, lost, retried, status_fault, where
 from assent.models.replies import held_document
 from assent.models.transcript import sent_names
 from assent.workers import per_loop
@@ -56,8 +56,8 @@ def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
         checked_address(address, "anthropic", "https://api.anthropic.com")
     seconds = float(settings.get("timeout", 60.0))
     timeout = httpx2.Timeout(seconds, connect=min(seconds, 10.0))
-    # Reading the certificates takes tens of milliseconds: done here once, not on each loop.
-    certificates = httpx2.create_ssl_context()
+    # Here once, not on each loop.
+    trusted = certificates()
 
     def client() -> anthropic.AsyncAnthropic:
         return anthropic.AsyncAnthropic(
@@ -66,7 +66,7 @@ def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
             timeout=timeout,
             # The SDK would wait for hours where a provider asks for it.
             max_retries=0,
-            http_client=anthropic.DefaultAsyncHttpxClient(verify=certificates, timeout=timeout),
+            http_client=anthropic.DefaultAsyncHttpxClient(verify=trusted, timeout=timeout),
         )
 
     _check_credentials(client, model)
@@ -166,7 +166,7 @@ def _failure(error: Exception) -> ModelError:
         case anthropic.APITimeoutError() | httpx2.TimeoutException():
             return fault("anthropic", "timeout")
         case anthropic.APIConnectionError() | httpx2.TransportError():
-            return fault("anthropic", "connection")
+            return lost("anthropic", error)
         case anthropic.CredentialsError():
             return fault("anthropic", "auth")
         case anthropic.AnthropicError():

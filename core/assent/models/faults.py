@@ -11,6 +11,7 @@ import email.utils
 import logging
 import math
 import re
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
@@ -61,6 +62,22 @@ def fault(
         retryable=kind in _RETRYABLE,
         retry_after=retry_after,
     )
+
+
+def lost(provider: str, error: BaseException) -> ModelError:
+    """The error for a connection that could not be made, or broke; the log says why."""
+    found: BaseException | None = error
+    cause: OSError | None = None
+    while found is not None:
+        cause = found if isinstance(found, OSError) else cause
+        found = found.__cause__ or found.__context__
+    if cause is not None:
+        what = f"{type(cause).__name__}: {cause.strerror or cause}"
+        log.info("no connection to the model provider %r: %s", provider, what)
+    if not isinstance(cause, ssl.SSLCertVerificationError):
+        return fault(provider, "connection")
+    way_out = "its certificate is not trusted; set SSL_CERT_FILE to a file of those that are"
+    return ModelError("connection", f"{fault(provider, 'connection')}: {way_out}")
 
 
 def status_fault(provider: str, status: int, headers: Mapping[str, str]) -> ModelError:

@@ -13,8 +13,8 @@ import httpx2
 
 from assent.errors import ConfigError, ModelError
 from assent.models import Ask, ModelEvent, Text, TextDelta
-from assent.models.access import check_key, checked_address
-from assent.models.faults import cut_off, drain, fault, retried, status_fault, where
+from assent.models.access import certificates, check_key, checked_address
+from assent.models.faults import cut_off, drain, fault, lost, retried, status_fault, where
 from assent.models.openai_reply import Accumulator, events
 from assent.models.openai_request import explain_config, request
 from assent.models.replies import held_document
@@ -46,13 +46,13 @@ def connect(name: str, settings: Mapping[str, Any]) -> OpenAI:
         )
     check_key(key, f"openai:{name}")
     seconds = float(settings.get("timeout", 60.0))
-    # Reading the certificates takes tens of milliseconds: done here once, not on each loop.
-    certificates = httpx2.create_ssl_context()
+    # Here once, not on each loop.
+    trusted = certificates()
 
     def client() -> httpx2.AsyncClient:
         return httpx2.AsyncClient(
             headers={"authorization": f"Bearer {key}"} if key else {},
-            verify=certificates,
+            verify=trusted,
             timeout=httpx2.Timeout(seconds, connect=min(seconds, 10.0)),
             limits=httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
         )
@@ -192,7 +192,7 @@ def _failure(error: Exception) -> ModelError:
         case httpx2.TimeoutException():
             return fault("openai", "timeout")
         case httpx2.TransportError():
-            return fault("openai", "connection")
+            return lost("openai", error)
         case ValueError() | KeyError() | TypeError() | AttributeError() | httpx2.HTTPError():
             log.info("unreadable answer of the model provider: %s", where(error))
             return fault("openai", "protocol")

@@ -1,0 +1,137 @@
+"""On the way to a provider: certificates that are not trusted, and proxies of the environment."""
+
+from __future__ import annotations
+
+import shutil
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from asking import asked
+
+from assent.errors import ConfigError, ModelError
+from assent.models import load_model
+
+SPECS = ["anthropic:claude-sonnet-5-5", "openai:some-model"]
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
+
+
+class Failing(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.send_error(500)
+
+    def log_message(self, *_: object) -> None:
+        return
+
+
+class Https(ThreadingHTTPServer):
+    """A provider with a certificate of its own, in `folder`; each request gets a 500."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), Failing)
+        self.certificate, key = folder / "certificate.pem", folder / "key.pem"
+        command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost".split()
+        command += ["-addext", "subjectAltName=IP:127.0.0.1"]
+        command += ["-keyout", str(key), "-out", str(self.certificate)]
+        subprocess.run(command, check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, key)
+        self.socket = context.wrap_socket(
+            self.socket, server_side=True, do_handshake_on_connect=False
+        )
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        return
+
+
+@pytest.fixture
+def https(tmp_path: Path) -> Iterator[Https]:
+    with Https(tmp_path) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*PROXIES, *map(str.lower, PROXIES), "SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def failure(spec: str, url: str) -> ModelError:
+    model = load_model(spec, {"base_url": url, "api_key": "sk-x", "retries": 1})
+    with pytest.raises(ModelError) as caught:
+        asked(model)
+    return caught.value
+
+
+@needs_openssl
+@pytest.mark.parametrize("spec", SPECS)
+def test_certificate_that_is_not_trusted_is_told_with_the_way_out(
+    https: Https,
+    spec: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "assent")
+    found = failure(spec, https.url)
+    assert found.kind == "connection" and not found.retryable
+    assert "certificate is not trusted" in str(found) and "SSL_CERT_FILE" in str(found)
+    assert "self-signed" in caplog.text and "trying again" not in caplog.text
+    monkeypatch.setenv("SSL_CERT_FILE", str(https.certificate))
+    assert failure(spec, https.url).kind == "server"
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_log_says_why_a_provider_was_not_reached(
+    spec: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "assent")
+    assert failure(spec, "http://127.0.0.1:1").kind == "connection"
+    assert "ConnectionRefusedError" in caplog.text
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_certificates_that_cannot_be_read_stop_the_start(
+    tmp_path: Path, spec: str, content: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "authorities.pem"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setenv("SSL_CERT_FILE", str(file))
+    with pytest.raises(ConfigError, match="SSL_CERT_FILE"):
+        load_model(spec, {"api_key": "sk-x"})
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("proxy", ["ftp://me:pa55word@proxy.test", "http://me:pa55word@[::1"])
+def test_proxy_that_is_none_stops_the_start_and_is_not_shown(
+    spec: str, proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", proxy)
+    with pytest.raises(ConfigError, match="HTTPS_PROXY") as caught:
+        load_model(spec, {"api_key": "sk-x"})
+    assert "pa55word" not in str(caught.value)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_socks_proxy_without_its_package_stops_the_start(
+    spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:1")
+    with pytest.raises(ConfigError, match=r"pip install 'httpx2\[socks\]'"):
+        load_model(spec, {"api_key": "sk-x"})
