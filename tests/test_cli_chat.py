@@ -671,6 +671,20 @@ def test_nothing_that_hides_stays_hidden() -> None:
     assert pretty("\x7f\u200bü") == r'"\u007f\u200bü"'
 
 
+@pytest.mark.parametrize(
+    "blank", "\u034f\u115f\u1160\u17b4\u180b\u2800\u3164\ufe01\uffa0\U000e0100"
+)
+def test_letters_and_marks_that_show_nothing_are_written_out(blank: str) -> None:
+    assert visible(f"a{blank}b") == f"a<U+{ord(blank):04X}>b"
+    assert blank not in pretty({"name": f"a{blank}b"})
+    assert json.loads(pretty(f"a{blank}b")) == f"a{blank}b"
+
+
+def test_emoji_of_a_reply_stay_whole() -> None:
+    assert visible("\u2764\ufe0f") == "\u2764\ufe0f"
+    assert visible("\u2764\ufe0f", strict=True) == "\u2764<U+FE0F>"
+
+
 def test_details_hold_all_that_was_stated() -> None:
     stated = {"command": "ls", "id": "7", "files": [{"file_path": "f", "file_content": "x\ny"}]}
     rows = show(Proposal("cmds", {**stated, "extra": 1}), whole=True).lines

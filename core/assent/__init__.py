@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from assent.agent import Agent, DecidedCall, RequestContext
     from assent.app import create_app
     from assent.bodies import BodyReader
+    from assent.characters import unseen
     from assent.commands import LocalShell
     from assent.config import Config, load_config, state_dir
     from assent.errors import (
@@ -134,6 +135,7 @@ _MODULES = {
     "access": "authenticate",
     "app": "create_app",
     "bodies": "BodyReader",
+    "characters": "unseen",
     "commands": "LocalShell",
     "config": "Config load_config state_dir",
     "errors": (
@@ -289,6 +291,7 @@ __all__ = [
     "standard_error",
     "state_dir",
     "tool",
+    "unseen",
 ]
 
 

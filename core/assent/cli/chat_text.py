@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from assent.characters import unseen
 from assent.cli.chat_talk import Proposal
 
 LINES = 40
@@ -16,7 +17,7 @@ LENGTH = 4_000
 """So many characters of a line are shown before it is cut."""
 OUTPUT_LINES = 20
 
-_JOINERS = "\u200c\u200d"
+_JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 """Parts of emoji and of some scripts; harmless in prose."""
 
 
@@ -31,7 +32,7 @@ def visible(text: str, *, strict: bool = False) -> str:
 
 
 def _seen(char: str, strict: bool) -> str:
-    if char in "\n\t" or char.isprintable() or (char in _JOINERS and not strict):
+    if char in "\n\t" or not unseen(char) or (char in _JOINERS and not strict):
         return char
     if unicodedata.category(char) == "Zs" and not strict:
         return char
@@ -42,7 +43,7 @@ def pretty(value: Any) -> str:
     """`value` as indented JSON; characters that do not show are `\\u` escapes."""
     text = json.dumps(value, ensure_ascii=False, indent=2)
     return "".join(
-        char if char == "\n" or char.isprintable() else json.dumps(char)[1:-1] for char in text
+        char if char == "\n" or not unseen(char) else json.dumps(char)[1:-1] for char in text
     )
 
 

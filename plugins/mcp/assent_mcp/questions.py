@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import ValidationError
 
-from assent import Proposal
+from assent import Proposal, unseen
 from assent_mcp.peers import Context
 
 logger = logging.getLogger("assent.mcp")
@@ -36,6 +35,8 @@ FORM: dict[str, Any] = {
     "required": ["approve"],
 }
 _LONGEST_REASON = 1000
+_PROSE = "\n\t\u00a0\u202f\u3000\u200c\u200d\ufe0e\ufe0f"
+"""Spaces, and parts of emoji and of some scripts, that hide nothing in prose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,24 +51,20 @@ def question(row: Proposal) -> str:
     """The question: the tool, its whole input, intent and description."""
     lines = [f"Allow the tool {row.name!r} to run?"]
     if row.description:
-        lines.append(f"What it does: {visible(row.description)}")
+        lines.append(f"What it does: {visible(row.description, _PROSE)}")
     if row.intent:
-        lines.append(f"Why: {visible(row.intent)}")
-    shown = json.dumps(row.input, indent=2, ensure_ascii=False)
-    return "\n".join([*lines, f"Input: {visible(shown)}", f"Approval id: {row.id}"])
+        lines.append(f"Why: {visible(row.intent, _PROSE)}")
+    shown = visible(json.dumps(row.input, indent=2, ensure_ascii=False), "\n")
+    return "\n".join([*lines, f"Input: {shown}", f"Approval id: {row.id}"])
 
 
-def visible(text: str) -> str:
-    """`text` with characters that people cannot see, or that reorder others, written out."""
+def visible(text: str, ordinary: str) -> str:
+    """`text` with characters that people cannot see, or that reorder others, written out as in
+    JSON, but for those in `ordinary`."""
     return "".join(
-        character
-        if character in "\n\t" or unicodedata.category(character) not in _HIDDEN
-        else f"\\u{ord(character):04x}"
+        character if character in ordinary or not unseen(character) else json.dumps(character)[1:-1]
         for character in text
     )
-
-
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 
 
 def form(row: Proposal) -> types.ElicitRequest:

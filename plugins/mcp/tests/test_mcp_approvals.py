@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from pathlib import Path
@@ -420,9 +421,11 @@ def test_question_shows_what_people_cannot_see(serve: Any, human: Any, era: str)
     async def run() -> None:
         no = human("decline")
         async with serve() as served, served.client(era, elicitation_callback=no) as client:
-            await client.call_tool("delete_pod", {"name": "web\u202e1"})
-            assert "\\u202e" in no.asked[0].message
-            assert "\u202e" not in no.asked[0].message
+            for hidden in "\u202e\u3164\ufe0f\U000e0041\u00a0":
+                await client.call_tool("delete_pod", {"name": f"web{hidden}1"})
+                message = no.asked.pop().message
+                assert f'"web{json.dumps(hidden)[1:-1]}1"' in message
+                assert hidden not in message
 
     asyncio.run(run())
 
