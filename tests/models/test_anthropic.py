@@ -346,6 +346,17 @@ def test_call_without_an_id_is_broken(anthropic_server: AnthropicServer) -> None
         asked(model(anthropic_server))
 
 
+@pytest.mark.parametrize("part", [b'"id": "t"', b'"name": "get_weather"'])
+def test_call_whose_id_or_name_is_no_text_is_broken(
+    anthropic_server: AnthropicServer, part: bytes
+) -> None:
+    whole = anthropic_server.message("", [("t", "get_weather", "{}")])
+    key = part.partition(b":")[0]
+    anthropic_server.then(stream([e.replace(part, key + b': ["x"]') for e in whole]))
+    with pytest.raises(ModelError, match="could not be read"):
+        asked(model(anthropic_server))
+
+
 def test_id_of_a_call_may_be_a_number(anthropic_server: AnthropicServer) -> None:
     whole = anthropic_server.message("", [("t", "get_weather", "{}")])
     pieces = [e.replace(b'"id": "t"', b'"id": 0') for e in whole]

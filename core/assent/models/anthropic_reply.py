@@ -99,7 +99,7 @@ class Accumulator:
         if block["type"] == "tool_use":
             if isinstance(block["id"], int):
                 block["id"] = str(block["id"])
-            if not (block["id"] and block["name"]):
+            if not all(block[key] and isinstance(block[key], str) for key in ("id", "name")):
                 raise ValueError("a tool call without its id or name")
             yield ToolStart(self._name(block["name"]))
         elif block["type"] == "text" and block["text"]:
