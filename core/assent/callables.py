@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from assent import approvals
 from assent.agent import DecidedCall
-from assent.carrying import record
+from assent.carrying import change_of, record, state_of
 from assent.deciding import collect_outcomes
 from assent.ending import finish, suspend
 from assent.errors import AgentError, Blocked, ModelError, Silence
@@ -112,20 +112,23 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
     grants = turn.found.grants
     for grant in grants:
         grant.spend()
+    before = state_of(turn.session)
     start = time.perf_counter()
     try:
         reply = await _reply(turn, function, quiet=True)
     except Exception as error:
         took = time.perf_counter() - start
+        change = _change(turn, before)
         for grant in grants:
             text = error_text(error, turn.secrets)
-            await _ended(turn, grant, Outcome("FAILED", text, took))
+            await _ended(turn, grant, Outcome("FAILED", text, took), change)
         if isinstance(error, _ANSWERS):
             raise
         raise AgentError from error
     if isinstance(reply, str):
         reply = AgentMessage(content=reply)
     took = time.perf_counter() - start
+    change = _change(turn, before, reply.data.session)
     carried = [grant.proposal for grant in grants]
     limits = turn.engine.limits
     for grant in grants:
@@ -134,12 +137,27 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
         failed = output.startswith("Error:")
         most = limits.command_output if row.kind == "command" else limits.tool_output
         output = cut(approvals.mask(output, turn.secrets), most)
-        await _ended(turn, grant, Outcome("FAILED" if failed else "DONE", output, took))
+        await _ended(turn, grant, Outcome("FAILED" if failed else "DONE", output, took), change)
     return reply
 
 
-async def _ended(turn: RunningTurn, grant: Any, outcome: Outcome) -> None:
-    await record(turn.engine, grant, outcome, unrecorded=turn.unrecorded)
+def _change(
+    turn: RunningTurn, before: dict[str, Any], stated: dict[str, Any] | None = None
+) -> dict[str, Any] | None:
+    """What carrying out has done to the session, for who gets the outcome without this reply."""
+    try:
+        turn.set_session(stated)
+    except Exception:
+        # No caller could send it back: the reply fails for it, once its outcomes are recorded.
+        return None
+    change: dict[str, Any] | None = approvals.mask(change_of(before, turn.session), turn.secrets)
+    return change
+
+
+async def _ended(
+    turn: RunningTurn, grant: Any, outcome: Outcome, change: dict[str, Any] | None
+) -> None:
+    await record(turn.engine, grant, outcome, change, unrecorded=turn.unrecorded)
     row: Proposal = turn.found.rows[grant.proposal.id]
     row.state, row.output, row.duration = outcome.state, outcome.output, outcome.duration
     await turn.ran(row, outcome)

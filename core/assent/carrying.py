@@ -52,7 +52,7 @@ async def carry_out(
 ) -> None:
     """Run the call of `grant` once, record how it ended with its change of the session, and tell
     `ran`. Never raises for what the tool does; see `record` for `unrecorded`."""
-    before = _state(context.session)
+    before = state_of(context.session)
     try:
         if row.kind == "command":
             outcome = await _command(engine, row, grant, context)
@@ -64,7 +64,7 @@ async def carry_out(
         outcome = Outcome("FAILED", error_text(error, secrets))
     if grant.again:
         outcome = replace(outcome, output=_AGAIN + outcome.output)
-    change = mask(_change(before, context.session), context.platform.secrets())
+    change = mask(change_of(before, context.session), context.platform.secrets())
     if await record(engine, grant, outcome, change, resume, unrecorded):
         row = replace(
             row,
@@ -162,14 +162,15 @@ async def _command(engine: Engine, row: Proposal, grant: Grant, context: Request
     return Outcome("DONE", output, took)
 
 
-def _change(before: dict[str, Any], session: Session) -> dict[str, Any] | None:
-    after = _state(session)
+def change_of(before: dict[str, Any], session: Session) -> dict[str, Any] | None:
+    """What has become of the session since its `state_of` was `before`; None where nothing has."""
+    after = state_of(session)
     changed = {k: v for k, v in after.items() if k not in before or before[k] != v}
     gone = [k for k in before if k not in after]
     return {"set": changed, "delete": gone} if changed or gone else None
 
 
-def _state(session: Session) -> dict[str, Any]:
+def state_of(session: Session) -> dict[str, Any]:
     """The session as it leaves: a value changed in place may be what no JSON holds."""
     state: dict[str, Any] = json.loads(dump_json(session.shown() or {}))
     return state

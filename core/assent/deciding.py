@@ -19,7 +19,7 @@ from assent.errors import ApprovalsPending, InvalidRequest
 from assent.events import ToolCallApproved, ToolCallRejected
 from assent.ledger import Proposal
 from assent.ledger.choices import Choice, Decided, Edit, Grant, settled
-from assent.messages import AgentMessage, Message, beyond_text
+from assent.messages import AgentMessage, Data, Message, beyond_text
 from assent.output import executed_events
 from assent.session import Session
 
@@ -64,7 +64,7 @@ async def carry_decisions(turn: RunningTurn) -> bool:
         turn.found.fresh = [*before.fresh, *turn.found.fresh]
     _catch_up(turn, known)
     collect_outcomes(turn, {g.proposal.id for g in turn.found.grants})
-    return await _resume(turn)
+    return await _resume(turn, known)
 
 
 def _told(turn: RunningTurn) -> set[str]:
@@ -232,7 +232,7 @@ def _untold(turn: RunningTurn, choice: Choice, row: Proposal) -> bool:
     return not choice.copy and suspended is not None and not suspended.reply
 
 
-async def _resume(turn: RunningTurn) -> bool:
+async def _resume(turn: RunningTurn, known: set[str]) -> bool:
     """Go on with the turns that the decisions belong to; true when there is nothing to ask."""
     ran = {g.proposal.id for g in turn.found.grants}
     touched = {row.turn for c, row in turn.found.chosen if not c.copy or row.id in ran}
@@ -256,6 +256,11 @@ async def _resume(turn: RunningTurn) -> bool:
     if recorded is not None:
         await _replay(turn, recorded)
         return True
+    if turn.engine.agent.function is not None:
+        # Another request may have carried out what this one has waited for.
+        _catch_up(turn, known)
+        turn.data = Data()
+        collect_outcomes(turn, ran)
     # What a callable carries out itself is told when it has, and all outcomes leave in order.
     if not (turn.engine.agent.function and turn.found.grants):
         await _send_executed(turn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import threading
@@ -15,18 +16,22 @@ from serving import Json, Serve, Service, approved, rejected, said, text_of, unt
 
 from assent import (
     AgentMessage,
+    ChatRequest,
     ConfigError,
     Data,
     Done,
     ErrorEvent,
     IntermittentUpdate,
     ModelError,
+    Plugin,
     Session,
     TextDelta,
     ToolCall,
     ToolCalls,
     create_app,
+    hookimpl,
 )
+from assent.ledger.record import Ledger
 
 
 def sync(messages: Any, context: Any) -> str:
@@ -328,6 +333,42 @@ def test_parallel_approvals_reach_a_callable_once(served: Serve) -> None:
     assert len(agent.given) == 1
 
 
+def test_outcome_of_a_callable_is_told_to_who_waited_for_it_with_other_words(
+    served: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrived: list[str] = []
+    claim = Ledger.claim_for_callable
+
+    async def late(ledger: Ledger, turn: str, found: Any) -> None:
+        host = service.app.host
+        await asyncio.to_thread(until, lambda: len(arrived) == 5 and host.turns_running == 1)
+        await claim(ledger, turn, found)
+
+    monkeypatch.setattr(Ledger, "claim_for_callable", late)
+
+    class Arrivals(Plugin):
+        @hookimpl
+        def intercept_request(self, request: ChatRequest) -> None:
+            arrived.append(request.messages[-1].content)
+
+    def agent(messages: Any, context: Any, session: Session) -> Any:
+        if not context.decisions:
+            calls = [] if len(messages) > 1 else [ToolCall.model_validate(CALL)]
+            return AgentMessage(content="may I?", data=Data(tool_calls=calls))
+        session["rebooted"] = session.get("rebooted", 0) + 1
+        return "rebooted"
+
+    service = served(agent, [Arrivals()])
+    reply = propose(service)
+    data = {"tool_calls": list(map(approved, reply["data"]["tool_calls"]))}
+    asked = [[user("go"), said(reply), user(f"words {n}", data=data)] for n in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        replies = list(pool.map(lambda messages: service.chat(*messages), asked))
+    outputs = [[e["output"] for e in r["data"]["executed_tool_calls"]] for r in replies]
+    assert outputs == [["rebooted"]] * 4
+    assert [r["data"]["session"] for r in replies] == [{"rebooted": 1}] * 4
+
+
 def test_callable_is_called_when_all_are_decided(served: Serve) -> None:
     agent = Proposing(CALL, OTHER)
     service = served(agent)
@@ -484,6 +525,40 @@ def test_exception_while_carrying_out_is_a_failed_call(served: Serve) -> None:
     assert len(agent.given) == 1
     assert again.status == 200, again.raw
     assert again.json()["data"]["executed_tool_calls"][0]["output"].startswith("Error:")
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_session_of_a_callable_that_carried_out_outlives_its_reply(
+    served: Serve, stated: bool
+) -> None:
+    class FailsOnce(Plugin):
+        failed = False
+
+        @hookimpl
+        def intercept_response(self, response: AgentMessage) -> None:
+            if response.data.executed_tool_calls and not self.failed:
+                self.failed = True
+                raise RuntimeError("not this one")
+
+    def agent(messages: Any, context: Any, session: Session) -> AgentMessage:
+        if not context.decisions:
+            calls = [] if len(messages) > 1 else [ToolCall.model_validate(CALL)]
+            return AgentMessage(content="nothing more", data=Data(tool_calls=calls))
+        if stated:
+            return AgentMessage(content="rebooted", data=Data(session={"rebooted": 1}))
+        session["rebooted"] = session.get("rebooted", 0) + 1
+        session.delete("old")
+        return AgentMessage(content="rebooted")
+
+    service = served(agent, [FailsOnce()])
+    reply = service.chat(user("go"))
+    data = {"session": {"old": 1}, "tool_calls": list(map(approved, reply["data"]["tool_calls"]))}
+    messages = [user("go"), said(reply), user("", data=data)]
+    assert service.ask(*messages).status == 500
+    again = service.chat(*messages)
+    assert [e["output"] for e in again["data"]["executed_tool_calls"]] == ["rebooted"]
+    assert again["data"]["session"] == {"rebooted": 1}
+    assert service.chat(*messages) == again
 
 
 def test_callable_sees_execute_only_on_the_call_claimed_for_this_turn(served: Serve) -> None:
