@@ -63,6 +63,16 @@ class Events(Channel[Event | str]):
     def __init__(self) -> None:
         super().__init__(_WAITING_BYTES, size=_size)
         self._last_status: deque[IntermittentUpdate] = deque(maxlen=1)
+        # Whether it is, or was once, more than appending to put a piece.
+        self._with_ado = False
+
+    def close(self, error: BaseException | None = None) -> None:
+        self._with_ado = True
+        super().close(error)
+
+    def cancel(self) -> None:
+        self._with_ado = True
+        super().cancel()
 
     def put_nowait(self, item: Event | str) -> bool:
         """As every channel does; but a status line that comes too late is nobody's mistake, and
@@ -79,6 +89,7 @@ class Events(Channel[Event | str]):
             self._put_status(item)
             return self.full
         self._last_status.append(item)
+        self._with_ado = True
         # Whoever takes all that waits looks for it afterwards, or has just done so.
         if self._put - self._taken <= _WAITING_STATUS:
             self._put_last_status()
@@ -86,10 +97,8 @@ class Events(Channel[Event | str]):
 
     def say(self, piece: str, /) -> bool:
         """`put_nowait` for a piece of text, with as little ado as can be."""
-        if self._closed or self.cancelled or type(piece) is not str:
-            return self.put_nowait(TextDelta(piece))
-        if self._last_status:
-            self._put_last_status()
+        if self._with_ado or type(piece) is not str:
+            return self.put_nowait(piece if type(piece) is str else TextDelta(piece))
         self._put += len(piece) + _OVERHEAD
         self._items.append(piece)
         if self._waiter is not None:
