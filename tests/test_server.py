@@ -163,6 +163,23 @@ def test_broken_text_reaches_the_app_and_the_websocket_lives_on(
         assert client.recv() == "text"
 
 
+def test_debug_log_has_each_request_and_neither_its_token_nor_what_was_said(
+    service: Callable[..., Service],
+) -> None:
+    running = service("log_level='debug'")
+    secret = {"Authorization": "Bearer one-long-secret"}
+    where = f"ws://127.0.0.1:{running.port}/ws"
+    with connect(where, additional_headers=secret, open_timeout=DEADLINE) as client:
+        client.send("said in private")
+        assert [client.recv() for _ in range(3)] == ["text"] * 3
+    running.get("/health")
+    until(lambda: "GET /health" in running.said)
+    running.signal(signal.SIGTERM)
+    assert running.end() == 0
+    assert "one-long-secret" not in running.said
+    assert "said in private" not in running.said
+
+
 def test_health_answers_while_64_turns_block(service: Callable[..., Service]) -> None:
     running = service()
     port = running.port

@@ -315,7 +315,8 @@ def _announce(app: Any, url: str) -> None:
 
 def _configure_logging(level: str) -> None:
     number = logging.getLevelNamesMapping()[level.upper()]
-    quiet = number if level == "debug" else max(number, logging.WARNING)
+    # At its debug level every WebSocket frame would stand in the log, and each bearer token.
+    quiet = logging.INFO if level == "debug" else max(number, logging.WARNING)
     for name, least in (
         ("assent", number),
         ("uvicorn", quiet),
