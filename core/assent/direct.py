@@ -203,15 +203,13 @@ class DirectCalls:
         """The row as it stands when the decision is recorded and, if it is ours to run, has run."""
         engine = self._engine
 
-        async def with_edit(edit: Edit | None) -> Decided:
+        async def with_edit(edit: Edit) -> Decided:
+            allowed = edit if changes else None
             return await engine.ledger.decide(
-                [choice], [], who, Conversation(), edit=edit, claim=run
+                [choice], [], who, Conversation(), edit=allowed, claim=run
             )
 
-        if changes:
-            found = await with_edits(engine, context.platform.secrets(), {}, with_edit)
-        else:
-            found = await with_edit(None)
+        found = await with_edits(engine, context.platform.secrets(), {}, with_edit)
         if not found.chosen:
             # An unknown call can be rejected in a conversation, where nothing comes of it.
             item = refused(choice, "approval_not_issued", "this service did not propose this call")
