@@ -278,7 +278,7 @@ class Host:
         try:
             await self.engine.run(request, caller, sink, slot, timed=timed)
         finally:
-            slot.pause()
+            slot.end()
 
     def failure(self, error: BaseException) -> Failure:
         """How to show `error` to a caller; what is not the caller's fault is logged."""

@@ -93,6 +93,7 @@ class _Held(Slot):
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self._held = True
+        self._ended = False
 
     def pause(self) -> None:
         if self._held:
@@ -100,6 +101,10 @@ class _Held(Slot):
             self._slots.change(+1)
 
     def resume(self) -> None:
-        if not self._held:
+        if not (self._held or self._ended):
             self._held = True
             self._slots.change(-1)
+
+    def end(self) -> None:
+        self._ended = True
+        self.pause()

@@ -83,6 +83,9 @@ class Slot:
     def resume(self) -> None:
         """Take the place again."""
 
+    def end(self) -> None:
+        """Give the place back for good: what is done to its end behind the turn has none."""
+
 
 class Caller(NamedTuple):
     """How a request came in: over which protocol, from whom, from where.
@@ -212,8 +215,9 @@ class RunningTurn:
         self.until = time.monotonic() + engine.limits.turn_time
         self.hooks = engine.plugins.implementations
         self.events_on = bool(self.hooks("on_event"))
-        self.out = Output(sink, held=bool(self.hooks("intercept_response")))
         self.secrets = platform.secrets() if platform is not None else []
+        held = bool(self.hooks("intercept_response"))
+        self.out = Output(sink, held=held, secrets=self.secrets)
         self.session = Session(_session_in(more) if more else None, nesting=engine.limits.nesting)
         self.more = bool(more)
         self.who = _requester(request, caller, platform)

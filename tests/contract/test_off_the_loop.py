@@ -346,6 +346,34 @@ def test_waiting_requests_hold_no_turn_slot(served: Serve) -> None:
         assert {w.result(DEADLINE)["content"] for w in waiting} == {"gone"}
 
 
+def test_waiting_request_of_a_callable_that_is_left_keeps_no_turn_slot(served: Serve) -> None:
+    running, go = threading.Event(), threading.Event()
+
+    def act(messages: Any, context: Any) -> Any:
+        if not context.decisions:
+            call = {"id": "own", "name": "delete", "input": {}, "execute": False}
+            return {"content": "may I?", "data": {"tool_calls": [call]}}
+        running.set()
+        go.wait(DEADLINE)
+        return "gone"
+
+    service = served(act)
+    host = service.app.host
+    reply = service.chat(user("delete a"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    messages = [user("delete a"), said(reply), user("", data=data)]
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(service.chat, *messages)
+        assert running.wait(DEADLINE)
+        leave(service, "/api/chat", messages, read=False)
+        until(lambda: len(host.engine.background) > 1)
+        until(lambda: len(host._begun) == 1)
+        go.set()
+        assert first.result(DEADLINE)["content"] == "gone"
+    until(lambda: not host.engine.background)
+    until(lambda: host.turns_running == 0)
+
+
 def test_too_many_turns_wait_and_then_run(served: Serve) -> None:
     service = served(lambda messages, context: time.sleep(0.05) or "ok", limits__turns=2)
     with ThreadPoolExecutor(12) as pool:
