@@ -56,14 +56,12 @@ def test_a_turn_that_is_cancelled_as_a_handler_ends_goes_on_no_more() -> None:
         async def heard(event: object) -> None:
             turn.cancel()
 
-        async def call(fn: Callable[[], Any]) -> None:
-            await fn()
+        def call_hook(bound: Callable[[], Any], plugin: str) -> Any:
+            return bound()
 
         impl = SimpleNamespace(function=heard, names=("event",), plugin="ears")
         plugins = SimpleNamespace(implementations=lambda hook: [impl])
-        engine = cast(
-            Engine, SimpleNamespace(plugins=plugins, host=None, code=SimpleNamespace(call=call))
-        )
+        engine = cast(Engine, SimpleNamespace(plugins=plugins, host=None, call_hook=call_hook))
 
         async def run() -> None:
             await Engine.fire(engine, ConversationStarted())
