@@ -134,6 +134,12 @@ def test_named_file_that_is_missing_is_an_error(folder: Path) -> None:
         load_config(Path("other.toml"), environ={}, directory=folder)
 
 
+def test_file_is_named_by_text_or_by_path(folder: Path) -> None:
+    (folder / "other.toml").write_text("[server]\nport = 7\n", "utf-8")
+    for name in ("other.toml", str(folder / "other.toml"), Path("other.toml")):
+        assert load_config(name, environ={}, directory=folder).server.port == 7
+
+
 def test_broken_toml_is_an_error_with_its_place(folder: Path) -> None:
     assert "assent.toml is not valid TOML" in refused(folder, "port = = 1")
 

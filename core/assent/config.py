@@ -129,7 +129,7 @@ class Config(Section):
 
 
 def load_config(
-    file: Path | None = None,
+    file: str | os.PathLike[str] | None = None,
     *,
     environ: Mapping[str, str] = os.environ,
     overrides: Mapping[str, Any] | None = None,
@@ -145,7 +145,7 @@ def load_config(
     switched on beside the configured ones. Raises ConfigError.
     """
     folder = (directory or Path.cwd()).resolve()
-    found, values = _read_file(file, folder)
+    found, values = _read_file(None if file is None else Path(file), folder)
     layers = Layers()
     if found is not None:
         layers.add_table(values, Origin("file", found.name))
