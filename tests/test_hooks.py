@@ -559,7 +559,7 @@ class TestFailuresInATurn:
     def test_event_handler_that_hangs_is_left(
         self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.turn._HANDLER_SECONDS", 0.1)
+        monkeypatch.setattr("assent.engine._HANDLER_SECONDS", 0.1)
 
         async def hang(self: Plugin, event: Any) -> None:
             await asyncio.sleep(600)
@@ -570,7 +570,7 @@ class TestFailuresInATurn:
     def test_event_handler_of_the_agent_that_hangs_keeps_nothing_from_its_others(
         self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.turn._HANDLER_SECONDS", 0.1)
+        monkeypatch.setattr("assent.engine._HANDLER_SECONDS", 0.1)
         heard: list[tuple[int, str]] = []
 
         async def hang(event: Any) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
+from assent.engine import Engine
 from assent.events import ConversationStarted
 from assent.ledger.waiting import Waiting
 from assent.slots import Slots
-from assent.turn import Engine
 
 
 def cancelled_as_it_ends(wait: Callable[[], Coroutine[Any, Any, Any]], end: Any) -> bool:

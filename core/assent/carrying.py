@@ -21,7 +21,7 @@ from assent.messages import CommandFile
 from assent.session import Session
 
 if TYPE_CHECKING:
-    from assent.turn import Engine
+    from assent.engine import Engine
 
 logger = logging.getLogger("assent.turn")
 _NOTE = 1024

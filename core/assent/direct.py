@@ -15,6 +15,7 @@ from assent import approvals
 from assent.agent import RequestContext
 from assent.carrying import Unrecorded, carry_out
 from assent.edits import with_edits
+from assent.engine import Engine
 from assent.errors import InvalidRequest, ToolInputError
 from assent.events import (
     ApprovalRequested,
@@ -31,7 +32,7 @@ from assent.messages import Approval, Kind, PlatformContext
 from assent.policy import Verdict
 from assent.session import Session
 from assent.tools import Tool
-from assent.turn import Caller, Engine
+from assent.turn import Caller
 
 Update = Callable[[IntermittentUpdate], None]
 Ran = Callable[[Outcome], None]

@@ -14,7 +14,7 @@ from assent.ledger.choices import Decided, Edit
 from assent.tools import Tool
 
 if TYPE_CHECKING:
-    from assent.turn import Engine
+    from assent.engine import Engine
 
 Read = dict[bytes, ToolInputError | None]
 """What the tools say of changed inputs; None of those that fit."""

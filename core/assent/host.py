@@ -25,6 +25,7 @@ from assent.asking import is_built_in
 from assent.code import UserCode, is_coroutine_function
 from assent.config import Config, bearer_tokens, state_dir
 from assent.direct import DirectCalls
+from assent.engine import Engine
 from assent.errors import (
     Busy,
     ConfigError,
@@ -51,7 +52,7 @@ from assent.policy import Policy
 from assent.resources import resources
 from assent.slots import PATIENCE, Slots
 from assent.streams import Begun, EventStream
-from assent.turn import Caller, Engine
+from assent.turn import Caller
 from assent.workers import Workers
 
 logger = logging.getLogger("assent.host")
