@@ -308,7 +308,7 @@ class _Collected:
         data = self.reply.data
         match item:
             case IntermittentUpdate():
-                self.turn.out.update(item, "Working")
+                self.turn.out.working(item)
             case ToolCalls():
                 data.tool_calls += item.tool_calls
             case Approvals():

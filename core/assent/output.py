@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pydantic_core import from_json
 
-from assent.approvals import approval, command, tool_call
+from assent.approvals import approval, command, mask, tool_call
 from assent.events import (
     Approvals,
     Commands,
@@ -96,8 +96,9 @@ class Output:
     is whole, and status lines say fixed words only (design, section 5, "Response interceptors").
     """
 
-    def __init__(self, sink: Sink, *, held: bool) -> None:
+    def __init__(self, sink: Sink, *, held: bool, secrets: Sequence[str] = ()) -> None:
         self._sink = sink
+        self._secrets = secrets
         self._say = self._hold if held else sink.say
         self._held: list[Event] | None = [] if held else None
         self._closed = False
@@ -138,7 +139,10 @@ class Output:
             self._sink.put_nowait(shown)
 
     def working(self, event: IntermittentUpdate) -> None:
-        """Send a status line of the agent's code, as `update`."""
+        """Send a status line of the agent's code, as `update`, without the request's secrets."""
+        if self._secrets:
+            text, content = mask([event.text, event.content], self._secrets)
+            event = IntermittentUpdate(text, content)
         self.update(event, "Working")
 
     def whole(self, ending: Sequence[Event]) -> AgentMessage:

@@ -12,7 +12,7 @@ import pytest
 from agents import Counted, delete, scripted, suggest
 from serving import Json, Serve, approved, said, user
 
-from assent import Call, LocalShell, RequestContext, Session, tool
+from assent import Call, IntermittentUpdate, LocalShell, RequestContext, Session, tool
 
 TOKEN = "tok-SECRET-0123456789"
 KUBE = base64.b64encode(b"apiVersion: v1 KUBE-SECRET").decode()
@@ -183,6 +183,25 @@ def test_request_context_echo_is_masked(served: Serve) -> None:
     service = served(agent)
     clean(service.chat(ask(), note=f"my {TOKEN}"))
     clean(service.stream(ask(), note={"deep": [KUBE]}))
+
+
+def test_status_lines_are_masked(served: Serve) -> None:
+    @tool
+    def look(context: RequestContext) -> str:
+        """Look."""
+        context.update(f"with {reveal(context)}", {"keys": [KUBE]})
+        return "seen"
+
+    def generator(messages: Any, context: RequestContext) -> Any:
+        yield IntermittentUpdate(f"with {reveal(context)}", {"keys": [KUBE]})
+        yield "seen"
+
+    agent, _ = scripted([[Call("1", "look", {})], "seen"], [look])
+    for service in (served(agent), served(generator)):
+        events = service.stream(ask())
+        line = [e for e in events if e["type"] == "intermittent_update"][-1]
+        assert (line["text"], line["content"]) == ("with [secret]", {"keys": ["[secret]"]})
+        clean(events)
 
 
 def test_command_output_is_masked(served: Serve, tmp_path: Path) -> None:
