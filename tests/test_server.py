@@ -9,8 +9,10 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from websockets.exceptions import ConnectionClosed
@@ -20,6 +22,7 @@ from assent.config import Config
 from assent.errors import ConfigError, StartupError
 from assent.options import configured
 from assent.server import serve
+from ports import quiet_port
 from programs import DEADLINE, Program, until
 
 HERE = Path(__file__).parent
@@ -105,6 +108,29 @@ def test_start_says_what_is_served_where(service: Callable[..., Service]) -> Non
     running = service()
     assert running.get("/health") == {"status": "ok"}
     assert "assent: agent one" in running.said
+
+
+def test_service_whose_log_nobody_reads_serves_all_the_same(tmp_path: Path) -> None:
+    port = quiet_port()
+    (tmp_path / "service.py").write_text(script("", port))
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "service.py"]
+    environ = os.environ | {"PYTHONPATH": str(CORE), "PYTHONDONTWRITEBYTECODE": "1"}
+    with subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=writer) as process:
+        os.close(writer)
+
+        def answer() -> Any:
+            assert process.poll() is None
+            with suppress(OSError), urlopen(f"http://127.0.0.1:{port}/health") as response:
+                return json.load(response)
+            return None
+
+        try:
+            assert until(answer) == {"status": "ok"}
+        finally:
+            process.terminate()
+        assert process.wait(DEADLINE) == 0
 
 
 def test_sigterm_gives_a_stream_its_end_and_exits_0(service: Callable[..., Service]) -> None:

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -309,8 +309,10 @@ def _url(listening: socket.socket) -> str:
 
 
 def _announce(app: Any, url: str) -> None:
-    for line in (f"listening on {url}", *app.host.describe()):
-        print(f"assent: {line}", file=sys.stderr, flush=True)
+    # A log that nobody reads any more, or a full disk below it, is no reason not to serve.
+    with suppress(OSError):
+        for line in (f"listening on {url}", *app.host.describe()):
+            print(f"assent: {line}", file=sys.stderr, flush=True)
 
 
 def _configure_logging(level: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +109,10 @@ async def _serve(config: Config) -> None:
 
     host = Host.create(_agent(config), config)
     async with host.life(only=()), beside(host, _settings(host)) as where:
-        click.echo(f"assent: MCP on {where}", err=True)
-        for line in host.describe():
-            click.echo(f"assent: {line}", err=True)
+        # Nobody may read it.
+        with suppress(OSError):
+            for line in (f"MCP on {where}", *host.describe()):
+                click.echo(f"assent: {line}", err=True)
         await stop.wait()
 
 
