@@ -7,7 +7,6 @@ descriptor 1 is stderr, until the process ends: a late `print` cannot reach the 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import queue
 import select
@@ -24,7 +23,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from assent import PluginError
-from assent_mcp.content import clean
+from assent_mcp.refusals import PART, refusal, too_long
 from assent_mcp.service import Service
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -188,22 +187,19 @@ class _Reader:
         self._hand(self._into.aclose)
 
     def _read(self) -> None:
-        line = bytearray()
-        too_long = False
+        line, begin = bytearray(), b""
         while not self._stopped and (chunk := self._chunk()):
             first, *others = chunk.split(b"\n")
             line += first
-            for begin in others:
-                if not too_long and line.strip():
-                    self._give(bytes(line))
-                line, too_long = bytearray(begin), False
-            if len(line) > self._limit and not too_long:
-                too_long = True
-                self._hand(lambda: self._into.send(ValueError("the line is too long")))
-            if too_long:
-                line.clear()
-        if line.strip() and not self._stopped:
-            self._give(bytes(line))
+            for next_ in others:
+                self._give(bytes(line), begin)
+                line, begin = bytearray(next_), b""
+            if len(line) > self._limit and not begin:
+                begin = bytes(line[:PART])
+            if begin:
+                del line[:-PART]
+        if not self._stopped:
+            self._give(bytes(line), begin)
 
     def _chunk(self) -> bytes:
         """What comes next; whoever shares stdin may have made it non-blocking."""
@@ -213,18 +209,24 @@ class _Reader:
             except BlockingIOError:
                 select.select([self._descriptor], [], [])
 
-    def _give(self, line: bytes) -> None:
-        item: SessionMessage | Exception
+    def _give(self, line: bytes, begin: bytes) -> None:
+        """Send the line as a message; with a `begin` it is the end of one that is too long."""
+        if begin:
+            self._refuse(too_long(begin, line, self._limit))
+            return
+        if not line.strip():
+            return
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
-            self._asked.came(message)
-            item = SessionMessage(message)
-        except ValueError as error:
-            if (refusal := _refusal(line)) is not None:
-                self._hand(lambda: self._back.send(refusal))
-                return
-            item = error
-        self._hand(lambda: self._into.send(item))
+        except ValueError:
+            self._refuse(refusal(line))
+            return
+        self._asked.came(message)
+        self._hand(lambda: self._into.send(SessionMessage(message)))
+
+    def _refuse(self, answer: SessionMessage | None) -> None:
+        if answer is not None:
+            self._hand(lambda: self._back.send(answer))
 
     def _hand(self, work: Callable[[], Any]) -> None:
         """Run `work` on the loop and wait for it; nothing once the loop wants no more."""
@@ -238,20 +240,6 @@ class _Reader:
         with suppress(Exception):
             self._sending = asyncio.run_coroutine_threadsafe(run(), self._loop)
             self._sending.result()
-
-
-def _refusal(line: bytes) -> SessionMessage | None:
-    """The answer to a request of which no more than its id can be read."""
-    try:
-        given = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    id_ = given.get("id") if isinstance(given, dict) and "method" in given else None
-    if isinstance(id_, bool) or not isinstance(id_, int | str) or clean(str(id_)) != str(id_):
-        return None
-    message = "this is no JSON-RPC request, or holds what is no Unicode text"
-    error = types.ErrorData(code=types.INVALID_REQUEST, message=message)
-    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=id_, error=error))
 
 
 class _Writer:

@@ -42,7 +42,7 @@ class Process:
         self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
         self.process.stdin.flush()
 
-    def answer(self, id_: int) -> dict[str, Any]:
+    def answer(self, id_: int | str | None) -> dict[str, Any]:
         """The message with this id; every line on the way must be a JSON-RPC message."""
         assert self.process.stdout is not None
         while True:
@@ -123,11 +123,54 @@ def test_flood_does_not_reach_the_wire(tmp_path: Path) -> None:
             running.process.communicate()
 
 
-def test_wrong_lines_do_not_end_the_session(stdio: Process) -> None:
+def test_lines_that_are_no_message_get_an_error_without_an_id(stdio: Process) -> None:
     stdio.begin()
     assert stdio.process.stdin is not None
-    stdio.process.stdin.write(b"no json\n\n{}\n" + b"\xff" * 20 + b"\n")
+    for line, code in (
+        (b"no json", -32700),
+        (b"\xff" * 20, -32700),
+        (b"[" * 100_000, -32700),
+        (b"{}", -32600),
+        (b"[1]", -32600),
+    ):
+        stdio.process.stdin.write(b"\n" + line + b"\n")
+        stdio.process.stdin.flush()
+        assert stdio.answer(None)["error"]["code"] == code
+    assert stdio.call(1, "prints") == "printed"
+
+
+def test_answer_of_a_client_that_is_none_gets_no_error(stdio: Process) -> None:
+    stdio.begin()
+    stdio.send(id={}, result={})
+    assert stdio.call(1, "prints") == "printed"
+    stdio.send(id=3, result={"much": "m" * 11_000_000})
+    assert stdio.call(2, "prints") == "printed"
+    assert stdio.rest()[0] == b""
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("id_", [7, "seven"])
+def test_request_in_a_line_that_is_too_long_is_refused_by_its_id(
+    stdio: Process, id_: int | str, last: bool
+) -> None:
+    stdio.begin()
+    arguments = {"id": 5, "much": ',"id":6}' + "m" * 11_000_000}
+    params = {"name": "prints", "arguments": arguments}
+    if last:
+        stdio.send(method="tools/call", params=params, id=id_)
+    else:
+        stdio.send(id=id_, method="tools/call", params=params)
+    error = stdio.answer(id_)["error"]
+    assert error["code"] == -32600 and "limits.body" in error["message"]
+    assert stdio.call(1, "prints") == "printed"
+
+
+def test_line_that_is_too_long_and_tells_no_id_gets_an_error_without_one(stdio: Process) -> None:
+    stdio.begin()
+    assert stdio.process.stdin is not None
+    stdio.process.stdin.write(b"x" * 11_000_000 + b"\n")
     stdio.process.stdin.flush()
+    assert stdio.answer(None)["error"]["code"] == -32600
     assert stdio.call(1, "prints") == "printed"
 
 

@@ -1,0 +1,62 @@
+"""What is answered over stdio to a line that is no message, or too long to be read.
+
+JSON-RPC 2.0, section 5: an error, with the id where that can be told, else with null.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+
+import mcp_types as types
+from mcp.shared.message import SessionMessage
+
+from assent_mcp.content import clean
+
+PART = 1024
+"""Bytes of the begin and the end of a long line in which its id is looked for."""
+
+_ID = rb'"id"\s*:\s*(-?\d{1,15}|"[^"\\]{1,200}")'
+_WORD = rb'"(?:jsonrpc|method)"\s*:\s*"[^"\\]*"'
+# Clients write the id either before the parameters or as one of the last keys.
+_FIRST = re.compile(rb"\s*\{\s*(?:" + _WORD + rb"\s*,\s*)*" + _ID + rb"\s*,")
+_LAST = re.compile(rb",\s*" + _ID + rb"\s*(?:,\s*" + _WORD + rb"\s*)*\}\s*\Z")
+_ANSWER = re.compile(
+    rb"\s*\{\s*(?:(?:" + _WORD + rb"|" + _ID + rb')\s*,\s*)*"(?:result|error)"\s*:'
+)
+
+
+def refusal(line: bytes) -> SessionMessage | None:
+    """The error for a line that was read and is no message; None for a wrong answer of a client,
+    which gets none itself."""
+    try:
+        given = json.loads(line)
+    except (ValueError, RecursionError):
+        return _error(None, types.PARSE_ERROR, "this line is no JSON that can be read")
+    is_object = isinstance(given, dict)
+    if is_object and "method" not in given and ("result" in given or "error" in given):
+        return None
+    id_ = given.get("id") if is_object and "method" in given else None
+    if isinstance(id_, bool) or not isinstance(id_, int | str) or clean(str(id_)) != str(id_):
+        id_ = None
+    what = "this is no JSON-RPC request, or holds what is no Unicode text"
+    return _error(id_, types.INVALID_REQUEST, what)
+
+
+def too_long(begin: bytes, end: bytes, limit: int) -> SessionMessage | None:
+    """The error for a line of more than `limit` bytes, of which both ends are known."""
+    if _ANSWER.match(begin):
+        return None
+    found = _FIRST.match(begin) or _LAST.search(end)
+    id_: types.RequestId | None = None
+    if found is not None:
+        with suppress(ValueError):
+            id_ = json.loads(found[1])
+    what = f"the line has more than {limit} bytes; see limits.body"
+    return _error(id_, types.INVALID_REQUEST, what)
+
+
+def _error(id_: types.RequestId | None, code: int, message: str) -> SessionMessage:
+    error = types.ErrorData(code=code, message=message)
+    return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=id_, error=error))
