@@ -41,7 +41,9 @@ def model_for(host: Host, name: str | None) -> Model:
     Raises ConfigError when it cannot be had.
     """
     own = host.model
-    name = name or FAST_MODELS.get(own.provider)
+    # A Model object made in code may go through a gateway, or with a key, that nobody else knows.
+    if name is None and own is not host.agent.model:
+        name = FAST_MODELS.get(own.provider)
     if name is None:
         return own
     settings: dict[str, Any] = {"timeout": host.config.model.timeout}

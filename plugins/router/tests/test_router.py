@@ -381,7 +381,11 @@ class TestBuiltIn:
         def host(provider: str) -> Any:
             model = SimpleNamespace(provider=provider, name="own")
             settings = SimpleNamespace(timeout=5.0, base_url="http://127.0.0.1:1")
-            return SimpleNamespace(model=model, config=SimpleNamespace(model=settings))
+            return SimpleNamespace(
+                model=model,
+                agent=SimpleNamespace(model=f"{provider}:own"),
+                config=SimpleNamespace(model=settings),
+            )
 
         monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
         own = host("acme")
@@ -389,6 +393,18 @@ class TestBuiltIn:
         assert model_for(own, "offline").provider == "offline"
         fast = model_for(host("anthropic"), None)
         assert (fast.provider, fast.name) == ("anthropic", "claude-haiku-5-5")
+
+    def test_model_made_in_code_decides_itself(
+        self, monkeypatch: pytest.MonkeyPatch, assent_served: Served
+    ) -> None:
+        """Its gateway and its key are its own: no other model gets the conversation."""
+        for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
+            monkeypatch.delenv(name, raising=False)
+        own = scripted('{"should_respond": false, "reasoning": "small talk"}')
+        own.provider = "anthropic"
+        service = assent_served(Agent(name="kube", model=own), config="[plugin.router]\n")
+        assert service.chat("lunch was good", source=CHANNEL)["content"] == ""
+        assert len(own.asks) == 1
 
 
 def test_settings_state_the_defaults_of_the_design() -> None:
