@@ -328,7 +328,8 @@ def test_client_that_sends_no_more_gets_the_reply_it_waits_for(
             until(lambda: both.app.host.turns_running == 1)
             connection.shutdown(socket.SHUT_WR)
             sent_no_more.set()
-            return plain(rest(connection))
+            # The head of a stream may leave before the server has seen the end.
+            return plain(rest(connection)).replace(b"connection: close\r\n", b"")
 
     with served(agent, tmp_path, on_disconnect=on_disconnect) as both:
         for path in PATHS:

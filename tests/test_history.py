@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -239,7 +238,7 @@ def test_an_outcome_that_a_purge_has_forgotten_is_taken_from_the_messages(kept: 
         user("thanks"),
     ]
     found = suspended("elsewhere")
-    found.rows["p1"] = replace(found.rows["p1"], input={}, output=None)
+    found.rows["p1"] = found.rows["p1"].without_contents()
     if not kept:
         found.turns.clear()
     turns = model_turns(messages, found, prefixes(messages), "same")

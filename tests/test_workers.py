@@ -174,12 +174,15 @@ def test_threads_keep_to_their_limit_and_idle_ones_end() -> None:
             with lock:
                 running -= 1
 
+        before = set(threading.enumerate())
         jobs = asyncio.gather(*[workers.in_thread(job) for _ in range(12)])
         await until(lambda: gate.count == 3)
         gate.open()
         await jobs
         assert most == 3
-        await until(lambda: not any(t.name == "assent-thread" for t in threading.enumerate()))
+        await until(
+            lambda: not any(t.name == "assent-thread" for t in set(threading.enumerate()) - before)
+        )
         assert await workers.in_thread(lambda: "again") == "again"
 
     run(work, threads=3, idle_seconds=0.05)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
@@ -119,6 +119,13 @@ class Proposal:
     def purged(self) -> bool:
         """Whether a purge has forgotten how it ended; what expired has no output to forget."""
         return self.output is None and self.state in ENDED - {"EXPIRED"}
+
+    def without_contents(self) -> Proposal:
+        """A copy of what a purge leaves of it, for stores of others (`Transaction.purge`)."""
+        decision = self.decision and replace(self.decision, reason=None)
+        return replace(
+            self, input={}, edited=None, output=None, session=None, intent=None, decision=decision
+        )
 
 
 @dataclass(slots=True)
