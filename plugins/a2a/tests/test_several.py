@@ -248,6 +248,32 @@ def test_database_forgets_what_is_too_old_and_too_many(tmp_path: Path) -> None:
     assert asyncio.run(use()) == ["t0", "t1", "t2"]
 
 
+def test_task_that_stops_running_while_it_is_read_is_not_taken_for_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("aiosqlite")
+    look = DatabaseTasks._look_at
+
+    async def look_late(self: DatabaseTasks, session: Any, tasks: Any) -> None:
+        await self.save(task_of("t", TaskState.TASK_STATE_INPUT_REQUIRED), Context())
+        await look(self, session, tasks)
+
+    async def use() -> None:
+        store = DatabaseTasks(f"sqlite+aiosqlite:///{tmp_path}/t.db", ttl=5000, most=3)
+        await store.open()
+        await store.save(task_of("t", TaskState.TASK_STATE_WORKING), Context())
+        monkeypatch.setattr(DatabaseTasks, "_look_at", look_late)
+        got = await store.get("t", Context())
+        assert got is not None
+        assert got.status.state == TaskState.TASK_STATE_WORKING
+        await store.save(task_of("t", TaskState.TASK_STATE_WORKING), Context())
+        [listed] = (await store.list(ListTasksRequest(), Context())).tasks
+        await store.close()
+        assert listed.status.state == TaskState.TASK_STATE_WORKING
+
+    asyncio.run(use())
+
+
 def _begin(service: Service, text: str) -> str:
     answer = Rpc(service)(
         "SendMessage", message=message(text), configuration={"returnImmediately": True}

@@ -148,10 +148,20 @@ class DatabaseTasks(DatabaseTaskStore):
         running = [task for task in tasks if task.status.state in RUNNING]
         if not running:
             return
-        wanted = select(_LEASES).where(_LEASES.c.task_id.in_([task.id for task in running]))
-        leases = {row.task_id: row.until for row in await session.execute(wanted)}
+        # In one statement: a task that has stopped running since it was read has no lease any more.
+        wanted = (
+            select(TaskModel.id, TaskModel.status, _LEASES.c.until)
+            .outerjoin(_LEASES, _LEASES.c.task_id == TaskModel.id)
+            .where(TaskModel.id.in_([task.id for task in running]))
+        )
+        leases = {
+            id: until or 0.0
+            for id, status, until in await session.execute(wanted)
+            if _state(status) in RUNNING_NAMES
+        }
         for task in running:
-            as_left_behind(task, leases.get(task.id, 0.0))
+            if task.id in leases:
+                as_left_behind(task, leases[task.id])
 
     async def _lease(self, ids: Sequence[str], until: float) -> None:
         if ids:
