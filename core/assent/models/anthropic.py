@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
 from typing import Any
 
 import anthropic
@@ -99,19 +98,7 @@ class Anthropic:
         if not self._explained:
             self._explained = True
             explain_config(ask.config, self.name)
-        return retried(lambda: self._attempt(ask), self._retries)
-
-    async def _attempt(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
-        failure: ModelError
-        try:
-            async with aclosing(self._events(ask)) as events:
-                async for event in events:
-                    yield event
-            return
-        except Exception as error:
-            failure = _failure(error)
-        # Raised out here so that it holds no reference to the SDK's error, which has the request.
-        raise failure
+        return retried(lambda: self._events(ask), _failure, self._retries)
 
     async def _events(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
         names = {sent: tool.name for sent, tool in sent_names(ask.tools).items()}

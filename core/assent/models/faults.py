@@ -112,9 +112,14 @@ def _seconds_until(date: datetime) -> float:
 
 
 async def retried(
-    attempt: Callable[[], AsyncGenerator[ModelEvent, None]], retries: int
+    attempt: Callable[[], AsyncGenerator[ModelEvent, None]],
+    failure: Callable[[Exception], ModelError],
+    retries: int,
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The events of `attempt()`, called again on a passing fault while nothing was yielded yet."""
+    """The events of `attempt()`, called again on a passing fault while nothing was yielded yet.
+
+    Whatever it raises is told as the ModelError that `failure` makes of it.
+    """
     for number in range(retries + 1):
         begun = False
         try:
@@ -123,11 +128,13 @@ async def retried(
                     begun = True
                     yield event
             return
-        except ModelError as error:
-            pause = _pause(error, number)
-            if begun or number == retries or pause is None:
-                raise
-            log.info("%s; trying again in %.1f s", error, pause)
+        except Exception as error:
+            failed = failure(error)
+        pause = _pause(failed, number)
+        if begun or number == retries or pause is None:
+            # Raised out here so that it holds no reference to the client's error, and its request.
+            raise failed
+        log.info("%s; trying again in %.1f s", failed, pause)
         await asyncio.sleep(pause)
 
 
