@@ -367,12 +367,8 @@ class Ledger:
 
     async def outcomes(self, ids: Sequence[str], until: float) -> dict[str, Proposal]:
         """The rows once none of them executes any more; raises StillRunning after `until`."""
-
-        def work(tx: Transaction) -> dict[str, Proposal]:
-            return {id_: self._rules.settle(tx, r) for id_, r in tx.proposals(ids).items()}
-
         while True:
-            rows = await self.store.run(work)
+            rows = await self.settle(ids)
             running = next((r.id for r in rows.values() if r.state == "EXECUTING"), None)
             if running is None:
                 return rows
