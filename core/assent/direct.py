@@ -27,7 +27,7 @@ from assent.events import (
 )
 from assent.gate import Outcome
 from assent.ledger import Proposal, Transaction
-from assent.ledger.choices import Choice, Conversation, Decided, Edit, Requester, refused
+from assent.ledger.choices import Choice, Conversation, Decided, Edit, Requester, not_issued
 from assent.messages import Approval, Kind, PlatformContext
 from assent.policy import Verdict
 from assent.session import Session
@@ -213,8 +213,7 @@ class DirectCalls:
         found = await with_edits(engine, context.platform.secrets(), {}, with_edit)
         if not found.chosen:
             # An unknown call can be rejected in a conversation, where nothing comes of it.
-            item = refused(choice, "approval_not_issued", "this service did not propose this call")
-            raise InvalidRequest([item])
+            raise InvalidRequest([not_issued(choice)])
         row = found.rows[found.chosen[0][1].id]
         if found.fresh:
             call = approvals.approval(row, execute=choice.approved)

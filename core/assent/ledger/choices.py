@@ -250,6 +250,11 @@ def refused(choice: Choice, kind: str, message: str) -> dict[str, Any]:
     return {"loc": list(choice.loc), "msg": message, "type": kind}
 
 
+def not_issued(choice: Choice) -> dict[str, Any]:
+    """The item of a 422 for a choice of what was never proposed."""
+    return refused(choice, "approval_not_issued", "this service did not propose this call")
+
+
 def refuse(items: Sequence[dict[str, Any]]) -> None:
     """Raise InvalidRequest if there is any item."""
     if items:

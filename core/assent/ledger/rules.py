@@ -26,6 +26,7 @@ from assent.ledger.choices import (
     contradiction,
     decision_of,
     edited_twice,
+    not_issued,
     refuse,
     refused,
     renamed,
@@ -116,13 +117,7 @@ class Rules:
             if row.id not in found.rows:
                 self._adopt(tx, found, row, who)
             found.chosen.append((choice, found.rows[row.id]))
-        refuse(
-            [
-                refused(c, "approval_not_issued", "this service did not propose this call")
-                for c in unknown
-                if c.approved and not c.copy
-            ]
-        )
+        refuse([not_issued(c) for c in unknown if c.approved and not c.copy])
 
     def _adopt(self, tx: Transaction, found: Decided, row: Proposal, who: Requester) -> None:
         for sibling in tx.find(turn=row.turn):
@@ -141,9 +136,7 @@ class Rules:
         id_ = choice.id or _name(choice, who, conversation)
         known = tx.proposals([id_]).get(id_)
         if known is not None and (choice.id or not self.visible(known, who)):
-            raise InvalidRequest(
-                [refused(choice, "approval_not_issued", "this service did not propose this call")]
-            )
+            raise InvalidRequest([not_issued(choice)])
         if known is not None:
             return self.settle(tx, known)
         return Proposal(
@@ -167,22 +160,18 @@ class Rules:
     def check(self, found: Decided, edit: Edit | None) -> None:
         """Raise InvalidRequest for choices that are changed, too late or contradictory."""
         items: list[dict[str, Any]] = []
-        for choice, row in found.chosen:
-            if choice.copy:
-                continue
+        decided = [(choice, row) for choice, row in found.chosen if not choice.copy]
+        for choice, row in decided:
             if kind := contradiction(choice, row):
                 items.append(refused(choice, *kind))
             elif choice.approved and found.changed(choice, row):
                 if message := _wrong_edit(choice, row, edit):
                     items.append(refused(choice, "approval_changed", message))
         by_row: dict[str, set[bool]] = {}
-        for choice, row in found.chosen:
-            if not choice.copy:
-                by_row.setdefault(row.id, set()).add(choice.approved)
+        for choice, row in decided:
+            by_row.setdefault(row.id, set()).add(choice.approved)
         twice = edited_twice(found)
-        for choice, row in found.chosen:
-            if choice.copy:
-                continue
+        for choice, row in decided:
             if len(by_row[row.id]) > 1:
                 items.append(refused(choice, "approval_conflict", "two decisions contradict"))
             elif choice.approved and row.id in twice:
