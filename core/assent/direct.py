@@ -22,8 +22,6 @@ from assent.events import (
     IntermittentUpdate,
     ToolCallApproved,
     ToolCallRejected,
-    ToolExecuted,
-    ToolExecutionFailed,
 )
 from assent.gate import Outcome
 from assent.ledger import Proposal, Transaction
@@ -80,7 +78,7 @@ class DirectCalls:
             outcome = await self._engine.gate.run(self._tool(name), input, session, context)
             given = approvals.mask(dict(input), context.platform.secrets())
             call = Approval(id=secrets.token_hex(16), name=name, input=given, execute=True)
-            await self._told(call, outcome)
+            await self._engine.fire(outcome.event(call))
             return outcome
 
         return await self._engine.code.workers.at_desk(work)
@@ -227,7 +225,7 @@ class DirectCalls:
             rows[row.id] = row
             if ran is not None:
                 ran(outcome)
-            await self._told(approvals.approval(row, execute=True), outcome)
+            await self._engine.fire(outcome.event(approvals.approval(row, execute=True)))
 
         for grant in found.grants:
             claimed = found.rows[grant.proposal.id]
@@ -294,13 +292,6 @@ class DirectCalls:
             await ledger.settle(late)
         waiting = [row for row in rows if row.expires > now and ledger.visible(row, who)]
         return waiting, rows[-1].id if len(rows) == _PAGE else None
-
-    async def _told(self, call: Approval, outcome: Outcome) -> None:
-        if outcome.failed:
-            event = ToolExecutionFailed(call, outcome.output, outcome.duration)
-            await self._engine.fire(event)
-        else:
-            await self._engine.fire(ToolExecuted(call, outcome.output, outcome.duration))
 
     def _tool(self, name: str) -> Tool[..., Any]:
         tool = self._engine.agent.tools.get(name)

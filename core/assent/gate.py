@@ -16,8 +16,10 @@ from assent.agent import RequestContext
 from assent.approvals import mask
 from assent.code import UserCode, may_block_here, passed_on
 from assent.errors import message_of
+from assent.events import ToolExecuted, ToolExecutionFailed
 from assent.ledger import State
 from assent.ledger.choices import Grant, unknown_outcome
+from assent.messages import Approval
 from assent.policy import Policy, Verdict
 from assent.session import Session
 from assent.tools import Tool, ToolInputError, ToolResult, text_of
@@ -42,6 +44,11 @@ class Outcome:
     def failed(self) -> bool:
         """Whether the model gets it as an error."""
         return self.state != "DONE"
+
+    def event(self, call: Approval) -> ToolExecuted | ToolExecutionFailed:
+        """What event handlers are told of it; `call` is what ran."""
+        kind = ToolExecutionFailed if self.failed else ToolExecuted
+        return kind(call, self.output, self.duration)
 
 
 Late = Callable[[Outcome], Awaitable[None]]

@@ -31,8 +31,6 @@ from assent.events import (
     MessageAdded,
     StopReason,
     TextDelta,
-    ToolExecuted,
-    ToolExecutionFailed,
 )
 from assent.gate import Outcome
 from assent.ledger import Proposal
@@ -335,10 +333,7 @@ class RunningTurn:
 
     async def told(self, call: Approval, outcome: Outcome) -> None:
         """Tell the handlers how a call ended."""
-        if outcome.failed:
-            await self.fire(ToolExecutionFailed(call, outcome.output, outcome.duration))
-        else:
-            await self.fire(ToolExecuted(call, outcome.output, outcome.duration))
+        await self.fire(outcome.event(call))
 
     def set_session(self, given: Mapping[str, Any] | None) -> None:
         """Take the session that a reply of user code states; None leaves it as it is."""
