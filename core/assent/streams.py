@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from assent.errors import NotStarted, Stopping, TurnTimeout
+from assent.errors import NotStarted, Stopping
 from assent.events import (
     Done,
     ErrorEvent,
@@ -155,19 +155,13 @@ class EventStream:
     def _finish(self) -> None:
         """Say how the turn ended, if it did not say `done` itself."""
         self._ended = True
-        self._host._begun.discard(self._begun)
         self._host._running.discard(self)
-        error = self._work.failure()
+        error = self._host.failure_of(self._begun)
+        if isinstance(error, asyncio.CancelledError):
+            error = Stopping()
         if error is not None:
-            self._channel.put_nowait(self._terminal(error))
+            self._channel.put_nowait(self._host.failure(error).event())
         self._channel.close()
-
-    def _terminal(self, error: BaseException) -> ErrorEvent:
-        if not isinstance(error, asyncio.CancelledError):
-            return self._host.failure(error).event()
-        if self._begun.overdue:
-            return self._host.failure(TurnTimeout(self._host.config.limits.turn_time)).event()
-        return self._host.failure(Stopping()).event()
 
     async def ready(self) -> list[Event]:
         """All events that wait, at least one; an empty list after the terminal event."""
