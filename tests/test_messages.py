@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import gc
 import json
@@ -212,6 +213,26 @@ def test_secret_is_known_however_it_is_written(secret: str) -> None:
     texts += [str(KeyError(secret)), str(KeyError(bare)), secret, bare, "".join(secret.split())]
     for text in texts:
         assert mask(text, context.secrets()).strip("\"'").removesuffix("\\n") == "[secret]"
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "secret"),
+    [
+        ("token: token-x7k2q:l9kdw8\n", "token-x7k2q:l9kdw8"),
+        ('{"token":"kubeconfig-u-x:token-z1234567"}', "kubeconfig-u-x:token-z1234567"),
+        ("password: my-password-12\n", "my-password-12"),
+        ('password: "abc,def}ghi jkl"\n', "abc,def}ghi jkl"),
+        ("password: 'abc def ghi'\n", "abc def ghi"),
+        ("password: it's,one}word\n", "it's,one}word"),
+        ("user: {token: abcdefghij, x: 1}\n", "abcdefghij"),
+    ],
+)
+def test_a_credential_of_a_kubeconfig_is_known_whatever_it_holds(
+    kubeconfig: str, secret: str
+) -> None:
+    encoded = base64.b64encode(kubeconfig.encode()).decode()
+    secrets = PlatformContext.model_validate({"kubeconfig": encoded}).secrets()
+    assert mask(f"<{secret}>", secrets) == "<[secret]>"
 
 
 def test_a_kubeconfig_is_read_once_however_often_its_secrets_are_asked_for(

@@ -5,13 +5,17 @@ from __future__ import annotations
 import binascii
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
 """What stands among credentials as their region is no secret, and an input of many tools."""
 _NAMES = ("token", "password", "client-key-data", "client-secret")
-_VALUE = re.compile(r"[\"']?:\s*[\"']?([^\s\"',}]{8,})")
-"""What stands behind the names of a user's credentials in a kubeconfig, YAML or JSON."""
+_VALUE = re.compile(
+    r"""["']?:\s*(?:"((?:[^"\\\n]|\\.)+)"|'([^'\n]+)'|(?=([^\s"']\S*))([^\s,}]+))"""
+)
+"""What stands behind the names of a user's credentials in a kubeconfig, YAML or JSON: in quotes,
+or bare, up to a space or to what ends it within braces."""
+_SHORTEST = 8
 
 
 def secret_forms(values: Iterable[str]) -> list[str]:
@@ -31,8 +35,18 @@ def in_kubeconfig(encoded: str) -> list[str]:
         plain = binascii.a2b_base64(encoded).decode("utf-8", "replace")
     except ValueError:
         return [encoded]
-    behind = [text for name in _NAMES for text in plain.split(name)[1:]]
-    return [encoded, *(found[1] for text in behind if (found := _VALUE.match(text)))]
+    return [encoded, *(value for name in _NAMES for value in _behind(name, plain))]
+
+
+def _behind(name: str, plain: str) -> Iterator[str]:
+    at = plain.find(name)
+    while at >= 0:
+        at += len(name)
+        if found := _VALUE.match(plain, at):
+            yield from (value for value in found.groups("") if len(value) >= _SHORTEST)
+            # A value may hold its name, as `token: token-...` does.
+            at = max(map(found.end, range(1, 5)))
+        at = plain.find(name, at)
 
 
 def in_credentials(value: object) -> list[str]:
