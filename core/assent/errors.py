@@ -12,7 +12,8 @@
     │   ├── Unauthenticated          401  no principal for the credentials
     │   ├── ApprovalsPending         409  a new message while calls wait for a decision
     │   ├── StillRunning             503  another request runs this call or turn, beyond our limit
-    │   └── Busy                     503  too many turns in flight, or the service is stopping
+    │   ├── Busy                     503  too many turns in flight, or the service is stopping
+    │   └── Stopping                 503  the service stopped before the turn had ended
     ├── TurnError                    a turn that had begun failed; shown with an incident id
     │   ├── NotStarted               500  the lifespan of the app did not run
     │   ├── AgentError               500  the agent raised, or returned what is no message

@@ -167,8 +167,7 @@ class Exchange:
         if self.response_complete:
             return
         if error is not None:
-            cancelled = isinstance(error, asyncio.CancelledError)
-            self._refuse(Stopping() if cancelled else error)
+            self._refuse(error)
             return
         try:
             body = reply_json(self._gathered.events)

@@ -225,11 +225,11 @@ class Host:
             self._begun.discard(begun)
 
     def failure_of(self, begun: Begun) -> BaseException | None:
-        """What `chat` would raise for a turn that has ended; None for one that answered."""
+        """Why a turn that has ended gave no answer; None for one that did."""
         self._begun.discard(begun)
         error = begun.running.failure()
         if isinstance(error, asyncio.CancelledError):
-            return self.cut_short(begun) or error
+            return self.cut_short(begun) or Stopping()
         return error
 
     def cut_short(self, begun: Begun) -> Exception | None:

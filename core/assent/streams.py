@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from assent.errors import NotStarted, Stopping
+from assent.errors import NotStarted
 from assent.events import (
     Done,
     ErrorEvent,
@@ -157,8 +156,6 @@ class EventStream:
         self._ended = True
         self._host._running.discard(self)
         error = self._host.failure_of(self._begun)
-        if isinstance(error, asyncio.CancelledError):
-            error = Stopping()
         if error is not None:
             self._channel.put_nowait(self._host.failure(error).event())
         self._channel.close()
