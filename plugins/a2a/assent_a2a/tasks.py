@@ -134,8 +134,9 @@ class Tasks:
             known = proposals_of(before.messages) if before is not None and turned.withheld else []
             waiting = await still_waiting(self._host, caller, known)
         except asyncio.CancelledError:
-            await asyncio.shield(self._write(task, self._stopped(task)))
-            if not self._closing:
+            stopped = self._stopped(task, before)
+            await asyncio.shield(self._write(task, stopped))
+            if stopped.status == "canceled":
                 await asyncio.shield(withdraw(self._host, caller, task.messages))
             raise
         except BaseException:
@@ -152,8 +153,11 @@ class Tasks:
             return await self._write(task, left_waiting(before, turned, waiting))
         return await self._write(task, ended(task, turned))
 
-    def _stopped(self, task: Task) -> Task:
+    def _stopped(self, task: Task, before: Task | None) -> Task:
         if not self._closing:
+            # What was decided stays so: the same message again gets what came of it.
+            if before is not None and _decides(task.messages[-1]):
+                return before
             return task.model_copy(update={"status": "canceled", "run": ""})
         error = {"message": "the service stopped before the task had ended", "code": "STOPPING"}
         return task.model_copy(update={"status": "failed", "run": "", "error": error})
@@ -270,6 +274,11 @@ async def still_waiting(
     rows = [await host.calls.look(proposal.id, caller) for proposal in proposals]
     waits = [row is not None and row.state in ("PENDING", "APPROVED") for row in rows]
     return [proposal for proposal, one in zip(proposals, waits, strict=True) if one]
+
+
+def _decides(message: Message) -> bool:
+    data = message.data or Data()
+    return any(each.execute or each.rejection_reason for each in (*data.stated, *data.cmds))
 
 
 def _check_free(task: Task) -> None:

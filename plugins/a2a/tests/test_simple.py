@@ -20,6 +20,7 @@ import pytest
 from a2a_services import PATIENCE, Cluster, Serve, Service, configured, running, wait_for
 
 from assent import (
+    Agent,
     AgentMessage,
     Blocked,
     Call,
@@ -32,6 +33,7 @@ from assent import (
     Silence,
     TextDelta,
     ToolCall,
+    tool,
 )
 from assent_a2a import Artifact, incoming, reply, send_artifact, working
 from assent_a2a.tasks import Tasks
@@ -373,6 +375,46 @@ def test_what_a_task_proposed_before_its_sender_went_away_is_rejected(
     wait_for(lambda: asyncio.run(look(command["id"], Caller("a2a"))).state == "REJECTED")
     path = f"/a2a/tasks/{task['task_id']}"
     assert service.http.get(path).json()["status"] == "canceled"
+
+
+def test_approval_whose_sender_went_away_has_its_outcome_when_it_is_sent_again(
+    serve: Serve, cluster: Cluster
+) -> None:
+    began, going_on, ran = threading.Event(), threading.Event(), list[str]()
+
+    @tool(requires_approval=True, timeout=2 * PATIENCE)
+    def delete_pod(name: str) -> str:
+        """Delete a pod, slowly."""
+        began.set()
+        going_on.wait(PATIENCE)
+        ran.append(name)
+        return f"deleted {name}"
+
+    service = serve(Agent(model=cluster.model, tools=[delete_pod]))
+    task = service.send("delete web")
+    (call,) = task["metadata"]["tool_calls"]
+    body = {
+        "id": task["task_id"],
+        "message": "",
+        "data": {"tool_calls": [{**call, "execute": True}]},
+    }
+    url = httpx.URL(service.url)
+    sender = HTTPConnection(url.host, url.port, timeout=PATIENCE)
+    headers = {"content-type": "application/json"}
+    sender.request("POST", "/a2a/tasks/send", json.dumps(body), headers)
+    assert began.wait(PATIENCE)
+    sender.close()
+    tasks = service.host.plugins.get("a2a")._adapter(service.host)._tasks
+    (run,) = tasks._runs.values()
+    wait_for(run.cancelling)
+    going_on.set()
+    wait_for(run.done)
+    left = service.http.get(f"/a2a/tasks/{task['task_id']}").json()
+    assert (left["status"], left["metadata"]["tool_calls"]) == ("input-required", [call])
+    told = service.http.post("/a2a/tasks/send", json=body).json()
+    assert (told["status"], told["text"]) == ("completed", "The tool says: deleted web")
+    assert told["metadata"]["executed_tool_calls"][0]["output"] == "deleted web"
+    assert ran == ["web"]
 
 
 def _only_task(host: Any) -> str:
