@@ -37,11 +37,13 @@ from assent.gate import Outcome, cut, error_text
 from assent.ledger import Proposal
 from assent.messages import (
     AgentMessage,
+    Approval,
     Command,
     Data,
     ExecutedApproval,
     ExecutedCommand,
     ExecutedToolCall,
+    ToolCall,
 )
 from assent.output import done_of, executed_events
 
@@ -370,56 +372,61 @@ def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
     """What a callable's reply proposes, under ids of Assent's; raises AgentError for a call
     whose input no request can send back, or that holds a secret of the platform context."""
     data = reply.data
-    found: list[Proposal] = []
     if not (data.tool_calls or data.cmds or data.approvals):
-        return found
-    known = {row.id for row in turn.found.rows.values()}
-    companions = {c.id for c in data.tool_calls} | {c.id for c in data.cmds if c.id}
-    for call in data.tool_calls:
-        if not call.execute and not call.rejection_reason and call.id not in known:
-            found.append(
-                turn.new_proposal(
-                    kind="tool_call",
-                    name=call.name,
-                    input=call.input,
-                    call_id=call.id,
-                    description=call.tool_description,
-                    intent=call.intent,
-                    input_description=call.input_description,
-                )
-            )
-    for n, command in enumerate(data.cmds):
-        if not command.execute and not command.rejection_reason and command.id not in known:
-            found.append(
-                turn.new_proposal(
-                    kind="command",
-                    name="command",
-                    input=approvals.command_input(command),
-                    call_id=command.id or f"command-{n}",
-                    description="A terminal command",
-                    intent=command.intent,
-                )
-            )
-    for item in data.approvals:
-        fresh = item.id not in companions and item.id not in known
-        if fresh and not item.execute and not item.rejection_reason:
-            is_command = item.type == "command"
-            found.append(
-                turn.new_proposal(
-                    kind=item.type,
-                    name="command" if is_command else item.name,
-                    input=_command_in(item.input) if is_command else item.input,
-                    call_id=item.id,
-                    description=item.description,
-                    intent=item.intent,
-                )
-            )
+        return []
+    found = _proposed(data, turn)
     for row in found:
         if why := approvals.unsendable(row.input, turn.engine.limits.nesting):
             raise AgentError(f"the agent proposed a call with an input that cannot be sent: {why}")
     if any(approvals.holds_secret(row.input, turn.secrets) for row in found):
         raise AgentError("the agent proposed a call that holds a secret of the platform context")
     return found
+
+
+def _proposed(data: Data, turn: RunningTurn) -> list[Proposal]:
+    companions = {c.id for c in data.tool_calls} | {c.id for c in data.cmds if c.id}
+
+    def is_new(item: ToolCall | Command | Approval) -> bool:
+        return not (item.execute or item.rejection_reason or item.id in turn.found.rows)
+
+    calls = [
+        turn.new_proposal(
+            kind="tool_call",
+            name=call.name,
+            input=call.input,
+            call_id=call.id,
+            description=call.tool_description,
+            intent=call.intent,
+            input_description=call.input_description,
+        )
+        for call in data.tool_calls
+        if is_new(call)
+    ]
+    commands = [
+        turn.new_proposal(
+            kind="command",
+            name="command",
+            input=approvals.command_input(command),
+            call_id=command.id or f"command-{n}",
+            description="A terminal command",
+            intent=command.intent,
+        )
+        for n, command in enumerate(data.cmds)
+        if is_new(command)
+    ]
+    others = [
+        turn.new_proposal(
+            kind=item.type,
+            name="command" if item.type == "command" else item.name,
+            input=_command_in(item.input) if item.type == "command" else item.input,
+            call_id=item.id,
+            description=item.description,
+            intent=item.intent,
+        )
+        for item in data.approvals
+        if item.id not in companions and is_new(item)
+    ]
+    return [*calls, *commands, *others]
 
 
 def _command_in(given: Mapping[str, Any]) -> dict[str, Any]:
