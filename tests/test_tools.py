@@ -28,9 +28,11 @@ from pydantic import (
 )
 from typing_extensions import TypeAliasType
 
+from assent import Agent, Call
 from assent.errors import ToolInputError
 from assent.gate import error_text, hidden_trace
 from assent.session import Session
+from assent.testing import scripted, served
 from assent.tools import (
     AudioContent,
     ImageContent,
@@ -273,6 +275,27 @@ def test_rich_types_are_described_and_coerced() -> None:
     assert "options.force" in refusal(apply, {**sent, "options": {"grace": 1}})
     assert got["note"] is None and got["limits"] == {}
     assert "title" not in json.dumps(apply.input_schema["properties"])
+
+
+def test_type_that_has_itself_within_is_described_and_proposed() -> None:
+    tree = TypeAliasType("tree", "list[tree]")  # type: ignore[misc]
+    value = TypeAliasType("value", "dict[str, value] | list[value] | str")  # type: ignore[misc]
+
+    @tool(requires_approval=True)
+    def plant(at: tree, and_at: tree, what: value) -> str:
+        return f"{at} {and_at} {what}"
+
+    assert types_of(plant) == {
+        "at": "array of any",
+        "and_at": "array of any",
+        "what": "object or array of any or string",
+    }
+    call = Call("1", "plant", {"at": [[]], "and_at": [], "what": {"a": ["b"]}})
+    with served(Agent(model=scripted([call], "planted"), tools=[plant])) as service:
+        talk = service.conversation()
+        talk.say("a tree")
+        (done,) = talk.approve()["data"]["executed_tool_calls"]
+    assert done["output"] == "[[]] [] {'a': ['b']}"
 
 
 def test_booleans_are_only_true_and_false() -> None:

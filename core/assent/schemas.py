@@ -209,9 +209,10 @@ class SchemaInputs:
 def describe(schema: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """`{parameter: {type, description}}` of an input schema (interface.md, "ToolCall")."""
     definitions = schema.get("$defs", {})
+    types: dict[str, str] = {}
     return {
         name: {
-            "type": _type_name(_resolved(value, definitions), definitions),
+            "type": _type_name(value, definitions, types),
             "description": _description(value, definitions),
         }
         for name, value in schema.get("properties", {}).items()
@@ -374,25 +375,35 @@ def _no_retrieval(uri: str, /) -> Any:
     raise ValueError("references to other documents are not followed")
 
 
-def _resolved(schema: Any, definitions: Mapping[str, Any]) -> Mapping[str, Any]:
-    if not isinstance(schema, Mapping):
-        return {}
-    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
-    return {**definitions[name], **schema} if name in definitions else schema
+def _named(schema: Mapping[str, Any]) -> str:
+    return str(schema.get("$ref", "")).removeprefix("#/$defs/")
 
 
 def _description(schema: Any, definitions: Mapping[str, Any]) -> str:
-    return str(_resolved(schema, definitions).get("description", ""))
+    if not isinstance(schema, Mapping):
+        return ""
+    below = definitions.get(_named(schema))
+    layers = (layer for layer in (schema, below) if isinstance(layer, Mapping))
+    return next((str(layer["description"]) for layer in layers if "description" in layer), "")
 
 
-def _type_name(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> str:
+def _type_name(schema: Any, definitions: Mapping[str, Any], types: dict[str, str]) -> str:
+    """What people call the type of `schema`; `types` are those of definitions so far."""
+    if not isinstance(schema, Mapping):
+        return "any"
+    if (name := _named(schema)) in definitions:
+        if name not in types:
+            # So it is called where it refers to itself.
+            types[name] = "any"
+            types[name] = _type_name(definitions[name], definitions, types)
+        return types[name]
     stated = schema.get("type")
     if isinstance(stated, list):
         return " or ".join(map(str, stated))
     if stated == "array" and "items" in schema:
-        return f"array of {_type_name(_resolved(schema['items'], definitions), definitions)}"
+        return f"array of {_type_name(schema['items'], definitions, types)}"
     if stated:
         return str(stated)
     choices = schema.get("anyOf") or schema.get("oneOf") or []
-    names = [_type_name(_resolved(choice, definitions), definitions) for choice in choices]
+    names = [_type_name(choice, definitions, types) for choice in choices]
     return " or ".join(dict.fromkeys(names)) or "any"
