@@ -63,9 +63,10 @@ if TYPE_CHECKING:
         encode,
         fold,
     )
+    from assent.failures import Failure
     from assent.gate import Outcome
     from assent.hookspecs import hookimpl
-    from assent.host import Failure, Host
+    from assent.host import Host
     from assent.http import ChatEndpoint, caller_of, read_body, standard_error
     from assent.ledger import (
         Decision,
@@ -149,9 +150,10 @@ _MODULES = {
         "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
         "encode fold"
     ),
+    "failures": "Failure",
     "gate": "Outcome",
     "hookspecs": "hookimpl",
-    "host": "Failure Host",
+    "host": "Host",
     "http": "ChatEndpoint caller_of read_body standard_error",
     "ledger.log": "checkpoint",
     "ledger": "Decision LogRow Owner Proposal Store SuspendedTurn Transaction",

@@ -13,33 +13,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
-from secrets import token_hex
 from time import monotonic
 from typing import Any
 
 from assent.agent import Agent, as_agent
-from assent.approvals import carries_calls, mask
+from assent.approvals import carries_calls
 from assent.asking import is_built_in
 from assent.code import UserCode, is_coroutine_function
 from assent.config import Config, bearer_tokens, state_dir
 from assent.direct import DirectCalls
 from assent.engine import Engine
-from assent.errors import (
-    Busy,
-    ConfigError,
-    LedgerUnavailable,
-    NotStarted,
-    RequestError,
-    Stopping,
-    TurnError,
-    TurnTimeout,
-    named,
-    reasons,
-)
-from assent.events import ErrorEvent, fold
-from assent.gate import Gate, hidden_in, hidden_trace
+from assent.errors import Busy, ConfigError, NotStarted, Stopping, TurnTimeout
+from assent.events import fold
+from assent.failures import Failure
+from assent.gate import Gate
 from assent.ledger import open_store
 from assent.ledger.record import Ledger
 from assent.messages import AgentMessage, ChatRequest, beyond_text
@@ -59,28 +47,6 @@ logger = logging.getLogger("assent.host")
 _LOOK = 0.1
 _PURGE_SECONDS = 3600.0
 _SOON = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """How a failed turn is shown: `message` is safe for callers; `incident` finds the log."""
-
-    status: int
-    code: str
-    message: str
-    incident: str | None = None
-    retry_after: float | None = None
-
-    def event(self) -> ErrorEvent:
-        """The terminal `error` event."""
-        return ErrorEvent(self.message, self.code, self.incident)
-
-    @property
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """Further headers of its HTTP reply: `Retry-After`, where that is known."""
-        if self.retry_after is None:
-            return []
-        return [(b"retry-after", str(max(1, round(self.retry_after))).encode())]
 
 
 class Host:
@@ -283,26 +249,7 @@ class Host:
 
     def failure(self, error: BaseException) -> Failure:
         """How to show `error` to a caller; what is not the caller's fault is logged."""
-        if isinstance(error, RequestError):
-            return Failure(error.status, error.code, str(error), None, error.retry_after)
-        incident = token_hex(6)
-        known = isinstance(error, TurnError)
-        status = error.status if isinstance(error, TurnError) else 500
-        code = error.code if isinstance(error, TurnError) else "AGENT_ERROR"
-        message = str(error) if known else "the agent failed"
-        if self.config.server.debug:
-            cause = error.__cause__ if known else error
-            message += f": {named(cause)}" if cause is not None else ""
-        secrets = hidden_in(error)
-        message = mask(message, secrets)
-        if isinstance(error, LedgerUnavailable):
-            # Every request has it while the store is away, and no stack says why.
-            logger.error("incident %s: %s: %s", incident, code, mask(reasons(error), secrets))
-        else:
-            trace = hidden_trace(error, secrets)
-            logger.error("incident %s: %s: %s\n%s", incident, code, message, trace)
-        after = error.retry_after if isinstance(error, TurnError) else None
-        return Failure(status, code, message, incident, after)
+        return Failure.of(error, debug=self.config.server.debug)
 
     async def drain(self, timeout: float) -> None:
         """Take no new turn, let running ones end, and approved calls whose client has gone; then

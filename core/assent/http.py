@@ -14,7 +14,8 @@ from pydantic_core import to_json
 from assent.departure import Departure
 from assent.errors import Busy, InvalidRequest, RequestError, TooLarge, UnsupportedMediaType
 from assent.events import reply_json
-from assent.host import Failure, Host
+from assent.failures import Failure
+from assent.host import Host
 from assent.messages import ChatRequest, parse_request
 from assent.ndjson import stream_reply
 from assent.output import Gathered

@@ -1,0 +1,60 @@
+"""How what failed is shown to its caller, and told in the log (design, section 7)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from secrets import token_hex
+
+from assent.approvals import mask
+from assent.errors import AgentError, LedgerUnavailable, RequestError, TurnError, named, reasons
+from assent.events import ErrorEvent
+from assent.gate import hidden_in, hidden_trace
+
+logger = logging.getLogger("assent.host")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a failed turn is shown: `message` is safe for callers; `incident` finds the log."""
+
+    status: int
+    code: str
+    message: str
+    incident: str | None = None
+    retry_after: float | None = None
+
+    @classmethod
+    def of(cls, error: BaseException, *, debug: bool) -> Failure:
+        """How to show `error`; what is not the caller's fault is logged.
+
+        With `debug` callers see its cause, too.
+        """
+        if isinstance(error, RequestError):
+            return cls(error.status, error.code, str(error), None, error.retry_after)
+        incident = token_hex(6)
+        told = error if isinstance(error, TurnError) else AgentError()
+        message = str(told)
+        if debug:
+            cause = error.__cause__ if told is error else error
+            message += f": {named(cause)}" if cause is not None else ""
+        secrets = hidden_in(error)
+        message = mask(message, secrets)
+        if isinstance(error, LedgerUnavailable):
+            # Every request has it while the store is away, and no stack says why.
+            logger.error("incident %s: %s: %s", incident, told.code, mask(reasons(error), secrets))
+        else:
+            trace = hidden_trace(error, secrets)
+            logger.error("incident %s: %s: %s\n%s", incident, told.code, message, trace)
+        return cls(told.status, told.code, message, incident, told.retry_after)
+
+    def event(self) -> ErrorEvent:
+        """The terminal `error` event."""
+        return ErrorEvent(self.message, self.code, self.incident)
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Further headers of its HTTP reply: `Retry-After`, where that is known."""
+        if self.retry_after is None:
+            return []
+        return [(b"retry-after", str(max(1, round(self.retry_after))).encode())]
