@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 
 from assent.session import RESERVED, Session
 
@@ -21,6 +22,21 @@ class Node:
     name: str
 
 
+class Owner(BaseModel):
+    user_name: str = Field(alias="userName")
+
+
+@dataclass
+class Team:
+    lead: Owner
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+    node: Node
+    since: date
+
+
 def test_models_and_dataclasses_become_plain_objects() -> None:
     session = Session()
     session.set("pod", Pod(name="a"))
@@ -28,6 +44,25 @@ def test_models_and_dataclasses_become_plain_objects() -> None:
     assert session.dump() == {"pod": {"name": "a", "ready": True}, "node": {"name": "n"}}
     assert session.get("pod", as_type=Pod) == Pod(name="a")
     assert session.get("node", as_type=Node) == Node("n")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Owner(userName="Ann"),
+        Team(Owner(userName="Ann")),
+        Strict(node=Node("n"), since=date(2026, 1, 2)),
+    ],
+)
+def test_a_model_with_aliases_or_strict_fields_is_read_back_as_it_was_set(value: Any) -> None:
+    session = Session()
+    session.set("value", value)
+    assert session.get("value", as_type=type(value)) == value
+
+
+def test_a_model_that_a_caller_wrote_by_its_aliases_is_read_too() -> None:
+    session = Session({"owner": {"userName": "Ann"}})
+    assert session.get("owner", as_type=Owner) == Owner(userName="Ann")
 
 
 def test_get_has_a_default_and_delete_takes_what_is_not_there() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel, TypeAdapter
-from pydantic_core import to_jsonable_python
+from pydantic_core import to_json, to_jsonable_python
 
 from assent.bodies import problem
 from assent.canonical import holds_endless
@@ -60,7 +60,11 @@ class Session(MutableMapping[str, Any]):
         if key not in self._state:
             return default
         value = self._state[key]
-        return value if as_type is None else TypeAdapter(as_type).validate_python(value)
+        if as_type is None:
+            return value
+        # As JSON, which a strict type takes a time or a dataclass from; `set` writes names where
+        # a caller may have written aliases.
+        return TypeAdapter(as_type).validate_json(to_json(value), by_alias=True, by_name=True)
 
     def set(self, key: str, value: Any) -> None:
         """Store `value`; raises ValueError for the reserved key and what is no JSON value.
