@@ -35,7 +35,7 @@ def test_a_turn_that_is_cancelled_as_it_gets_its_place_gives_it_back() -> None:
     def give() -> None:
         (waiter,) = slots._waiting
         slots.change(+1)
-        waiter.tell()
+        waiter.future.set_result(None)
 
     assert cancelled_as_it_ends(slots.take, give)
     assert slots._free == 1

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from functools import partial
+from typing import NamedTuple
 
 from assent.errors import Busy
 from assent.turn import Slot
-from assent.workers.mailbox import Mailbox, mailbox
+from assent.workers.mailbox import Mailbox, mailbox, tell
 
 PATIENCE = 10.0
 """Seconds that a turn waits for a place."""
@@ -76,17 +78,12 @@ class Slots:
                 self._free -= 1
                 given.append(self._waiting.popleft())
         for waiter in given:
-            waiter.box.post(waiter.tell)
+            waiter.box.post(partial(tell, waiter.future))
 
 
-class _Waiter:
-    def __init__(self, box: Mailbox, future: asyncio.Future[None]) -> None:
-        self.box = box
-        self.future = future
-
-    def tell(self) -> None:
-        if not self.future.done():
-            self.future.set_result(None)
+class _Waiter(NamedTuple):
+    box: Mailbox
+    future: asyncio.Future[None]
 
 
 class _Held(Slot):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Generic, TypeVar
 
-from assent.workers.mailbox import Mailbox, mailbox
+from assent.workers.mailbox import Mailbox, mailbox, tell
 
 T = TypeVar("T")
 _AT_ONCE = 4096
@@ -95,7 +95,7 @@ class Channel(Generic[T]):
             await asyncio.sleep(0)
         while (items := self.take()) is None:
             waiter = asyncio.get_running_loop().create_future()
-            self._waiter = partial(_tell, waiter)
+            self._waiter = partial(tell, waiter)
             if not (self._items or self._closed or self.cancelled):
                 await waiter
             self._waiter = None
@@ -148,7 +148,7 @@ class Channel(Generic[T]):
 
     def _make_space(self) -> None:
         if (space := self._space) is not None and self._producer is not None:
-            self._producer.post(partial(_tell, space))
+            self._producer.post(partial(tell, space))
         if self.on_space is not None:
             self.on_space()
 
@@ -156,8 +156,3 @@ class Channel(Generic[T]):
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
             self._consumer.post(waiter)
-
-
-def _tell(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

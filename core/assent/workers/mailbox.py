@@ -131,6 +131,12 @@ def mailbox(loop: asyncio.AbstractEventLoop | None = None) -> Mailbox:
     return box
 
 
+def tell(future: asyncio.Future[None]) -> None:
+    """Let who waits for `future` go on; called on its loop."""
+    if not future.done():
+        future.set_result(None)
+
+
 def _forget_closed() -> None:
     """An object bound to its loop keeps it alive; what nobody closed goes when its loop is."""
     for loop in [loop for loop in _boxes if loop.is_closed()]:

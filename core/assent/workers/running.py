@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from assent.workers.forks import leave_fork
-from assent.workers.mailbox import mailbox
+from assent.workers.mailbox import mailbox, tell
 
 if TYPE_CHECKING:
     from assent.workers.loop import WorkerLoop
@@ -46,7 +46,7 @@ class Running(Generic[T]):
     def __await__(self) -> Generator[Any, None, T]:
         if not self._known:
             end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._then += (partial(_tell, end),)
+            self._then += (partial(tell, end),)
             try:
                 yield from end
             except asyncio.CancelledError:
@@ -203,11 +203,6 @@ def _task(
     finally:
         del loop.call_soon
     return task, step
-
-
-def _tell(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _caused(failure: Exception, cause: BaseException) -> Exception:

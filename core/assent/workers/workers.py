@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from assent.workers.loop import WorkerLoop, current_worker
-from assent.workers.mailbox import Mailbox, mailbox
+from assent.workers.mailbox import Mailbox, mailbox, tell
 from assent.workers.running import Running
 from assent.workers.threads import WAY_OUT, Threads
 
@@ -94,7 +94,7 @@ class Workers:
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         home = self.home = WorkerLoop(self, "assent-home", self.threads)
         self._loops.append(home)
-        home.start(lambda: server.post(partial(_tell, ready)))
+        home.start(lambda: server.post(partial(tell, ready)))
         await ready
 
     async def close(self, seconds: float = 5.0) -> None:
@@ -312,8 +312,3 @@ class Workers:
                     self._loops.remove(worker)
             self._one_ended()
             logger.warning("turns wait for a worker loop that blocks: %s; %s", error, WAY_OUT)
-
-
-def _tell(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
