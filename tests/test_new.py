@@ -43,6 +43,16 @@ def test_new_agent_installs_runs_and_passes_its_tests(
         assert [call["name"] for call in pending] == ["cancel_order"]
 
 
+def test_new_agent_passes_its_tests_beside_a_new_plugin(
+    here: Path, beside_pytest: Environment
+) -> None:
+    environment = beside_pytest.copy(here / "environment")
+    for kind, name in (("plugin", "shout"), ("agent", "order-desk")):
+        assert assent(["new", kind, name]) == 0
+        environment.install(str(built(here / name, here / f"dist-{name}")))
+    environment.test(here / "order-desk" / "tests", here / "tests")
+
+
 @pytest.mark.parametrize(
     ("name", "program"), [("order-desk", "order_desk_agent"), ("my-agent", "my_agent")]
 )
