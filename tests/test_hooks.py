@@ -352,6 +352,10 @@ BROKEN = {
         "import time\nfrom assent import hookimpl\n@hookimpl\ndef resources(host): time.sleep(60)",
         "resources did not start within 3 seconds",
     ),
+    "hangs for a while in its resources": (
+        "import time\nfrom assent import hookimpl\n@hookimpl\ndef resources(host): time.sleep(6)",
+        "resources did not start within 3 seconds",
+    ),
     "exits in its resources": (
         "import sys\nfrom assent import hookimpl\n@hookimpl\ndef resources(host): sys.exit('no')",
         "resources raised SystemExit: no",

@@ -36,17 +36,17 @@ async def resources(host: Host) -> AsyncIterator[None]:
     def tell(error: PluginError) -> None:
         # Neither twice nor where the loop has ended.
         with suppress(RuntimeError):
-            here.call_soon_threadsafe(_hear, blocked, error)
+            here.call_soon_threadsafe(_settle, blocked, error)
 
     async def live() -> None:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         stop.append(partial(loop.call_soon_threadsafe, ended.set))
         sources = opened(host.agent.sources, host, host.agent.gather_tools)
         async with host.plugins.resources(host, tell), sources:
-            here.call_soon_threadsafe(started.set_result, None)
+            here.call_soon_threadsafe(_settle, started, None)
             await ended.wait()
             with suppress(RuntimeError):
-                here.call_soon_threadsafe(leaving.set_result, None)
+                here.call_soon_threadsafe(_settle, leaving, None)
 
     task = asyncio.ensure_future(host.workers.at_home(live))
     await _first(task, started, blocked)
@@ -62,16 +62,16 @@ async def resources(host: Host) -> AsyncIterator[None]:
         if not (task.done() or leaving.done()):
             # Code of a turn never lets go of the loop, so nobody watches the end on it.
             seconds = f"{timeout:g} seconds (server.start_timeout)"
-            _hear(blocked, PluginError(f"resources stay open: a turn blocks home for {seconds}"))
+            _settle(blocked, PluginError(f"resources stay open: a turn blocks home for {seconds}"))
         await _first(task, blocked)
         await _ended(task, blocked)
         if blocked.done():
             logger.error("%s", blocked.result())
 
 
-def _hear(blocked: asyncio.Future[PluginError], error: PluginError) -> None:
-    if not blocked.done():
-        blocked.set_result(error)
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
 
 
 async def _first(*futures: asyncio.Future[Any]) -> None:
