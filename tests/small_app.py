@@ -162,8 +162,7 @@ def _write(note: Path, line: str) -> None:
 def install() -> None:
     """Stand in for `assent.app`."""
     module = ModuleType("assent.app")
-    module.App = type("App", (), {})  # type: ignore[attr-defined]
-    module.create_app = create_app  # type: ignore[attr-defined]
+    module.app_to_serve = create_app  # type: ignore[attr-defined]
     module.run_own_process = run_own_process  # type: ignore[attr-defined]
     sys.modules["assent.app"] = module
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assent import Data, IntermittentUpdate, create_app, load_config
-from assent.app import App
+from assent.asgi import App
 from assent.exchange import Exchange
 from assent.http import read_body
 from assent.messages import AgentMessage

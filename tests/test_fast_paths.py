@@ -21,7 +21,7 @@ from starlette.routing import Mount, Route
 from websockets.frames import Frame, Opcode
 
 from assent import Agent, Call, Reply, Text, TextDelta, Turn, create_app, tool
-from assent.app import App, Direct, plain_routes
+from assent.asgi import App, Direct, plain_routes
 from assent.code import may_block_here
 from assent.errors import InvalidRequest
 from assent.events import (

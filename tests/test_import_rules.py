@@ -25,7 +25,7 @@ PLUGIN_PACKAGES = {
 TIERS: tuple[frozenset[str], ...] = (
     frozenset({"cli"}),
     frozenset({"server"}),
-    frozenset({"access", "app"}),
+    frozenset({"access", "app", "asgi", "fastapi_app"}),
     frozenset({"host"}),
     frozenset({"turn"}),
     frozenset(

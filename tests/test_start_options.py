@@ -32,7 +32,7 @@ from assent import (
     load_config,
     tool,
 )
-from assent.app import App
+from assent.asgi import App
 from assent.cli.group import cli, run
 from assent.models.offline import Offline
 from assent.testing import scripted, served

@@ -26,7 +26,7 @@ import pluggy
 
 if TYPE_CHECKING:
     import click
-    from fastapi import APIRouter
+    from starlette.routing import Router
 
     from assent.agent import RequestContext
     from assent.events import AgentEvent
@@ -39,8 +39,8 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 
 @hookspec
-def register_routes(host: Host) -> APIRouter | None:
-    """Return an APIRouter with this plugin's routes, or None.
+def register_routes(host: Host) -> Router | None:
+    """Return a FastAPI APIRouter or a Starlette Router with this plugin's routes, or None.
 
     Called once while the app is built. Two plugins that claim one method and path stop the start.
     """

@@ -42,7 +42,7 @@ from assent.settings import Section
 
 if TYPE_CHECKING:
     import click
-    from fastapi import APIRouter
+    from starlette.routing import Router
 
     from assent.host import Host
 
@@ -166,7 +166,7 @@ class Plugins:
         except pluggy.PluginValidationError as error:
             raise PluginError(str(error)) from error
 
-    def routes(self, host: Host) -> tuple[tuple[str, APIRouter], ...]:
+    def routes(self, host: Host) -> tuple[tuple[str, Router], ...]:
         """Each plugin's router, with its name. Raises PluginError when two claim one route."""
         return collect_routes(self.implementations("register_routes"), host, self.start_timeout)
 

@@ -10,7 +10,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from assent.access import is_host
-from assent.app import App
+from assent.asgi import App
 from assent.corked import Corked
 from assent.departure import A_MOMENT
 from assent.exchange import Exchange

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from assent.deadlines import Overdue, bounded
 from assent.errors import PluginError, StartupError
 from assent.implementations import MEND
 
 if TYPE_CHECKING:
-    from fastapi import APIRouter
-    from starlette.routing import Router
+    from starlette.routing import BaseRoute, Router
 
     from assent.host import Host
     from assent.implementations import Impl
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 OWN = {("GET", "/health"): "assent itself", ("GET", "/ready"): "assent itself"}
 """The routes of the core, which no plugin may claim."""
 
+LOST_MIDDLEWARE = (
+    "a Starlette Router's middleware is not its routes'; mount the router, "
+    "Mount('/path', app=router), or give each Route its own"
+)
 _ANY = "*"
 _APART = {"WEBSOCKET", "MOUNT"}
 """What no method of HTTP is."""
@@ -29,7 +33,7 @@ _PARAMETER = re.compile(r"\{[^}]*\}")
 
 def collect_routes(
     implementations: Sequence[Impl], host: Host, timeout: float
-) -> tuple[tuple[str, APIRouter], ...]:
+) -> tuple[tuple[str, Router], ...]:
     """Each plugin's router with its name; raises PluginError when two claim one route."""
     routers = []
     claimed = Claimed()
@@ -82,23 +86,47 @@ def nameless(path: str) -> str:
 
 def claims(router: Router) -> Iterator[tuple[str, str]]:
     """Each method and path of `router`; WEBSOCKET and MOUNT count as methods, `*` is any other."""
-    from fastapi.routing import iter_route_contexts
     from starlette.routing import Mount, WebSocketRoute
 
-    for route in iter_route_contexts(router.routes):
-        if route.path is None:
+    for path, methods, route in each_route(router.routes):
+        if path is None:
             continue
-        methods = route.methods
         if methods is None:
             kinds = (("WEBSOCKET", WebSocketRoute), ("MOUNT", Mount))
-            named = (name for name, kind in kinds if isinstance(route.original_route, kind))
-            methods = {next(named, _ANY)}
+            methods = {next((name for name, kind in kinds if isinstance(route, kind)), _ANY)}
         for method in sorted(methods):
-            yield method, route.path
+            yield method, path
 
 
-def _router(impl: Impl, host: Host, timeout: float) -> APIRouter | None:
-    from fastapi import APIRouter
+def each_route(
+    routes: Sequence[BaseRoute],
+) -> Iterator[tuple[str | None, Collection[str] | None, Any]]:
+    """Path, methods and route of each, those of FastAPI's nested routers among them."""
+    if (fastapi := sys.modules.get("fastapi.routing")) is not None:
+        for each in fastapi.iter_route_contexts(routes):
+            yield each.path, each.methods, each.original_route
+        return
+    # Nobody imported FastAPI, so none of the routes is FastAPI's.
+    for route in routes:
+        yield getattr(route, "path", None), getattr(route, "methods", None), route
+
+
+def is_api_router(router: Router) -> bool:
+    """Whether `router` is FastAPI's, which is not imported to tell."""
+    fastapi = sys.modules.get("fastapi")
+    return fastapi is not None and isinstance(router, fastapi.APIRouter)
+
+
+def loses_middleware(router: Router) -> bool:
+    """Whether the routes of `router` alone are without its middleware.
+
+    It may be what keeps callers out.
+    """
+    return not is_api_router(router) and router.middleware_stack != router.app
+
+
+def _router(impl: Impl, host: Host, timeout: float) -> Router | None:
+    from starlette.routing import Router
 
     try:
         router = bounded(timeout, partial(impl.now, host=host))
@@ -113,9 +141,11 @@ def _router(impl: Impl, host: Host, timeout: float) -> APIRouter | None:
         raise PluginError(
             f"{impl.described}: register_routes raised {type(error).__name__}: {error}; {MEND}"
         ) from error
-    if router is None or isinstance(router, APIRouter):
-        return router
-    raise PluginError(
-        f"{impl.described}: register_routes returned {type(router).__name__}; "
-        "return a fastapi.APIRouter, or None"
-    )
+    if router is not None and not isinstance(router, Router):
+        raise PluginError(
+            f"{impl.described}: register_routes returned {type(router).__name__}; "
+            "return a fastapi.APIRouter, a starlette Router, or None"
+        )
+    if router is not None and loses_middleware(router):
+        raise PluginError(f"{impl.described}: {LOST_MIDDLEWARE}")
+    return router

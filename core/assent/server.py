@@ -198,31 +198,15 @@ def _run(
         for each in sockets:
             stack.enter_context(each)
         with no_collecting():
-            _import_framework()
             _import_uvicorn()
-            from assent.app import create_app
+            from assent.app import app_to_serve
 
-            app = create_app(agent, config=config, **extras)
+            app = app_to_serve(agent, config=config, **extras)
             if place is not None:
                 place.check(app.host)
             listener = _listener(app, config, place, sockets, on_ready)
             keep_all()
         listener.run()
-
-
-def _import_framework() -> None:
-    """Import FastAPI, its own models to be built when they are first used.
-
-    They are those of OpenAPI documents, and to build them takes a quarter of its import.
-    """
-    from pydantic import BaseModel, ConfigDict
-
-    before = BaseModel.model_config
-    BaseModel.model_config = ConfigDict(defer_build=True)
-    try:
-        import fastapi  # noqa: F401
-    finally:
-        BaseModel.model_config = before
 
 
 def _import_uvicorn() -> None:

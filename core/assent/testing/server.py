@@ -15,7 +15,7 @@ from assent.listener import uvicorn_config
 from assent.ports import serves_on
 
 if TYPE_CHECKING:
-    from assent.app import App
+    from assent.asgi import App
     from assent.config import Config
 
 _DRAIN = 2.0

@@ -10,7 +10,7 @@ interface.md, "Endpoints" and rule 7; design, section 10.
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from fastapi import APIRouter
+from starlette.routing import Router
 
 from assent import Host, Plugin, hookimpl
 from assent_a2a import settings as _settings
@@ -52,7 +52,7 @@ class A2A(Plugin):
     _made: tuple[Host, Adapter] | None = None
 
     @hookimpl
-    def register_routes(self, host: Host) -> APIRouter:
+    def register_routes(self, host: Host) -> Router:
         """The adapter's routes."""
         return self._adapter(host).router()
 

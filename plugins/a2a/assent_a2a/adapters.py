@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from importlib.metadata import entry_points
 from typing import Any, Protocol
 
-from fastapi import APIRouter
+from starlette.routing import Router
 
 from assent import ConfigError, Host, PluginError
 from assent_a2a.settings import Settings
@@ -17,7 +17,7 @@ BUILT_IN = ("simple", "a2a", "both")
 class Adapter(Protocol):
     """An implementation; its factory `(host, settings) -> Adapter` is named by an entry point."""
 
-    def router(self) -> APIRouter:
+    def router(self) -> Router:
         """The routes; called once while the application is built."""
         ...
 
@@ -78,9 +78,9 @@ class Both:
 
         self._parts: list[Adapter] = [Simple(host, settings), _official(host, settings)]
 
-    def router(self) -> APIRouter:
+    def router(self) -> Router:
         """The routes of both."""
-        router = APIRouter()
+        router = Router()
         for part in self._parts:
             router.routes.extend(part.router().routes)
         return router

@@ -13,12 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-from fastapi import APIRouter
 from pydantic import AliasChoices, BaseModel, Field, StrictStr
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, Router
 
 from assent import BodyReader, Data, Host, caller_of, read_body, standard_error
 from assent_a2a.card import base_url, custom_card, simple_card
@@ -59,9 +58,9 @@ class Simple:
             host, Rows("simple", task_file(host), ttl=settings.task_ttl, most=settings.max_tasks)
         )
 
-    def router(self) -> APIRouter:
+    def router(self) -> Router:
         """The routes."""
-        router = APIRouter()
+        router = Router()
         for path, method, answer in (
             ("/.well-known/agent.json", "GET", self._card),
             ("/a2a/tasks/send", "POST", self._send),

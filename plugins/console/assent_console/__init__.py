@@ -7,8 +7,7 @@
 design, section 1, item 6, and section 6, "Web pages".
 """
 
-from fastapi import APIRouter
-from starlette.routing import Route
+from starlette.routing import Route, Router
 
 from assent import Host, Plugin, hookimpl
 from assent_console.approvals import Approvals
@@ -25,10 +24,10 @@ class Console(Plugin):
     public_paths = tuple(FILES)
 
     @hookimpl
-    def register_routes(self, host: Host) -> APIRouter:
+    def register_routes(self, host: Host) -> Router:
         """The router with the static files and the paths of pending approvals."""
         approvals = Approvals(host)
-        router = APIRouter()
+        router = Router()
         for path, (name, kind) in FILES.items():
             router.routes.append(Route(path, static(name, kind), methods=["GET"]))
         listed = Route("/console/approvals", approvals.listed, methods=["GET"])

@@ -5,8 +5,7 @@ interface.md, "Endpoints" and "Errors".
 
 from typing import Any
 
-from fastapi import APIRouter
-from starlette.routing import Route
+from starlette.routing import Route, Router
 
 from assent import ChatEndpoint, Failure, Host, InvalidRequest, Plugin, RequestError, hookimpl
 
@@ -29,9 +28,9 @@ class V1(Plugin):
     name = "v1"
 
     @hookimpl
-    def register_routes(self, host: Host) -> APIRouter:
+    def register_routes(self, host: Host) -> Router:
         """The router with both paths."""
-        router = APIRouter()
+        router = Router()
         for path, stream in (("/api/sendMessage", False), ("/api/sendMessageStream", True)):
             endpoint = ChatEndpoint(host, "v1", stream=stream, errors=v1_error, deprecated=True)
             router.routes.append(Route(path, endpoint, methods=["POST"]))

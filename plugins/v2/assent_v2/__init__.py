@@ -3,8 +3,7 @@
 interface.md, "Endpoints".
 """
 
-from fastapi import APIRouter
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Route, Router, WebSocketRoute
 
 from assent import ChatEndpoint, Host, Plugin, hookimpl
 from assent_v2.socket import ChatSocket
@@ -18,11 +17,11 @@ class V2(Plugin):
     name = "v2"
 
     @hookimpl
-    def register_routes(self, host: Host) -> APIRouter:
+    def register_routes(self, host: Host) -> Router:
         """The router with all three paths."""
         chat = ChatEndpoint(host, "v2", forward_fields=True)
         stream = ChatEndpoint(host, "v2", stream=True, forward_fields=True)
-        router = APIRouter()
+        router = Router()
         router.routes.append(Route("/api/chat", chat, methods=["POST"]))
         router.routes.append(Route("/api/chat-stream", stream, methods=["POST"]))
         router.routes.append(WebSocketRoute("/api/chat-ws", ChatSocket(host)))

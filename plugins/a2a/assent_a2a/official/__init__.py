@@ -20,7 +20,6 @@ from a2a.server.context import ServerCallContext
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import BasePushNotificationSender
 from a2a.types import AgentCard
-from fastapi import APIRouter
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -132,14 +131,14 @@ class Official:
             "push_url_validator": screening.allows,
         }
 
-    def router(self) -> APIRouter:
+    def router(self) -> Router:
         """The routes; all but the card lie below `/a2a/`."""
         contexts = _Contexts(self._settings)
         rpc = create_jsonrpc_routes(self._handler, RPC, contexts, enable_v0_3_compat=True)
         rest = create_rest_routes(self._handler, contexts, enable_v0_3_compat=True)
         limits = self._host.config.limits
         bounds: dict[str, Any] = {"limit": limits.body, "nesting": limits.nesting}
-        router = APIRouter()
+        router = Router()
         router.routes.append(Route("/.well-known/agent-card.json", self._card, methods=["GET"]))
         rpc_app = Mended(_endpoint(rpc[0].endpoint), rest=False, **bounds)
         for path in (RPC, f"{RPC}/"):
