@@ -198,7 +198,7 @@ class Workspace:
         return f"the files there are: {', '.join(names[:20])}" if names else "the folder is empty"
 
 
-def demo_agent(workspace: Path | None = None, model: str = "offline") -> Agent:
+def demo_agent(workspace: Path | None = None) -> Agent:
     """The agent of `assent demo`; `workspace` is the folder in which it may delete files."""
     from assent.agent import Agent
 
@@ -207,7 +207,7 @@ def demo_agent(workspace: Path | None = None, model: str = "offline") -> Agent:
     return Agent(
         name="demo",
         description="Looks after this machine: disk, memory, processes, logs, files",
-        model=model,
+        model="offline",
         tools=tools,
         system_prompt=f"{SYSTEM_PROMPT} The workspace is {place.folder}.",
         commands=LocalShell(env={"WORKSPACE": str(place.folder)}),
