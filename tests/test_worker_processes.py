@@ -191,6 +191,16 @@ def test_connections_of_a_killed_workers_share_are_taken_by_the_other(service: S
     assert victim not in service.both()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="signals without a name, as on Linux")
+def test_worker_that_ends_by_a_signal_without_a_name_is_replaced_like_any_other(
+    service: Service,
+) -> None:
+    victim, survivor = service.both()
+    os.kill(victim, signal.SIGRTMIN + 1)
+    until(lambda: f"was ended by signal {signal.SIGRTMIN + 1};" in service.said)
+    assert survivor in service.both()
+
+
 def test_second_service_on_the_port_of_several_workers_is_refused(
     service: Service, tmp_path: Path
 ) -> None:

@@ -12,7 +12,6 @@ import inspect
 import math
 import os
 import shutil
-import signal
 import tempfile
 import threading
 import time
@@ -29,7 +28,7 @@ from assent.errors import ToolInputError
 from assent.folders import PathRefused, private_folder, relative_parts, write_inside
 from assent.messages import Command, CommandFile, PlatformContext
 from assent.models import ToolDefinition
-from assent.processes import Ended, Stop, run_process
+from assent.processes import Ended, Stop, run_process, signal_name
 from assent.schemas import validated
 from assent.signatures import check_call
 
@@ -204,7 +203,7 @@ class LocalShell:
             return "the command had to be killed and did not end; it may still be running"
         if ended.timed_out:
             return f"the command ran longer than {self.timeout:g} seconds and was killed"
-        return f"the command was ended by {_signal_name(-ended.code)}"
+        return f"the command was ended by {signal_name(-ended.code)}"
 
 
 class _Closed(BaseModel):
@@ -427,10 +426,3 @@ def _reason(error: Exception) -> str:
 
 def _joined(*parts: str) -> str:
     return "\n".join(part.rstrip("\n") for part in parts if part)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

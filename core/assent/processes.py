@@ -246,6 +246,14 @@ class _Watch:
         return bool(members)
 
 
+def signal_name(number: int) -> str:
+    """What a signal is called; those of real time have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
 def _pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)

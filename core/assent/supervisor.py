@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from assent.place import VARIABLE, Role, command
+from assent.processes import signal_name
 from assent.watch import Watch
 
 logger = logging.getLogger("assent.supervisor")
@@ -377,5 +378,5 @@ def pause_after(failures: int) -> float:
 
 def _how(status: int) -> str:
     if status < 0:
-        return f"was ended by {signal.Signals(-status).name}"
+        return f"was ended by {signal_name(-status)}"
     return f"ended with status {status}"
