@@ -64,7 +64,7 @@ if TYPE_CHECKING:
         fold,
     )
     from assent.failures import Failure
-    from assent.gate import Outcome
+    from assent.gate import Outcome, hidden_trace
     from assent.hookspecs import hookimpl
     from assent.host import Host
     from assent.http import ChatEndpoint, caller_of, read_body, standard_error
@@ -151,7 +151,7 @@ _MODULES = {
         "encode fold"
     ),
     "failures": "Failure",
-    "gate": "Outcome",
+    "gate": "Outcome hidden_trace",
     "hookspecs": "hookimpl",
     "host": "Host",
     "http": "ChatEndpoint caller_of read_body standard_error",
@@ -282,6 +282,7 @@ __all__ = [
     "create_app",
     "encode",
     "fold",
+    "hidden_trace",
     "hookimpl",
     "load_agent",
     "load_config",

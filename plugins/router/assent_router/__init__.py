@@ -31,6 +31,7 @@ from assent import (
     PluginError,
     RequestContext,
     Silence,
+    hidden_trace,
     hookimpl,
     load_agent,
 )
@@ -94,20 +95,21 @@ class Router(Plugin):
         """Raise Silence where the router says so; a message with a decision is always answered."""
         if request.source not in self.settings.sources or context.has_decision:
             return
-        decision = await self._decision(request.messages)
+        decision = await self._decision(request.messages, context)
         log.debug("should_respond %s: %s", decision.should_respond, decision.reasoning)
         if not decision.should_respond:
             raise Silence(decision.reasoning)
 
-    async def _decision(self, messages: Sequence[Message]) -> Decision:
+    async def _decision(self, messages: Sequence[Message], context: RequestContext) -> Decision:
         policy, limit = self.settings.on_error, asyncio.timeout(self.settings.timeout)
         try:
             async with limit:
                 return await self._decides.decide(messages)
-        except Exception:
+        except Exception as error:
             if limit.expired():
                 took = "the router took longer than %g seconds (on_error = %r)"
                 log.warning(took, self.settings.timeout, policy)
             else:
-                log.warning("the router failed (on_error = %r)", policy, exc_info=True)
+                trace = hidden_trace(error, context.platform.secrets())
+                log.warning("the router failed (on_error = %r)\n%s", policy, trace)
         return Decision(policy == "respond", "the router failed")

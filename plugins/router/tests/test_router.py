@@ -253,6 +253,21 @@ class TestFailures:
         assert ("took longer than 0.3 seconds" in record.getMessage()) is slow
         assert f"on_error = '{policy}'" in record.getMessage()
 
+    def test_log_of_a_failed_router_shows_no_secret(
+        self, assent_served: Served, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def calling(messages: Sequence[Message]) -> Any:
+            stated = messages[-1].platform_context
+            assert stated is not None and stated.platform_token is not None
+            raise ValueError(f"refused: {stated.platform_token.get_secret_value()}")
+
+        service = assent_served(answering(), channel_router=calling)
+        with caplog.at_level(logging.DEBUG):
+            message = user("hello", platform_context={"platform_token": "tok-SECRET-12345"})
+            assert service.chat(message, source=CHANNEL)["content"] == "here I am"
+        assert "ValueError: refused: [secret]" in caplog.text
+        assert "tok-SECRET" not in caplog.text
+
     def test_failure_answers_by_default(self, assent_served: Served) -> None:
         assert asked(assent_served(answering(), channel_router=failing)) == "here I am"
 
