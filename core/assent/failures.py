@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from secrets import token_hex
 
@@ -57,4 +58,4 @@ class Failure:
         """Further headers of its HTTP reply: `Retry-After`, where that is known."""
         if self.retry_after is None:
             return []
-        return [(b"retry-after", str(max(1, round(self.retry_after))).encode())]
+        return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode())]

@@ -499,6 +499,14 @@ def test_failing_model_is_502_or_503(served: Serve, kind: Any, status: int, code
     assert service.stream(user("x"))[-1]["code"] == code
 
 
+def test_who_waits_as_long_as_he_is_told_does_not_come_too_early(served: Serve) -> None:
+    def fails(ask: Any) -> Any:
+        raise ModelError("rate_limit", "not yet", retry_after=12.4)
+
+    answer = served(scripted(fails)[0]).ask(user("x"))
+    assert answer.headers.get("retry-after") == "13"
+
+
 @pytest.mark.parametrize("seconds", [math.inf, math.nan])
 def test_wait_without_end_is_not_told(served: Serve, seconds: float) -> None:
     def fails(ask: Any) -> Any:
