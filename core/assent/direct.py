@@ -9,6 +9,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from assent import approvals
@@ -56,6 +57,28 @@ class DirectCalls:
         tool.validate(input)
         return verdict
 
+    async def verdict(
+        self, name: str, input: Mapping[str, Any], platform: PlatformContext | None = None
+    ) -> Verdict:
+        """What `check` says, asked from a loop; event handlers hear of a call that is refused."""
+        try:
+            verdict = await self._engine.code.check(self.check, name, input, platform)
+        except ToolInputError as error:
+            await self._tell_refused(name, input, platform, str(error))
+            raise
+        if verdict == "deny":
+            await self._tell_refused(name, input, platform, _forbidden(name))
+        return verdict
+
+    async def _tell_refused(
+        self, name: str, input: Mapping[str, Any], platform: PlatformContext | None, why: str
+    ) -> None:
+        secret = (platform or PlatformContext()).secrets()
+        given = approvals.mask(dict(input), secret)
+        call = Approval(id=secrets.token_hex(16), name=name, input=given, execute=True)
+        refused = Outcome("FAILED", approvals.mask(f"Error: {why}", secret))
+        await self._engine.code.workers.at_desk(partial(self._engine.fire, refused.event(call)))
+
     async def run(
         self,
         name: str,
@@ -70,7 +93,7 @@ class DirectCalls:
 
         `update` gets the tool's status lines, from any thread.
         """
-        if await self._engine.code.check(self.check, name, input, platform) != "allow":
+        if await self.verdict(name, input, platform) != "allow":
             raise RuntimeError(f"tool {name!r} needs approval")
         context = _context(caller, session, platform, update)
 
@@ -97,8 +120,8 @@ class DirectCalls:
         It can be decided over every protocol by its id. Raises ToolInputError for wrong input, and
         where a rule forbids the call.
         """
-        if await self._engine.code.check(self.check, name, input, platform) == "deny":
-            raise ToolInputError(f"a rule of this service forbids this call of {name!r}")
+        if await self.verdict(name, input, platform) == "deny":
+            raise ToolInputError(_forbidden(name))
         tool = self._tool(name)
         given = platform or PlatformContext()
         if approvals.holds_secret(dict(input), given.secrets()):
@@ -298,6 +321,10 @@ class DirectCalls:
         if tool is None:
             raise ToolInputError(f"there is no tool {name!r}")
         return tool
+
+
+def _forbidden(name: str) -> str:
+    return f"a rule of this service forbids this call of {name!r}"
 
 
 def _context(

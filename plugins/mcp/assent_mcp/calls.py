@@ -94,8 +94,7 @@ class _Call:
     async def result(self) -> Result:
         try:
             check_json(self.input, self.host.config.limits.nesting - _AROUND)
-            check = self.host.calls.check
-            verdict = await self.host.code.check(check, self.name, self.input)
+            verdict = await self.host.calls.verdict(self.name, self.input)
             if verdict == "allow":
                 return await self._run()
             if verdict == "deny":

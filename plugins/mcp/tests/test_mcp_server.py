@@ -116,6 +116,41 @@ def test_wrong_arguments_unknown_tools_and_methods(serve: Any, era: str) -> None
     asyncio.run(run())
 
 
+@ERAS
+def test_handlers_hear_of_a_call_that_is_refused_before_its_tool_runs(
+    serve: Any, human: Any, era: str
+) -> None:
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add two numbers."""
+        return a + b
+
+    @tool(requires_approval=True)
+    def wipe(path: str) -> str:
+        """Wipe a folder."""
+        return "wiped"
+
+    heard: list[Any] = []
+    agent = Agent(model="offline", tools=[add, wipe], on_event=heard.append)
+    rules = {"rules": [{"tool": "wipe", "arguments": {"path": "/etc"}, "action": "deny"}]}
+    calls = [("add", {"a": "two", "b": 3}), ("wipe", {}), ("wipe", {"path": "/etc"})]
+
+    async def run() -> None:
+        yes = human("accept", approve=True)
+        async with (
+            serve(agent=agent, approvals_=rules) as served,
+            served.client(era, elicitation_callback=yes) as client,
+        ):
+            for name, given in calls:
+                assert (await client.call_tool(name, given)).is_error
+            assert yes.asked == []
+
+    asyncio.run(run())
+    assert {event.event_type for event in heard} == {"ToolExecutionFailed"}
+    assert [(event.call.name, event.call.input) for event in heard] == calls
+    assert all(event.error.startswith("Error: ") for event in heard)
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
