@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -19,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from processes import Nursery
 from serving import Serve, Service, service
 
-SERVER = os.environ.get("ASSENT_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
+from databases import empty_schema
 
 
 @pytest.fixture
@@ -52,16 +50,6 @@ def nursery(_nursery: Nursery, request: pytest.FixtureRequest) -> Iterator[Nurse
 
 @pytest.fixture
 def postgres_url() -> Iterator[str]:
-    """The URL of a schema of this test's own; skips where no server runs, but not in CI."""
-    psycopg = pytest.importorskip("psycopg")
-    try:
-        admin = psycopg.connect(SERVER, autocommit=True, connect_timeout=60)
-    except psycopg.OperationalError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no PostgreSQL server at {SERVER}: {error}")
-    schema = f"assent_test_{secrets.token_hex(6)}"
-    with admin:
-        admin.execute(f"CREATE SCHEMA {schema}".encode())
-        yield f"{SERVER}?connect_timeout=60&options=-csearch_path%3D{schema}"
-        admin.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+    """The URL of an empty PostgreSQL schema."""
+    with empty_schema() as url:
+        yield url

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -17,24 +14,14 @@ from assent.ledger.conformance import Factory
 from assent.ledger.memory import MemoryStore
 from assent.ledger.postgres import PostgresStore
 from assent.ledger.sqlite import SqliteStore
-
-SERVER = os.environ.get("ASSENT_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
+from databases import empty_schema
 
 
 @pytest.fixture
 def postgres_url() -> Iterator[str]:
-    """The URL of a schema of this test's own; skips where no server runs, but not in CI."""
-    try:
-        admin = psycopg.connect(SERVER, autocommit=True, connect_timeout=60)
-    except psycopg.OperationalError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no PostgreSQL server at {SERVER}: {error}")
-    schema = f"assent_test_{secrets.token_hex(6)}"
-    with admin:
-        admin.execute(f"CREATE SCHEMA {schema}".encode())
-        yield f"{SERVER}?connect_timeout=60&options=-csearch_path%3D{schema}"
-        admin.execute(f"DROP SCHEMA {schema} CASCADE".encode())
+    """The URL of an empty PostgreSQL schema."""
+    with empty_schema() as url:
+        yield url
 
 
 @pytest.fixture

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -13,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +38,8 @@ from assent_a2a.official.database import DatabaseTasks
 from assent_a2a.official.execution import Executor
 from assent_a2a.official.stores import KeptTasks
 from assent_a2a.rows import Rows
+from databases import empty_schema
 
-SERVER = os.environ.get("ASSENT_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
 Context = ServerCallContext
 Store = KeptTasks | DatabaseTasks
 Make = Callable[..., Store]
@@ -59,23 +56,6 @@ async def agent(messages, context):
 """
 
 
-@contextmanager
-def _postgres() -> Iterator[str]:
-    psycopg = pytest.importorskip("psycopg")
-    try:
-        admin = psycopg.connect(SERVER, autocommit=True, connect_timeout=60)
-    except psycopg.OperationalError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no PostgreSQL server at {SERVER}: {error}")
-    schema = f"assent_a2a_{secrets.token_hex(6)}"
-    url = SERVER.replace("postgresql://", "postgresql+psycopg://", 1)
-    with admin:
-        admin.execute(f"CREATE SCHEMA {schema}".encode())
-        yield f"{url}?options=-csearch_path%3D{schema}"
-        admin.execute(f"DROP SCHEMA {schema} CASCADE".encode())
-
-
 @pytest.fixture(params=["file", "sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | None]:
     """The address of a database for tasks; None for the plugin's own file."""
@@ -87,8 +67,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | N
         pytest.importorskip("aiosqlite")
         yield f"sqlite+aiosqlite:///{tmp_path}/tasks.db"
         return
-    with _postgres() as url:
-        yield url
+    with empty_schema() as url:
+        yield url.replace("postgresql://", "postgresql+psycopg://", 1)
 
 
 @pytest.fixture(autouse=True)
