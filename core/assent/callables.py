@@ -144,7 +144,7 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
 
 
 def _change(
-    turn: RunningTurn, before: dict[str, Any], stated: dict[str, Any] | None = None
+    turn: RunningTurn, before: dict[str, Any] | None, stated: dict[str, Any] | None = None
 ) -> dict[str, Any] | None:
     """What carrying out has done to the session, for who gets the outcome without this reply."""
     try:

@@ -162,17 +162,25 @@ async def _command(engine: Engine, row: Proposal, grant: Grant, context: Request
     return Outcome("DONE", output, took)
 
 
-def change_of(before: dict[str, Any], session: Session) -> dict[str, Any] | None:
-    """What has become of the session since its `state_of` was `before`; None where nothing has."""
+def change_of(before: dict[str, Any] | None, session: Session) -> dict[str, Any] | None:
+    """What has become of the session since its `state_of` was `before`; None where nothing has,
+    or nobody can say."""
     after = state_of(session)
+    if before is None or after is None:
+        return None
     changed = {k: v for k, v in after.items() if k not in before or before[k] != v}
     gone = [k for k in before if k not in after]
     return {"set": changed, "delete": gone} if changed or gone else None
 
 
-def state_of(session: Session) -> dict[str, Any]:
-    """The session as it leaves: a value changed in place may be what no JSON holds."""
-    state: dict[str, Any] = json.loads(dump_json(session.shown() or {}))
+def state_of(session: Session) -> dict[str, Any] | None:
+    """The session as it leaves: a value changed in place may be what no JSON holds. None where it
+    fails to be written at all."""
+    try:
+        state: dict[str, Any] = json.loads(dump_json(session.shown() or {}))
+    except Exception:
+        # The reply fails for it, too; the outcome of the call must not be lost with it.
+        return None
     return state
 
 

@@ -256,13 +256,21 @@ def _fitting(value: Any, within: tuple[int, ...] = ()) -> Any:
     inner = (*within, id(value))
     match value:
         case dict() if ends:
-            return {_fitting(str(key)): _fitting(item, inner) for key, item in value.items()}
+            return {_fitting(_name(key)): _fitting(item, inner) for key, item in value.items()}
         case list() | tuple() | set() | frozenset() if ends:
             return [_fitting(item, inner) for item in value]
     try:
         return to_jsonable_python(value, inf_nan_mode="null")
     except Exception:
         return _fitting(f"<{type(value).__name__}>")
+
+
+def _name(key: object) -> str:
+    try:
+        return str(key)
+    except Exception:
+        # An endless integer, or a text that fails to be made.
+        return f"<{type(key).__name__}>"
 
 
 def encode_lines(events: Sequence[Event | str]) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from agents import Counted, delete, look, scripted
+from pydantic import BaseModel, model_serializer
 from serving import Json, Serve, Service, approved, assistant, rejected, said, user
 
 from assent import (
@@ -18,6 +19,7 @@ from assent import (
     Call,
     Data,
     Done,
+    Message,
     Reply,
     RequestContext,
     Session,
@@ -331,7 +333,12 @@ def odd_within(session: Session) -> None:
     session["a"].append(object())
 
 
-CHANGES = pytest.mark.parametrize("change", [holding_itself, without_end, odd_within])
+def endless_key(session: Session) -> None:
+    session["a"] = {}
+    session["a"][10**5000] = 1
+
+
+CHANGES = pytest.mark.parametrize("change", [holding_itself, without_end, odd_within, endless_key])
 
 
 @CHANGES
@@ -352,6 +359,43 @@ def test_session_changed_in_place_by_an_approved_call_loses_no_outcome(
     got = service.chat(*messages)
     assert got["data"]["executed_tool_calls"][0]["output"] == "stored"
     assert service.chat(*messages) == got
+
+
+class Unwritable(BaseModel):
+    @model_serializer
+    def fail(self) -> str:
+        raise KeyError("nothing")
+
+
+@pytest.mark.parametrize("callable_agent", [False, True])
+def test_a_session_that_cannot_be_written_fails_the_reply_and_loses_no_outcome(
+    served: Serve, callable_agent: bool
+) -> None:
+    runs: list[str] = []
+
+    @tool(requires_approval=True, name="delete")
+    def storing(name: str, session: Session) -> str:
+        """Delete."""
+        runs.append(name)
+        session["a"] = []
+        session["a"].append(Unwritable())
+        return "stored"
+
+    def function(messages: list[Message], context: RequestContext, session: Session) -> Any:
+        if len(messages) == 1:
+            call = {"id": "own", "name": "delete", "input": {"name": "a"}, "execute": False}
+            return {"content": "", "data": {"tool_calls": [call]}}
+        return storing("a", session) if context.decisions else "I see."
+
+    agent, _ = scripted([[delete("a")], "I see.", "I see."], [storing])
+    service = served(function if callable_agent else agent, limits__turn_time=5)
+    reply = service.chat(user("go"))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    messages = [user("go"), said(reply), user("", data=data)]
+    assert service.ask(*messages).status == 500
+    got = service.chat(*messages)
+    assert got["data"]["executed_tool_calls"][0]["output"] == "stored"
+    assert runs == ["a"]
 
 
 def test_a_session_with_a_number_that_nobody_reads_loses_no_outcome(served: Serve) -> None:
