@@ -374,7 +374,13 @@ def test_schema_says_nothing_that_no_json_holds() -> None:
     def nested(spans: list[Span], default: Annotated[float | None, Field(gt=-math.inf)]) -> float:
         return spans[0].most
 
-    for made in (model, nested):
+    stated = {"type": "object", "properties": {"most": {"default": math.inf, "maximum": math.inf}}}
+
+    @tool(input_schema=stated)
+    def given(most: float = math.inf) -> float:
+        return most
+
+    for made in (model, nested, given):
         json.dumps([made.input_schema, made.input_description], allow_nan=False)
     assert model.input_schema["properties"]["least"] == {
         "default": 0,
@@ -382,6 +388,7 @@ def test_schema_says_nothing_that_no_json_holds() -> None:
         "type": "number",
     }
     assert called(model, {}) == called(nested, {"spans": [{}], "default": None}) == math.inf
+    assert called(given, {}) == math.inf
 
 
 def test_validator_of_a_parameter_runs_once() -> None:
@@ -754,6 +761,11 @@ def two(a: int, b: int) -> None: ...
 def test_wrong_declaration_is_told_with_the_way_out(fn: Any, options: Any, said: str) -> None:
     with pytest.raises((TypeError, ValueError), match=said):
         tool(fn, **options)
+
+
+def test_none_among_the_tools_is_told_as_no_function() -> None:
+    with pytest.raises(TypeError, match="a tool is a function, not None"):
+        as_tools([None])  # type: ignore[list-item]
 
 
 def test_json_schema_with_what_a_partial_fixes_is_refused() -> None:

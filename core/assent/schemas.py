@@ -165,6 +165,7 @@ class SchemaInputs:
         self._names = [argument.name for argument in signature.arguments]
         self._fit(label, signature)
         self._validator = _validator(label, self.schema)
+        self.schema = _sayable(self.schema)
 
     @property
     def names(self) -> Collection[str]:
