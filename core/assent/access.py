@@ -5,7 +5,7 @@ import hmac
 import ipaddress
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from pydantic_core import to_json
@@ -111,8 +111,7 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
     }
     hooks = host.plugins.implementations("authenticate")
     for impl in hooks:
-        available = {"headers": headers, "scope": scope, "host": host}
-        bound = partial(impl.function, **{n: available[n] for n in impl.names})
+        bound = impl.bound(headers=headers, scope=scope, host=host)
         try:
             async with asyncio.timeout(PATIENCE):
                 principal = await host.code.call(bound)

@@ -7,7 +7,6 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
@@ -123,13 +122,9 @@ async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
     reply = turn.out.whole(ending).model_copy(deep=True)
     shown = reply.data.session = Session(reply.data.session).shown()
     for impl in turn.hooks("intercept_response"):
-        available = {
-            "response": reply,
-            "request": turn.seen,
-            "context": turn.context,
-            "host": turn.engine.host,
-        }
-        bound = partial(impl.function, **{n: available[n] for n in impl.names})
+        bound = impl.bound(
+            response=reply, request=turn.seen, context=turn.context, host=turn.engine.host
+        )
         given = await turn.user_code(bound, impl.plugin)
         if isinstance(given, str):
             reply.content = given

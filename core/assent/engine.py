@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from assent.agent import Agent
@@ -105,8 +104,7 @@ class Engine:
     async def fire(self, event: AgentEvent, secrets: Sequence[str] = ()) -> None:
         """Tell every handler; what one raises is logged, without `secrets`, and harms nothing."""
         for impl in self.plugins.implementations("on_event"):
-            available = {"event": event, "host": self.host}
-            bound = partial(impl.function, **{n: available[n] for n in impl.names})
+            bound = impl.bound(event=event, host=self.host)
             try:
                 async with asyncio.timeout(_HANDLER_SECONDS):
                     await self.call_hook(bound, impl.plugin)

@@ -33,12 +33,16 @@ class Impl(NamedTuple):
     is_async: bool
     names: tuple[str, ...]
 
+    def bound(self, **available: Any) -> Callable[[], Any]:
+        """The call of it, with only the arguments that it names."""
+        return partial(self.function, **{name: available[name] for name in self.names})
+
     async def __call__(self, in_thread: InThread | None, /, **available: Any) -> Any:
-        """What the implementation returns; it gets only the arguments that it names.
+        """What the implementation returns, called as `bound` has it.
 
         A plain function is called as `await in_thread(function)`, directly when that is None.
         """
-        call = partial(self.function, **{name: available[name] for name in self.names})
+        call = self.bound(**available)
         if self.is_async or in_thread is None:
             result = call()
         else:
@@ -47,7 +51,7 @@ class Impl(NamedTuple):
 
     def now(self, **available: Any) -> Any:
         """What the implementation returns; an async one runs on a loop of its own."""
-        result = self.function(**{name: available[name] for name in self.names})
+        result = self.bound(**available)()
         if not inspect.isawaitable(result):
             return result
 

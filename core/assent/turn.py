@@ -12,7 +12,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assent import approvals
@@ -253,12 +253,7 @@ class RunningTurn:
             await self._show()
         answer = None
         for impl in implementations:
-            available = {
-                "request": self.seen,
-                "context": self.context,
-                "host": self.engine.host,
-            }
-            bound = partial(impl.function, **{n: available[n] for n in impl.names})
+            bound = impl.bound(request=self.seen, context=self.context, host=self.engine.host)
             given = await self.user_code(bound, impl.plugin)
             if isinstance(given, AgentMessage):
                 answer = given
