@@ -43,13 +43,12 @@ def _pair(asking: Turn, answering: Turn, seen: set[str]) -> tuple[Turn, Turn]:
             fresh.append(call)
     given = {b.call_id: b for b in reversed(answering.blocks) if isinstance(b, Result)}
     results = [given.get(c.id) or Result(c.id, LOST, True) for c in fresh]
-    texts = [b for b in asking.blocks if isinstance(b, Text) and b.text.strip()]
     # Not one by one: a client's history may hold thousands of calls.
     kept = {id(call) for call in fresh}
     blocks: list[Block] = [
         b for b in asking.blocks if (isinstance(b, Text) and b.text.strip()) or id(b) in kept
     ]
-    if not texts and not fresh:
+    if not blocks:
         blocks = [Text("(no reply)")]
     whole = len(blocks) == len(asking.blocks)
     after = [b for b in answering.blocks if isinstance(b, Text) and b.text.strip()]
