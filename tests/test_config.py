@@ -464,12 +464,14 @@ def test_each_setting_says_what_it_means() -> None:
 
 
 def test_tokens_come_from_file_variable_and_configuration(folder: Path) -> None:
-    (folder / "tokens").write_text("# staff\nann = t1\nbob = t=2\n\n", "utf-8")
+    lines = "# staff\nann = t1\nbob = t=2  # until May\nleo = t#5\n\n"
+    (folder / "tokens").write_text(lines, "utf-8")
     toml = '[auth]\ntokens_file = "tokens"\n[auth.tokens]\ncarl = "env:CARL"\ndora = "t4"\n'
     tokens = bearer_tokens(loaded(folder, toml), {"CARL": "t3\n"})
     assert {name: token.get_secret_value() for name, token in tokens.items()} == {
         "ann": "t1",
         "bob": "t=2",
+        "leo": "t#5",
         "carl": "t3",
         "dora": "t4",
     }

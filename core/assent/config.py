@@ -9,6 +9,7 @@ no message shows a value (design, section 8, "Configuration").
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -310,9 +311,10 @@ def _tokens_of_file(config: Config) -> dict[str, str]:
 def _tokens_of_lines(lines: Sequence[str], file: str) -> dict[str, str]:
     tokens: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
+        said = re.split(r"(?:^|\s)#", line, maxsplit=1)[0]
+        if not said.strip():
             continue
-        name, equals, token = (part.strip() for part in line.partition("="))
+        name, equals, token = (part.strip() for part in said.partition("="))
         if not equals or not name:
             raise ConfigError(f"{file}, line {number}: expected 'name = token'")
         if name in tokens:
