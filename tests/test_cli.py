@@ -95,6 +95,25 @@ def test_approvals_of_a_mistyped_store_are_an_error_and_make_no_store(
     assert not (folder / "state").exists()
 
 
+def test_approvals_of_a_store_inside_the_service_name_that_store(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "inside.py").write_text(
+        "from assent.ledger.memory import MemoryStore\n"
+        "class Inside(MemoryStore):\n"
+        "    def __init__(self, url): super().__init__(); self.url = url\n"
+    )
+    info = folder / "inside-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: inside\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[assent.ledgers]\ninside = inside:Inside\n")
+    monkeypatch.syspath_prepend(folder)
+    (folder / "assent.toml").write_text('[approvals]\nledger = "inside://here"\n')
+    code, _, err = outcome(capsys, "approvals", "list")
+    assert code == 1
+    assert err.startswith("assent: the ledger 'inside://here' lives in the service's process")
+
+
 @pytest.mark.parametrize(
     "arguments", [["config", "--config", "nope.toml"], ["serve", "nope.py", "--port", "0"]]
 )

@@ -56,7 +56,7 @@ def _with_ledger(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]
         store = ledger.store
         if not store.shared:
             raise ConfigError(
-                "the ledger 'memory://' lives in the service's process; nothing else can read it"
+                f"the ledger {store.url!r} lives in the service's process; nothing else can read it"
             )
         if isinstance(store, SqliteStore) and not store.path.exists():
             raise ConfigError(

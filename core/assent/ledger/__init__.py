@@ -236,8 +236,9 @@ class Transaction(Protocol):
     ) -> tuple[int, int, int]:
         """Forget, oldest first and at most `limit` of each: contents (input, edited, output,
         session, reason, intent) of ended proposals finished before the first time; turns ended
-        before the second; log rows before the third. Returns the three counts.
-        A purged proposal stays, with its digests in the log, and reads as empty contents."""
+        before the second, and those created before it that nobody continues: no lease lasts until
+        then, and no call waits, runs or ended later; log rows before the third. Returns the three
+        counts. A purged proposal stays as `without_contents` has it, its digests in the log."""
         ...
 
 
