@@ -749,6 +749,33 @@ def test_page_goes_on_after_a_gateway_that_found_no_service(
     page.get_by_role("region", name="Waiting elsewhere").wait_for()
 
 
+def test_focus_goes_to_the_message_field_where_the_pressed_button_goes_away(
+    assent_served: Served, opened: Opened
+) -> None:
+    more = threading.Event()
+    at_field = "e => e === document.activeElement"
+
+    def agent(messages: Any, context: Any) -> Iterator[str]:
+        yield "half a reply"
+        more.wait(60)
+
+    files = Files(deleting("a.txt", "b.txt"), ModelError("overloaded", "busy"), "Gone.")
+    page = opened(served(assent_served, files.agent))
+    say(page, "delete both")
+    press(page, "Approve all")
+    for button in ("Send decisions", "Try again"):
+        page.get_by_role("button", name=button, exact=True).press("Enter")
+        assert page.locator("#text").evaluate(at_field), button
+    sees(page, "Gone.")
+    page = opened(served(assent_served, agent))
+    say(page, "begin")
+    sees(page, "half a reply")
+    page.get_by_role("button", name="Stop", exact=True).press("Enter")
+    rests(page)
+    assert page.locator("#text").evaluate(at_field)
+    more.set()
+
+
 def test_page_works_by_keyboard_alone(assent_served: Served, opened: Opened) -> None:
     files = Files(deleting("a.txt"), "It is gone.")
     from playwright.sync_api import expect

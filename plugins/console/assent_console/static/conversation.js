@@ -154,6 +154,8 @@ async function answer() {
   const reply = (last = new Reply());
   byId("conversation").append(reply.element);
   const turn = (running = new AbortController());
+  // The button that began the turn goes away, and must not take the focus along.
+  toField();
   refresh();
   scroll(true);
   const entry = { role: "assistant", content: "", breaks: [], data: {}, counts: false };
@@ -247,6 +249,7 @@ function ended(reply, entry) {
   delete entry.blamed;
   reply.finish(entry, actionsFor(entry));
   save();
+  if (document.activeElement === byId("stop")) toField();
   refresh();
   scroll();
   lookAt(reply.cards.firstElementChild);
@@ -298,11 +301,7 @@ function tell(entry) {
 function decide(card, decision) {
   const id = card.proposal.id;
   drafts.set(id, decision);
-  if (waiting.size === 1) {
-    sendDecisions();
-    byId("text").focus({ preventScroll: true });
-    return;
-  }
+  if (waiting.size === 1) return sendDecisions();
   card.draft(decision, () => {
     drafts.delete(id);
     card.open();
@@ -313,6 +312,8 @@ function decide(card, decision) {
   refresh();
   if (undecided().length === 0) byId("send-decisions").focus();
 }
+
+const toField = () => byId("text").focus({ preventScroll: true });
 
 const undecided = () => [...waiting.values()].filter((card) => !drafts.has(card.proposal.id));
 
