@@ -129,6 +129,14 @@ def test_pyproject_of_another_project_is_no_configuration(folder: Path) -> None:
     assert (config.file, config.directory) == (None, folder)
 
 
+@pytest.mark.parametrize("text", ["[tool]\nassent = 3\n", '[[tool.assent]]\nagent = "x"\n'])
+@pytest.mark.parametrize("file", [None, "pyproject.toml"])
+def test_tool_assent_that_is_no_table_is_refused(folder: Path, text: str, file: str | None) -> None:
+    (folder / "pyproject.toml").write_text(text, "utf-8")
+    with pytest.raises(ConfigError, match=r"tool\.assent \(pyproject\.toml\): expected a table"):
+        load_config(file, environ={}, directory=folder)
+
+
 def test_named_file_that_is_missing_is_an_error(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"no configuration file 'other\.toml'"):
         load_config(Path("other.toml"), environ={}, directory=folder)
@@ -417,6 +425,7 @@ def test_temperature_is_between_zero_and_one(temperature: float) -> None:
 
 def test_plugin_named_twice_is_an_error(folder: Path) -> None:
     assert "names 'v1' twice" in refused(folder, 'plugins = ["v1", "v2", "v1"]\n')
+    assert "names 'My_Own' twice" in refused(folder, 'plugins = ["my-own", "My_Own"]\n')
 
 
 def test_path_in_the_file_is_relative_to_it_and_one_of_a_flag_to_the_working_directory(

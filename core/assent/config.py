@@ -177,7 +177,7 @@ def _read_file(file: Path | None, folder: Path) -> tuple[Path | None, dict[str, 
     if (path := folder / FILE).is_file():
         return path, _parse(path)
     if (path := folder / "pyproject.toml").is_file():
-        table = _parse(path).get("tool", {}).get("assent")
+        table = _tool_table(_parse(path))
         if table is not None:
             return path, table
     return None, {}
@@ -198,10 +198,18 @@ def _parse(path: Path) -> dict[str, Any]:
 def _table(path: Path, content: dict[str, Any]) -> dict[str, Any]:
     if path.name != "pyproject.toml":
         return content
-    table: dict[str, Any] | None = content.get("tool", {}).get("assent")
+    table = _tool_table(content)
     if table is None:
         raise ConfigError("pyproject.toml has no [tool.assent] table")
     return table
+
+
+def _tool_table(content: dict[str, Any]) -> dict[str, Any] | None:
+    tools = content.get("tool")
+    table = tools.get("assent") if isinstance(tools, dict) else None
+    if table is None or isinstance(table, dict):
+        return table
+    raise ConfigError("tool.assent (pyproject.toml): expected a table, [tool.assent]")
 
 
 def _option(dotted: str, source: str) -> str:
@@ -213,11 +221,12 @@ def _option(dotted: str, source: str) -> str:
 
 
 def _check_list(config: Config) -> None:
-    names = config.plugins or []
-    for position, name in enumerate(names):
-        if name in names[:position]:
+    seen: set[str] = set()
+    for name in config.plugins or ():
+        if canonical(name) in seen:
             origin = config.origin("plugins").text
             raise ConfigError(f"plugins ({origin}) names {name!r} twice; leave one of them out")
+        seen.add(canonical(name))
 
 
 def _leaves(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
