@@ -51,9 +51,7 @@ class Turned:
     def reply(self) -> AgentMessage:
         """The reply, without what is A2A's in its data."""
         reply = fold([TextDelta("".join(self._text)), *self._events])
-        extra = {k: v for k, v in (reply.data.model_extra or {}).items() if k != KEY}
-        data = {name: getattr(reply.data, name) for name in type(reply.data).model_fields}
-        reply.data = type(reply.data).model_validate({**data, **extra})
+        (reply.data.model_extra or {}).pop(KEY, None)
         reply.meta_data = {k: v for k, v in reply.meta_data.items() if k != "request_context"}
         return reply
 

@@ -248,12 +248,13 @@ class _Execution:
             if isinstance(event, TextDelta):
                 text += event.text
             elif isinstance(event, IntermittentUpdate):
-                text = await self._say(text)
+                await self._say(text)
+                text = ""
                 await self._update(event)
         await self._say(text, last=any(isinstance(e, (Done, ErrorEvent)) for e in events))
 
-    async def _say(self, text: str, *, last: bool = False) -> str:
-        """Stream a piece of the reply's text as a chunk of an artifact; gives what is left."""
+    async def _say(self, text: str, *, last: bool = False) -> None:
+        """Stream a piece of the reply's text as a chunk of an artifact."""
         if text and self._streams_text:
             await self._updater.add_artifact(
                 [Part(text=text)],
@@ -263,7 +264,6 @@ class _Execution:
                 last_chunk=last,
             )
             self._replied = True
-        return ""
 
     async def _update(self, event: IntermittentUpdate) -> None:
         said = own(event.content)
