@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from assent.events import (
     ToolCallRejected,
 )
 from assent.gate import Outcome
-from assent.ledger import Proposal, Transaction
+from assent.ledger import Proposal, State, Transaction
 from assent.ledger.choices import Choice, Conversation, Decided, Edit, Requester, not_issued
 from assent.messages import Approval, Kind, PlatformContext
 from assent.policy import Verdict
@@ -290,37 +290,56 @@ class DirectCalls:
 
         async def work() -> list[Proposal]:
             found: list[Proposal] = []
-            after: str | None = None
-            while len(found) < limit:
-                rows, last = await self._waiting(who, after)
+            async for rows in self._undone(who, "PENDING"):
                 found += rows
-                if last is None:
+                if len(found) >= limit:
                     break
-                after = last
             return found[:limit]
 
         return await self._engine.code.workers.at_desk(work)
 
-    async def _waiting(
-        self, who: Requester, after: str | None
-    ) -> tuple[list[Proposal], str | None]:
-        """One page of what waits for `who`, and the id that the next page comes after."""
+    async def proposed(self, caller: Caller) -> list[Proposal]:
+        """The calls that `propose` recorded for just this caller and that have not begun to run:
+        those that wait for a decision, then those that are approved, each the oldest first."""
+        who = Requester(caller.principal, protocol=caller.protocol)
+
+        async def work() -> list[Proposal]:
+            states: tuple[State, ...] = ("PENDING", "APPROVED")
+            pages = [rows for state in states async for rows in self._undone(who, state)]
+            return [row for rows in pages for row in rows if _is_direct(row, caller)]
+
+        return await self._engine.code.workers.at_desk(work)
+
+    async def _undone(self, who: Requester, state: State) -> AsyncIterator[list[Proposal]]:
+        """The rows in this state that exist for `who`, in pages; what has expired is settled."""
         ledger = self._engine.ledger
-
-        def page(tx: Transaction) -> tuple[list[Proposal], float]:
-            return tx.find(state="PENDING", after=after, limit=_PAGE), tx.now
-
-        rows, now = await ledger.read(page)
-        if late := [row.id for row in rows if row.expires <= now]:
-            await ledger.settle(late)
-        waiting = [row for row in rows if row.expires > now and ledger.visible(row, who)]
-        return waiting, rows[-1].id if len(rows) == _PAGE else None
+        after: str | None = None
+        while True:
+            page = partial(_page, state=state, after=after)
+            rows, now = await ledger.read(page)
+            if late := [row.id for row in rows if row.expires <= now]:
+                await ledger.settle(late)
+            yield [row for row in rows if row.expires > now and ledger.visible(row, who)]
+            if len(rows) < _PAGE:
+                return
+            after = rows[-1].id
 
     def _tool(self, name: str) -> Tool[..., Any]:
         tool = self._engine.agent.tools.get(name)
         if tool is None:
             raise ToolInputError(f"there is no tool {name!r}")
         return tool
+
+
+def _page(tx: Transaction, state: State, after: str | None) -> tuple[list[Proposal], float]:
+    return tx.find(state=state, after=after, limit=_PAGE), tx.now
+
+
+def _is_direct(row: Proposal, caller: Caller) -> bool:
+    """Whether the row is a single call of this caller; those of a turn have its reference."""
+    by = (row.principal, row.protocol, row.address, row.client)
+    is_callers = by == (caller.principal, caller.protocol, caller.address, caller.client)
+    return is_callers and row.kind == "tool_call" and not row.reference
 
 
 def _forbidden(name: str) -> str:

@@ -284,3 +284,23 @@ def test_call_that_a_rule_forbids_is_not_proposed(tmp_path: Path) -> None:
             assert len(await host.calls.pending(SOMEBODY)) == 1
 
     run(work())
+
+
+def test_caller_finds_just_its_own_single_calls_that_have_not_run(tmp_path: Path) -> None:
+    async def work() -> None:
+        tools = Counted()
+        async with hosting(tmp_path, tools) as host:
+            propose, decide = host.calls.propose, host.calls.decide
+            rows = [await propose("delete", {"name": name}, SOMEBODY) for name in "abcd"]
+            for other in (Caller("test", "ann"), Caller("test", client="x"), Caller("mcp")):
+                await propose("delete", {"name": "a"}, other)
+            await decide(rows[0].id, SOMEBODY, approved=True, run=False)
+            await decide(rows[1].id, SOMEBODY, approved=True)
+            await decide(rows[2].id, SOMEBODY, approved=False)
+            found = await host.calls.proposed(SOMEBODY)
+        assert [(row.id, row.state) for row in found] == [
+            (rows[3].id, "PENDING"),
+            (rows[0].id, "APPROVED"),
+        ]
+
+    run(work())

@@ -23,9 +23,10 @@ from assent import (
 )
 from assent_mcp import questions, waiting
 from assent_mcp.content import check_json, result_of, said
-from assent_mcp.peers import Context, Peer, caller_of, is_modern, peer_of
+from assent_mcp.peers import Context, Peer, Remembered, caller_of, is_modern, peer_of
 from assent_mcp.progress import progress
 from assent_mcp.questions import Answer
+from assent_mcp.waiting import Waiting
 
 logger = logging.getLogger("assent.mcp")
 Result = types.CallToolResult | types.InputRequiredResult
@@ -45,6 +46,7 @@ class ToolCalls:
         self.settings = settings
         self.stopping = asyncio.Event()
         self.running = 0
+        self.waiting = Remembered(Waiting)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def call(self, context: Context, params: types.CallToolRequestParams) -> Result:
@@ -89,7 +91,7 @@ class _Call:
         self.name = params.name
         self.input = params.arguments or {}
         self.caller: Caller = caller_of(context)
-        self.peer: Peer = peer_of(context, self.caller)
+        self.peer: Peer = peer_of(context)
 
     async def result(self) -> Result:
         try:
@@ -276,9 +278,11 @@ class _Call:
         """A decision counts only where Assent itself took it; the client only learns of it."""
         state = self.params.request_state if is_modern(self.context) else None
         key = waiting.digest(self.name, self.input)
-        async with self.peer.lock:
-            row = await self._waiting(key, state)
-            self.peer.waiting[key] = row.id
+        known = self.calls.waiting.get(waiting.who(self.caller))
+        async with known.lock:
+            await known.read(self.host, self.caller)
+            row = await self._waiting(known.ids.get(key), state)
+            known.ids[key] = row.id
         if row.state == "PENDING" and self.settings.page and questions.takes_links(self.context):
             request = questions.link(row, self.settings.page)
             if is_modern(self.context) and state is None:
@@ -291,15 +295,15 @@ class _Call:
             return waiting.pending(row)
         result = await self._standing(row)
         # The same call may have asked anew meanwhile.
-        if self.peer.waiting.get(key) == row.id:
-            del self.peer.waiting[key]
+        if known.ids.get(key) == row.id:
+            del known.ids[key]
         return result
 
-    async def _waiting(self, key: str, state: str | None) -> Proposal:
+    async def _waiting(self, id_: str | None, state: str | None) -> Proposal:
         """The proposal that this call already has, else a new one."""
         if state is not None:
             return await self._asked(state)
-        if (id_ := self.peer.waiting.get(key)) is not None:
+        if id_ is not None:
             row = await self.host.calls.look(id_, self.caller)
             if row is not None:
                 return row

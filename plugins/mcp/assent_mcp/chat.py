@@ -76,7 +76,7 @@ class Chat:
         except ToolInputError as error:
             return said(f"Error: {error}", error=True)
         caller = caller_of(context)
-        peer = peer_of(context, caller)
+        peer = peer_of(context)
         newest: dict[str, Any] = {"role": "user", "content": given["message"]}
         if (state := peer.session.dump()) is not None:
             newest["data"] = {"session": state}

@@ -1,12 +1,12 @@
-"""What lives as long as a client's session: its `Session`, and its calls that wait."""
+"""Who calls, and what lives as long as a client's session."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -14,41 +14,44 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from assent import Caller, Session
 
 MOST = 10_000
-"""Sessions that are remembered at once; the same bound as the SDK's own."""
+"""Sessions, or callers, that are remembered at once; the same bound as the SDK's own."""
 IDLE = 1800.0
-"""Seconds after which a silent session is forgotten, as the SDK does."""
+"""Seconds after which a silent one is forgotten, as the SDK does."""
 
 Context = ServerRequestContext[Any, Any]
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Peer:
-    """One client session. `waiting` maps a call's digest to the proposal that waits for it."""
+    """One client session."""
 
     session: Session = field(default_factory=Session)
-    waiting: dict[str, str] = field(default_factory=dict)
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    seen: float = 0.0
 
 
-class Peers:
-    """The sessions of a transport whose requests name theirs."""
+class Remembered(Generic[T]):
+    """What belongs to a name, made when it is first asked for, and forgotten when it is idle."""
 
-    def __init__(self) -> None:
-        self._peers: OrderedDict[str, Peer] = OrderedDict()
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._known: OrderedDict[str, tuple[float, T]] = OrderedDict()
 
-    def get(self, key: str) -> Peer:
-        """The session `key`, made at its first request."""
+    def get(self, key: str) -> T:
+        """What belongs to `key`."""
         now = time.monotonic()
-        while self._peers:
-            first, peer = next(iter(self._peers.items()))
-            if len(self._peers) <= MOST and now - peer.seen < IDLE:
+        while self._known:
+            first, (seen, _) = next(iter(self._known.items()))
+            if len(self._known) <= MOST and now - seen < IDLE:
                 break
-            del self._peers[first]
-        found = self._peers.pop(key, None) or Peer()
-        found.seen = now
-        self._peers[key] = found
+            del self._known[first]
+        known = self._known.pop(key, None)
+        found = self._make() if known is None else known[1]
+        self._known[key] = now, found
         return found
+
+
+Peers = Remembered[Peer]
+"""The sessions of a transport whose requests name theirs."""
 
 
 def is_modern(context: Context) -> bool:
@@ -56,20 +59,13 @@ def is_modern(context: Context) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def peer_of(context: Context, caller: Caller) -> Peer:
-    """The client session of a request.
-
-    A stateless request over HTTP has a `Session` of its own; calls that wait are found again by
-    who asks.
-    """
+def peer_of(context: Context) -> Peer:
+    """The client session of a request; a stateless one over HTTP has one of its own."""
     known: Peer | Peers = context.lifespan_context
     if isinstance(known, Peer):
         return known
     id_ = None if context.request is None else context.request.headers.get("mcp-session-id")
-    if id_ is not None and not is_modern(context):
-        return known.get(f"session {id_}")
-    same = known.get(f"stateless {caller.principal!r} {caller.address!r} {caller.client!r}")
-    return Peer(waiting=same.waiting, lock=same.lock)
+    return Peer() if id_ is None or is_modern(context) else known.get(id_)
 
 
 def caller_of(context: Context) -> Caller:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import mcp_types as types
@@ -18,7 +19,7 @@ from assent import Host, PlatformContext, PluginError, Tool, __version__
 from assent_mcp.calls import Result, ToolCalls
 from assent_mcp.chat import Chat
 from assent_mcp.content import fitting, said
-from assent_mcp.peers import Context, Peer, Peers, is_modern, principal_of
+from assent_mcp.peers import Context, Peer, Peers, Remembered, is_modern, principal_of
 from assent_mcp.progress import wanted
 
 logger = logging.getLogger("assent.mcp")
@@ -67,7 +68,7 @@ class Service:
 
     def server(self, *, one_session: bool) -> Server[Any]:
         """The SDK's server. `one_session`: each connection is one session (stdio, sse)."""
-        remembered: Callable[[], Peer | Peers] = Peer if one_session else Peers
+        remembered: Callable[[], Peer | Peers] = Peer if one_session else partial(Remembered, Peer)
 
         @asynccontextmanager
         async def lifespan(_: Server[Any]) -> AsyncIterator[Peer | Peers]:

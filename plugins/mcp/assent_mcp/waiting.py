@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from dataclasses import dataclass, field
 from typing import Any
 
 import mcp_types as types
 from pydantic_core import to_json
 
-from assent import Proposal
+from assent import Caller, Host, Proposal
+
+
+@dataclass(slots=True)
+class Waiting:
+    """The calls of one caller that wait: the id of the proposal for the digest of each.
+
+    Whoever calls again finds them, also in another session, or after a restart.
+    """
+
+    ids: dict[str, str] = field(default_factory=dict)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    is_read: bool = False
+
+    async def read(self, host: Host, caller: Caller) -> None:
+        """Know what the ledger has, once; under the lock."""
+        if not self.is_read:
+            for row in await host.calls.proposed(caller):
+                self.ids[digest(row.name, row.input)] = row.id
+            self.is_read = True
+
+
+def who(caller: Caller) -> str:
+    """The name of the caller among those whose calls wait."""
+    return f"{caller.principal!r} {caller.address!r} {caller.client!r}"
 
 
 def digest(name: str, input: dict[str, Any]) -> str:

@@ -494,6 +494,32 @@ def test_the_same_call_at_once_waits_once(serve: Any, era: str) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+@ERAS
+def test_call_that_waits_on_the_console_is_found_after_a_restart_and_by_a_new_session(
+    serve: Any, era: str, transport: str
+) -> None:
+    settings = {"approvals": "console", "transport": transport}
+
+    async def run() -> None:
+        async with serve(**settings) as served:
+            for _ in range(2):
+                async with served.client(era) as client:
+                    await client.call_tool("delete_pod", POD)
+            [row] = await served.proposals()
+        async with serve(**settings) as served:
+            async with served.client(era) as client:
+                assert row.id in text(await client.call_tool("delete_pod", POD))
+            await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
+        async with serve(**settings) as served, served.client(era) as client:
+            assert text(await client.call_tool("delete_pod", POD)) == "deleted default/web-1"
+            assert served.ran.calls == [{**POD, "namespace": "default"}]
+            assert "Waiting for approval" in text(await client.call_tool("delete_pod", POD))
+            assert len(served.ran.calls) == 1
+
+    asyncio.run(run())
+
+
 @ERAS
 def test_recorded_approval_runs_at_the_next_call(serve: Any, era: str) -> None:
     async def run() -> None:
