@@ -95,10 +95,6 @@ class Rows:
 
         await self._run(work)
 
-    async def put(self, row: Row) -> None:
-        """Put `row` in the place of one with its id."""
-        await self.change(row.owner, row.id, lambda _: row)
-
     async def delete(self, owner: str, id: str) -> None:
         """Forget the task `id` of `owner`."""
         statement = "delete from tasks where adapter = ? and owner = ? and id = ?"

@@ -12,6 +12,10 @@ import pytest
 from assent_a2a.rows import Row, Rows
 
 
+async def put(rows: Rows, row: Row) -> None:
+    await rows.change(row.owner, row.id, lambda _: row)
+
+
 def row(id: str, updated: int, owner: str = "ann", state: str = "completed") -> Row:
     return Row(id, owner, "context", state, updated, id.encode())
 
@@ -38,7 +42,7 @@ def used(
 
 def test_row_is_its_owners(path: Path | None) -> None:
     async def work(rows: Rows) -> None:
-        await rows.put(row("a", 1))
+        await put(rows, row("a", 1))
         assert await rows.get("ann", "a") == row("a", 1)
         assert await rows.get("bob", "a") is None
         await rows.delete("bob", "a")
@@ -52,7 +56,7 @@ def test_row_is_its_owners(path: Path | None) -> None:
 def test_oldest_rows_go_when_there_are_too_many(path: Path | None) -> None:
     async def work(rows: Rows) -> None:
         for number in range(128):
-            await rows.put(row(f"t{number}", number + 1))
+            await put(rows, row(f"t{number}", number + 1))
         _, total = await rows.page("ann", limit=1)
         assert total == 10
         assert await rows.get("ann", "t127") is not None
@@ -62,7 +66,7 @@ def test_oldest_rows_go_when_there_are_too_many(path: Path | None) -> None:
 
 def test_row_expires(path: Path | None) -> None:
     async def work(rows: Rows) -> None:
-        await rows.put(row("a", 1))
+        await put(rows, row("a", 1))
         deadline = time.monotonic() + 60
         while await rows.get("ann", "a") is not None:
             assert time.monotonic() < deadline
@@ -75,8 +79,8 @@ def test_row_expires(path: Path | None) -> None:
 def test_page_is_filtered_and_goes_on_after_a_row(path: Path | None) -> None:
     async def work(rows: Rows) -> None:
         for number in range(1, 6):
-            await rows.put(row(f"t{number}", number, state="open" if number % 2 else "closed"))
-        await rows.put(row("other", 9, owner="bob"))
+            await put(rows, row(f"t{number}", number, state="open" if number % 2 else "closed"))
+        await put(rows, row("other", 9, owner="bob"))
         found, total = await rows.page("ann", state="open", limit=2)
         assert ([r.id for r in found], total) == (["t5", "t3"], 3)
         found, total = await rows.page("ann", state="open", after=(3, "t3"), limit=2)
@@ -92,11 +96,11 @@ def test_refused_change_writes_nothing(path: Path | None) -> None:
         raise LookupError("no")
 
     async def work(rows: Rows) -> None:
-        await rows.put(row("a", 1))
+        await put(rows, row("a", 1))
         with pytest.raises(LookupError):
             await rows.change("ann", "a", refuse)
         assert await rows.get("ann", "a") == row("a", 1)
-        await rows.put(row("a", 2))
+        await put(rows, row("a", 2))
 
     used(path, work)
 
