@@ -17,7 +17,7 @@ from assent.commands import SUGGEST_COMMANDS, read_suggestion
 from assent.ending import finish, suspend
 from assent.errors import AgentError, ModelError, ToolInputError
 from assent.events import IntermittentUpdate, StopReason, TextDelta
-from assent.gate import Outcome
+from assent.gate import Outcome, hidden_trace
 from assent.history import bound_to, model_turns
 from assent.ledger import Proposal
 from assent.messages import Approval
@@ -127,9 +127,19 @@ async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:
     except Exception as error:
         raise ModelError("server", "the model failed") from error
     finally:
-        if close := getattr(events, "aclose", None):
-            await close()
+        await _close(turn, events)
     raise ModelError("protocol", "the model's reply ended without an end")
+
+
+async def _close(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> None:
+    """Close what has given its reply, or has failed; how it takes that changes neither."""
+    if (close := getattr(events, "aclose", None)) is None:
+        return
+    try:
+        await close()
+    except Exception as error:
+        trace = hidden_trace(error, turn.secrets)
+        logger.warning("the model failed as its reply was closed\n%s", trace)
 
 
 def _say_whole(out: Output, said: Turn) -> None:

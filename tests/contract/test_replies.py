@@ -224,6 +224,22 @@ def test_reply_of_a_model_that_does_not_stream_is_not_lost(served: Serve) -> Non
     assert text_of(service.stream(user("x"))) == "Let me see.\n\nAll there."
 
 
+def test_reply_of_a_model_that_fails_as_it_is_closed_is_not_lost(served: Serve) -> None:
+    class Untidy:
+        provider = "mine"
+        name = "untidy"
+
+        async def stream(self, ask: Ask) -> Any:
+            try:
+                yield Reply(Turn("assistant", (Text("whole"),)), "end_turn")
+            finally:
+                raise RuntimeError("it cannot be closed")
+
+    service = served(Agent(model=Untidy()))
+    assert service.chat(user("x"))["content"] == "whole"
+    assert text_of(service.stream(user("x"))) == "whole"
+
+
 def test_deltas_leave_as_they_come(served: Serve) -> None:
     import http.client
 
