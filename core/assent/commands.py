@@ -83,26 +83,7 @@ class LocalShell:
         max_output: int = 262144,
         env: Environment | None = None,
     ) -> None:
-        if os.name != "posix":
-            raise RuntimeError("LocalShell needs a POSIX system; leave out commands=")
-        if workdir is not None and not isinstance(workdir, (str, os.PathLike)):
-            raise TypeError(f"LocalShell: workdir must be a path, not {workdir!r}")
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
-            raise TypeError(f"LocalShell: timeout must be seconds, not {timeout!r}")
-        if not 0 < timeout < math.inf:
-            raise ValueError(f"LocalShell: timeout must be above 0 seconds, not {timeout!r}")
-        if isinstance(max_output, bool) or not isinstance(max_output, int):
-            raise TypeError(f"LocalShell: max_output must be a number of bytes, not {max_output!r}")
-        if max_output < 1:
-            raise ValueError(f"LocalShell: max_output must be at least 1 byte, not {max_output!r}")
-        if inspect.iscoroutinefunction(env):
-            raise TypeError("LocalShell: env must be a dict or a plain function, not an async one")
-        if not (env is None or callable(env) or isinstance(env, Mapping)):
-            raise TypeError(
-                f"LocalShell: env must be a dict or a function of the context, not {env!r}"
-            )
-        if callable(env):
-            check_call("LocalShell: env", env, "context")
+        _check_options(workdir, timeout, max_output, env)
         self.workdir = None if workdir is None else Path(workdir).expanduser().absolute()
         self.timeout = float(timeout)
         self.max_output = max_output
@@ -390,6 +371,28 @@ def _clean(folder: Path) -> dict[str, str]:
         "TERM": "dumb",
         "TMPDIR": str(folder / ".tmp"),
     }
+
+
+def _check_options(workdir: object, timeout: object, max_output: object, env: object) -> None:
+    """Raise TypeError, ValueError or RuntimeError for what no shell can be made with."""
+    if os.name != "posix":
+        raise RuntimeError("LocalShell needs a POSIX system; leave out commands=")
+    if workdir is not None and not isinstance(workdir, (str, os.PathLike)):
+        raise TypeError(f"LocalShell: workdir must be a path, not {workdir!r}")
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"LocalShell: timeout must be seconds, not {timeout!r}")
+    if not 0 < timeout < math.inf:
+        raise ValueError(f"LocalShell: timeout must be above 0 seconds, not {timeout!r}")
+    if isinstance(max_output, bool) or not isinstance(max_output, int):
+        raise TypeError(f"LocalShell: max_output must be a number of bytes, not {max_output!r}")
+    if max_output < 1:
+        raise ValueError(f"LocalShell: max_output must be at least 1 byte, not {max_output!r}")
+    if inspect.iscoroutinefunction(env):
+        raise TypeError("LocalShell: env must be a dict or a plain function, not an async one")
+    if not (env is None or callable(env) or isinstance(env, Mapping)):
+        raise TypeError(f"LocalShell: env must be a dict or a function of the context, not {env!r}")
+    if callable(env):
+        check_call("LocalShell: env", env, "context")
 
 
 def _checked(env: Mapping[str, str]) -> Mapping[str, str]:
