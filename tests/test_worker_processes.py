@@ -462,5 +462,45 @@ def test_service_without_standard_files_serves_and_ends_in_order(
     assert process.returncode == 0
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_service_answers_and_ends_while_the_reader_of_its_log_hangs(
+    tmp_path: Path, workers: int
+) -> None:
+    port = quiet_port()
+    (tmp_path / "agent.py").write_text(AGENT)
+    os.mkfifo(tmp_path / "log")
+    reader = os.open(tmp_path / "log", os.O_RDWR)
+    writer = os.open(tmp_path / "log", os.O_WRONLY)
+    filler = os.open(tmp_path / "log", os.O_WRONLY | os.O_NONBLOCK)
+    serve = [sys.executable, "-m", "assent", "serve", "agent.py", "--workers", str(workers)]
+    with subprocess.Popen(
+        [*serve, "--host", "127.0.0.1", "--port", str(port)],
+        cwd=tmp_path,
+        env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path / "state")},
+        stderr=writer,
+    ) as process:
+        said = b""
+        while b"see [auth]\n" not in said:
+            said += os.read(reader, 65536)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(filler, b"." * 512)
+        try:
+            for _ in range(2 * workers):
+                with socket.create_connection(("127.0.0.1", port), DEADLINE) as client:
+                    client.sendall(b"garbage\r\n\r\n")
+                    assert client.recv(12) == b"HTTP/1.1 400"
+                with closing(
+                    http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
+                ) as caller:
+                    turn(caller)
+            process.terminate()
+            assert process.wait(DEADLINE) == 0
+        finally:
+            # One that hangs goes on once somebody reads.
+            for each in (reader, writer, filler):
+                os.close(each)
+
+
 def test_pause_before_another_start_has_a_limit_however_many_have_died() -> None:
     assert [pause_after(failures) for failures in (1, 2, 3, 20, 5_000)] == [0.2, 0.4, 0.8, 10, 10]

@@ -25,6 +25,7 @@ from assent.options import Extras, Options, configured
 from assent.place import Place, take_place
 from assent.ports import serves_on
 from assent.signals import answered, nothing
+from assent.stderr import StandardError
 from assent.targets import load_agent, loading
 from assent.workers import new_event_loop
 
@@ -312,7 +313,7 @@ def _configure_logging(level: str) -> None:
         logging.getLogger(name).setLevel(least)
     if logging.getLogger().handlers:
         return
-    handler = logging.StreamHandler()
+    handler = StandardError()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     for name in ("assent", "uvicorn"):
         target = logging.getLogger(name)

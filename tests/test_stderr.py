@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from assent import stderr
+from assent.stderr import StandardError
+from programs import until
+
+
+class Pipe:
+    """A pipe in the place of standard error, and the log on it."""
+
+    def __init__(self) -> None:
+        self.reader, writer = os.pipe()
+        os.set_blocking(self.reader, False)
+        self.stream = os.fdopen(writer, "w")
+        self.log = StandardError()
+        self.log.setStream(self.stream)
+
+    def fill(self) -> None:
+        number = self.stream.fileno()
+        os.set_blocking(number, False)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(number, b"." * 512)
+        os.set_blocking(number, True)
+
+    def read(self) -> str:
+        with suppress(BlockingIOError):
+            return os.read(self.reader, 1 << 20).decode()
+        return ""
+
+    def until_read(self, end: str) -> str:
+        """What is read until there is `end`, without what filled the pipe."""
+        found = ""
+
+        def read_on() -> bool:
+            nonlocal found
+            found += self.read()
+            return found.endswith(end)
+
+        until(read_on)
+        return found.lstrip(".")
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    made = Pipe()
+    yield made
+    made.stream.close()
+    os.close(made.reader)
+
+
+def log(handler: logging.Handler, *texts: str) -> None:
+    for text in texts:
+        handler.handle(logging.LogRecord("assent", logging.INFO, "", 0, text, (), None))
+
+
+def test_record_is_written_at_once_where_somebody_reads(pipe: Pipe) -> None:
+    log(pipe.log, "one \udcff", "two")
+    assert pipe.read() == "one \\udcff\ntwo\n"
+
+
+def test_records_wait_for_the_reader_of_a_full_pipe_in_their_order(pipe: Pipe) -> None:
+    pipe.fill()
+    long = "long " * 20_000
+    log(pipe.log, "one", long, "two")
+    assert pipe.until_read("two\n") == f"one\n{long}\ntwo\n"
+    until(lambda: pipe.log._writer is None)
+    log(pipe.log, "three")
+    assert pipe.read() == "three\n"
+
+
+def test_records_that_found_no_room_are_counted(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stderr, "LINES", 2)
+    pipe.fill()
+    log(pipe.log, "one", "two", "three", "four")
+    said = "2 records are left out: nobody read standard error\n"
+    assert pipe.until_read(said) == f"one\ntwo\n{said}"
+
+
+def test_records_that_nobody_can_read_any_more_are_left_out(
+    pipe: Pipe, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reader, pipe.reader = pipe.reader, os.open(os.devnull, os.O_RDONLY)
+    os.close(reader)
+    log(pipe.log, "one")
+    pipe.log.flush()
+    assert capfd.readouterr().err == ""
+
+
+def test_stream_that_is_no_file_takes_the_records(capsys: pytest.CaptureFixture[str]) -> None:
+    log(StandardError(), "one")
+    assert capsys.readouterr().err == "one\n"
