@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -106,7 +106,7 @@ class LocalShell:
         Cancelling it kills the command and all it started, and returns only when they are gone.
         Raises what `env` raises; everything else is a failed result. Works on any event loop.
         """
-        with _stopping() as stop:
+        with closing(Stop()) as stop:
             return await _in_thread(
                 lambda: self._run(command, files or (), conversation, context, stop), stop
             )
@@ -280,15 +280,6 @@ def _command(index: int, item: _Suggested) -> Command:
         raise ToolInputError(f"parameter 'commands.{index}.files': {error}") from None
     files = [CommandFile(**file.model_dump()) for file in item.files or ()]
     return Command(command=item.command, files=files or None, intent=item.intent)
-
-
-@contextmanager
-def _stopping() -> Iterator[Stop]:
-    stop = Stop()
-    try:
-        yield stop
-    finally:
-        stop.close()
 
 
 async def _in_thread(work: Callable[[], T], stop: Stop) -> T:
