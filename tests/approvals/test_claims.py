@@ -338,6 +338,21 @@ def test_an_approved_call_expires_too(make: Make) -> None:
     run(work())
 
 
+def test_what_has_expired_is_not_rejected_any_more(make: Make) -> None:
+    async def work() -> None:
+        ledger, row, decided = make(ttl=1000), call("t"), call("u")
+        await proposed(ledger, row)
+        await proposed(ledger, decided)
+        await decide(ledger, approve(decided), claim=False)
+        staged(ledger).world.late = 1100
+        ids = [row.id, decided.id]
+        assert await ledger.reject(ids, "canceled", ALICE, approved=True) == []
+        assert {r.state for r in (await ledger.settle(ids)).values()} == {"EXPIRED"}
+        await ledger.close()
+
+    run(work())
+
+
 def test_another_principal_may_approve_but_not_run_a_callables_call(make: Make) -> None:
     async def work() -> None:
         ledger, row = make(deciders="any"), call("t")

@@ -260,7 +260,7 @@ class Ledger:
         open_ = ("PENDING", "APPROVED") if approved else ("PENDING",)
 
         def work(tx: Transaction) -> list[Proposal]:
-            found = tx.proposals(ids).values()
+            found = [self._rules.settle(tx, row) for row in tx.proposals(ids).values()]
             rows = [r for r in found if r.state in open_ and self.visible(r, who)]
             for row in rows:
                 row.decision = Decision(False, tx.now, *name_of(who), reason=reason)
