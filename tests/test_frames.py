@@ -7,6 +7,7 @@ import gc
 import json
 import logging
 import socket
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -137,3 +138,38 @@ def test_client_that_neither_reads_nor_answers_pings_is_cut_off(
         connection.sendall(masked(Opcode.TEXT, ASK))
         until(lambda: service.host.turns_running == 1)
         until(lambda: service.host.turns_running == 0)
+
+
+def test_client_whose_pong_waits_behind_its_own_frames_is_not_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go, waited = threading.Event(), []
+
+    def blocking(messages: Any, context: Any) -> str:
+        go.wait(DEADLINE)
+        return "fine"
+
+    def counted(protocol: WebSocket) -> None:
+        timeout(protocol)
+        waited.append(protocol)
+
+    timeout = WebSocket.keepalive_timeout
+    monkeypatch.setattr(WebSocket, "keepalive_timeout", counted)
+    options = {"ws_ping_interval": DEADLINE}
+    with served(blocking, **options) as service, accepted(service) as (connection, ours):
+        connection.sendall(masked(Opcode.TEXT, ASK) * 20)
+        until(lambda: ours.read_paused)
+        ours.ping_timeout = 0.05
+        ours.loop.call_soon_threadsafe(ours.send_keepalive_ping)
+        ping = connection.recv(6)
+        connection.sendall(masked(Opcode.PONG, ping[2:]))
+        until(lambda: len(waited) > 1)
+        # From here on the machine may be as slow as it likes.
+        ours.ping_timeout, before = DEADLINE, len(waited)
+        until(lambda: len(waited) > before)
+        go.set()
+        said = b""
+        while said.count(b'"done"') < 20:
+            assert (piece := connection.recv(1 << 16))
+            said += piece
+        until(lambda: ours.pending_ping_payload is None)

@@ -65,6 +65,10 @@ class WebSocket(WebSocketsSansIOProtocol):
             self._pong = b"".join(self.conn.data_to_send()) or self._pong
 
     def keepalive_timeout(self) -> None:
+        if self.read_paused and self.writable.is_set():
+            # The answer may have come and wait behind the messages that are not read yet.
+            self.pong_timer = self.loop.call_later(self.ping_timeout or 0, self.keepalive_timeout)
+            return
         super().keepalive_timeout()
         # Who reads nothing does not take the close frame either.
         if self.close_timer is None:
