@@ -17,7 +17,11 @@ logger = logging.getLogger("assent.host")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a failed turn is shown: `message` is safe for callers; `incident` finds the log."""
+    """How a failed turn is shown: `message` is safe for callers; `incident` finds the log.
+
+    `status` is that of HTTP, `retry_after` in seconds; None where there is no use in trying again
+    or nobody knows when (design, section 7).
+    """
 
     status: int
     code: str

@@ -252,8 +252,8 @@ class Host:
         return Failure.of(error, debug=self.config.server.debug)
 
     async def drain(self, timeout: float) -> None:
-        """Take no new turn, let running ones end, and approved calls whose client has gone; then
-        end every stream with one `error`."""
+        """Take no new turn, let running ones end, and approved calls whose client has gone, for
+        at most `timeout` seconds; then end every stream with one `error`."""
         self.stopping = True
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
