@@ -217,6 +217,10 @@ def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """
     if fn is None:
         return functools.partial(tool, **options)
+    return _made(fn, options)
+
+
+def _made(fn: Callable[..., Any], options: dict[str, Any]) -> Tool:
     below = next((layer for layer in layers(fn) if isinstance(layer, Tool)), None)
     return Tool(fn, **(options if below is None else {**below._options, **options}))
 
@@ -228,7 +232,7 @@ def as_tools(items: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
     """
     tools: dict[str, Tool] = {}
     for item in items:
-        made = item if isinstance(item, Tool) else tool(item)
+        made = item if isinstance(item, Tool) else _made(item, {})
         if made.unbound:
             raise TypeError(
                 f"tool {made.name!r} is a method without its object; "
