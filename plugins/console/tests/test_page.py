@@ -562,7 +562,7 @@ def test_only_the_decision_that_is_refused_is_taken_back(
     assert card.count() == 1
     assert "a.txt" in card.inner_text()
     press(page, "Approve")
-    sees(page, "One is gone.")
+    sees(page, "Both are gone.")
     assert files.ran == ["a.txt"]
 
 
@@ -759,14 +759,15 @@ def test_focus_goes_to_the_message_field_where_the_pressed_button_goes_away(
         yield "half a reply"
         more.wait(60)
 
-    files = Files(deleting("a.txt", "b.txt"), ModelError("overloaded", "busy"), "Gone.")
+    files = Files(deleting("a.txt", "b.txt"), ModelError("bad_request", "no"), "Both are gone.")
     page = opened(served(assent_served, files.agent))
     say(page, "delete both")
-    press(page, "Approve all")
+    press(page, "Approve")
+    press(page, "Approve")
     for button in ("Send decisions", "Try again"):
         page.get_by_role("button", name=button, exact=True).press("Enter")
         assert page.locator("#text").evaluate(at_field), button
-    sees(page, "Gone.")
+    sees(page, "Both are gone.")
     page = opened(served(assent_served, agent))
     say(page, "begin")
     sees(page, "half a reply")
