@@ -109,7 +109,8 @@ class RequestContext:
     def update(self, text: str, content: Mapping[str, Any] | None = None) -> None:
         """Send a status line to the caller at once; safe from any thread."""
         if self._send is not None:
-            self._send(IntermittentUpdate(text, dict(content or {})))
+            # A number is progress, too; a reader of the line expects text.
+            self._send(IntermittentUpdate(str(text), dict(content or {})))
 
 
 SystemContext = str | Callable[[RequestContext], str | Awaitable[str]]

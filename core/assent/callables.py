@@ -309,7 +309,7 @@ class _Collected:
         self.only_text = False
         data = self.reply.data
         match item:
-            case IntermittentUpdate():
+            case IntermittentUpdate(text=str(), content=dict()):
                 self.turn.out.working(item)
             case ToolCalls():
                 data.tool_calls += item.tool_calls

@@ -19,6 +19,7 @@ from assent import (
     Call,
     Data,
     Done,
+    IntermittentUpdate,
     Message,
     Reply,
     RequestContext,
@@ -298,7 +299,22 @@ def test_update_that_no_json_holds_breaks_no_stream(served: Serve, case: str) ->
         return "seen"
 
     agent, _ = scripted(lambda ask: [look("a")] if len(ask.turns) == 1 else "ok", [reporting])
-    answered(served(agent), user("x"))
+    service = served(agent)
+    answered(service, user("x"))
+    updates = [e for e in service.stream(user("x")) if e["type"] == "intermittent_update"]
+    assert all(type(e["text"]) is str and type(e["content"]) is dict for e in updates)
+    assert len(updates) == 3
+
+
+@pytest.mark.parametrize("update", [IntermittentUpdate(7), IntermittentUpdate("x", [1])])  # type: ignore[arg-type]
+def test_status_line_of_a_callable_that_is_none_is_an_invalid_message(
+    served: Serve, update: IntermittentUpdate
+) -> None:
+    service = served(lambda messages, context: [update, "done"])
+    answered(service, user("x"))
+    assert (
+        service.ask(user("x")).json()["detail"] == "the agent returned neither text nor a message"
+    )
 
 
 @pytest.mark.parametrize("value", [object(), {"a": [10**5000]}])

@@ -216,6 +216,29 @@ def test_progress_comes_while_the_tool_runs(serve: Any, era: str) -> None:
     asyncio.run(run())
 
 
+@ERAS
+def test_status_line_that_is_a_number_is_progress_and_no_error(serve: Any, era: str) -> None:
+    @tool
+    def count(context: RequestContext) -> str:
+        """Count."""
+        context.update(50)  # type: ignore[arg-type]
+        return "counted"
+
+    async def run() -> None:
+        seen: list[str | None] = []
+
+        async def progress(value: float, total: float | None, message: str | None) -> None:
+            seen.append(message)
+
+        agent = Agent(name="counts", model="offline", tools=[count])
+        async with serve(agent=agent) as served, served.client(era) as client:
+            result = await client.call_tool("count", {}, progress_callback=progress)
+            assert text(result) == "counted"
+        assert seen == ["50"]
+
+    asyncio.run(run())
+
+
 def test_session_lives_as_long_as_the_clients(serve: Any) -> None:
     async def run() -> None:
         async with serve() as served:
