@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Json = dict[str, Any]
+_EXACT = 2.0**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +106,15 @@ def _line(part: Mapping[str, Any]) -> str:
     kind = part.get("mediaType") or "unknown type"
     where = f" at {part['url']}" if "url" in part else ""
     return f"[{name}, {kind}{where}]"
+
+
+def whole(value: Any) -> Any:
+    """JSON with its whole numbers whole: protobuf knows doubles only."""
+    match value:
+        case float() if value.is_integer() and abs(value) <= _EXACT:
+            return int(value)
+        case dict():
+            return {name: whole(item) for name, item in value.items()}
+        case list():
+            return [whole(item) for item in value]
+    return value

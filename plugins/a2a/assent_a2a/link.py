@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from assent import ToolResult
-from assent_a2a.artifacts import text_of_parts
+from assent_a2a.artifacts import text_of_parts, whole
 
 Json = dict[str, Any]
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
@@ -291,7 +291,7 @@ def _task_answer(task: Any) -> Answer:
     from a2a.types import TaskState
     from google.protobuf.json_format import MessageToDict
 
-    shown = MessageToDict(task)
+    shown = whole(MessageToDict(task))
     state = TaskState.Name(task.status.state).removeprefix("TASK_STATE_")
     parts = shown.get("status", {}).get("message", {}).get("parts", [])
     said = _parts(parts)
@@ -307,7 +307,7 @@ def _task_answer(task: Any) -> Answer:
 def _message_answer(message: Any) -> Answer:
     from google.protobuf.json_format import MessageToDict
 
-    said = _parts(MessageToDict(message).get("parts", []))
+    said = _parts(whole(MessageToDict(message)).get("parts", []))
     return Answer(message.task_id, "completed", said.text)
 
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from a2a_services import Cluster, Scripted, Service, configured, running
 
-from assent import Agent, Ask, Call, Config, Plugin, Result, Text, hookimpl
+from assent import Agent, AgentMessage, Ask, Call, Config, Plugin, Result, Text, hookimpl, tool
 from assent.testing import served
-from assent_a2a import RemoteAgent, remote_agent
+from assent_a2a import Artifact, RemoteAgent, remote_agent, reply
 
 
 def driver(tools: RemoteAgent) -> tuple[Agent, Scripted]:
@@ -88,6 +88,28 @@ def test_call_over_there_becomes_our_proposal(
             assert cluster.deleted == ["web"]
             ask(near, first, {"role": "assistant", **reply}, decided)
             assert cluster.deleted == ["web"]
+
+
+def test_whole_numbers_from_over_there_stay_whole(tmp_path: Path, adapter: str) -> None:
+    @tool(requires_approval=True)
+    def refund(order: int) -> str:
+        """Refund an order."""
+        return f"refunded {order}"
+
+    def reports(messages: Any) -> AgentMessage:
+        return reply("Done.", artifacts=[Artifact({"rows": 42})])
+
+    call = Call("call-1", "refund", {"order": 20261122})
+    refunds = Agent(name="refunds", model=Scripted(lambda ask: call), tools=[refund])
+    replies: list[dict[str, Any]] = []
+    for name, there in (("reports", reports), ("refunds", refunds)):
+        with running(there, configured(tmp_path / name, adapter=adapter)) as far:
+            agent, _ = driver(remote_agent(far.url, name="kube"))
+            with running(agent, configured(tmp_path / f"near-{name}")) as near:
+                replies.append(ask(near, said("go")))
+    assert '{"rows": 42}' in replies[0]["content"]
+    (proposed,) = replies[1]["data"]["tool_calls"]
+    assert json.dumps(proposed["input"]["input"]) == '{"order": 20261122}'
 
 
 def test_rejection_here_runs_nothing_there(tmp_path: Path, cluster: Cluster, adapter: str) -> None:

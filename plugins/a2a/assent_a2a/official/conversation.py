@@ -19,31 +19,18 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from assent import Approval, Data, Message
-from assent_a2a.artifacts import Json, text_of_parts
+from assent_a2a.artifacts import Json, text_of_parts, whole
 
 P = TypeVar("P", bound=ProtobufMessage)
 OURS = "assent"
 """The key of our part of a message's metadata."""
 
-_EXACT = 2.0**53
 _LISTS = ("approvals", "tool_calls", "cmds")
 
 
 def parts_of(message: WireMessage) -> list[Json]:
     """The parts as objects, as A2A 1.0 writes them."""
-    return [_whole(MessageToDict(part)) for part in message.parts]
-
-
-def _whole(value: Any) -> Any:
-    """JSON with its whole numbers whole: protobuf knows doubles only."""
-    match value:
-        case float() if value.is_integer() and abs(value) <= _EXACT:
-            return int(value)
-        case dict():
-            return {name: _whole(item) for name, item in value.items()}
-        case list():
-            return [_whole(item) for item in value]
-    return value
+    return [whole(MessageToDict(part)) for part in message.parts]
 
 
 def user_message(message: WireMessage) -> Message:
@@ -107,7 +94,7 @@ def conversation(tasks: Iterable[Task]) -> list[Message]:
 
 def _spoken(message: WireMessage, ours: Mapping[str, Any]) -> Message:
     texts = [part.text for part in message.parts if part.HasField("text")]
-    data = Data.model_validate(_whole(ours["data"])) if "data" in ours else None
+    data = Data.model_validate(whole(ours["data"])) if "data" in ours else None
     if isinstance(session := ours.get("session"), str):
         data = data or Data()
         data.session = from_json(session)
