@@ -44,7 +44,7 @@ def result_of(outcome: Outcome, *, limit: int, modern: bool) -> types.CallToolRe
     value = outcome.value
     if not isinstance(value, ToolResult):
         return said(outcome.output, error=outcome.failed)
-    blocks = _blocks(value.content)
+    blocks = [_block(part) for part in value.content]
     if _text_bytes(blocks) > limit or not blocks:
         others = [b for b in blocks if not isinstance(b, types.TextContent)]
         blocks = [types.TextContent(text=outcome.output), *others]
@@ -119,10 +119,6 @@ def check_json(input: dict[str, Any], nesting: int) -> None:
         if not level:
             return
     raise ToolInputError("the input is nested too deep")
-
-
-def _blocks(content: Sequence[Any]) -> list[types.ContentBlock]:
-    return [_block(part) for part in content]
 
 
 def _block(part: Any) -> types.ContentBlock:
