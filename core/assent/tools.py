@@ -23,6 +23,7 @@ from pydantic_core import to_json
 from typing_extensions import ParamSpec, TypeVar
 
 from assent.canonical import is_endless
+from assent.code import is_coroutine_function
 from assent.docstrings import read_docstring
 from assent.errors import ToolInputError
 from assent.models import ToolDefinition
@@ -118,9 +119,7 @@ class Tool(Generic[P, R]):
         fn: Any = self.fn
         while isinstance(fn, (functools.partial, Tool)):
             fn = fn.fn if isinstance(fn, Tool) else fn.func
-        return inspect.iscoroutinefunction(fn) or (
-            not inspect.isroutine(fn) and inspect.iscoroutinefunction(type(fn).__call__)
-        )
+        return is_coroutine_function(fn)
 
     def validate(self, input: Mapping[str, Any]) -> Arguments:
         """The arguments for `call`; raises ToolInputError with a message for the model."""
