@@ -43,7 +43,7 @@ from assent import (
     Tool,
     tool,
 )
-from assent_a2a import Artifact, reply, send_artifact, working
+from assent_a2a import Artifact, incoming, reply, send_artifact, working
 
 
 @pytest.fixture
@@ -215,6 +215,19 @@ def test_edited_whole_number_stays_whole(serve: Serve) -> None:
     (call,) = proposals(task)
     rpc.task({"id": call["id"], "execute": True, "input": {"n": 9}}, taskId=task["id"])
     assert [repr(n) for n in ran] == ["9"]
+
+
+def test_whole_numbers_that_the_caller_sent_are_whole_for_the_agent(serve: Serve) -> None:
+    seen: list[Any] = []
+
+    def agent(messages: Any, context: RequestContext) -> str:
+        sent = incoming(context)
+        assert sent is not None
+        seen.extend([sent.parts[0]["data"], sent.metadata])
+        return "done"
+
+    Rpc(serve(agent, adapter="a2a")).task({"order": 7}, metadata={"order": 7})
+    assert json.dumps(seen) == '[{"order": 7}, {"order": 7}]'
 
 
 def scaling(ask: Ask) -> str | Call:

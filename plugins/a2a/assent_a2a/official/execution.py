@@ -30,7 +30,7 @@ from assent import (
     IntermittentUpdate,
     TextDelta,
 )
-from assent_a2a.artifacts import Json
+from assent_a2a.artifacts import Json, whole
 from assent_a2a.incoming import PROTOCOL, Incoming
 from assent_a2a.official.conversation import (
     agent_message,
@@ -186,7 +186,7 @@ def _caller(context: RequestContext, message: WireMessage, *, held: bool) -> Cal
         context.task_id or "",
         context.context_id or "",
         parts_of(message),
-        MessageToDict(message.metadata),
+        whole(MessageToDict(message.metadata)),
         list(message.extensions),
         held,
     )
