@@ -161,15 +161,29 @@ def test_client_whose_pong_waits_behind_its_own_frames_is_not_cut_off(
         until(lambda: ours.read_paused)
         ours.ping_timeout = 0.05
         ours.loop.call_soon_threadsafe(ours.send_keepalive_ping)
-        ping = connection.recv(6)
-        connection.sendall(masked(Opcode.PONG, ping[2:]))
         until(lambda: len(waited) > 1)
         # From here on the machine may be as slow as it likes.
         ours.ping_timeout, before = DEADLINE, len(waited)
         until(lambda: len(waited) > before)
+        pings = connection.recv(1 << 16)
+        connection.sendall(masked(Opcode.PONG, pings[-4:]))
         go.set()
         said = b""
         while said.count(b'"done"') < 20:
             assert (piece := connection.recv(1 << 16))
             said += piece
         until(lambda: ours.pending_ping_payload is None)
+
+
+def test_client_that_leaves_with_frames_unread_is_noticed_by_a_ping() -> None:
+    async def for_ever(messages: Any, context: Any) -> None:
+        await asyncio.Event().wait()
+
+    options = {"ws_ping_interval": DEADLINE}
+    with served(for_ever, **options) as service:
+        with accepted(service) as (connection, ours):
+            connection.sendall(masked(Opcode.TEXT, ASK) * 20)
+            until(lambda: ours.read_paused)
+            ours.ping_timeout = 0.05
+        ours.loop.call_soon_threadsafe(ours.send_keepalive_ping)
+        until(lambda: service.host.turns_running == 0)

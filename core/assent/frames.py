@@ -66,8 +66,10 @@ class WebSocket(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         if self.read_paused and self.writable.is_set():
-            # The answer may have come and wait behind the messages that are not read yet.
-            self.pong_timer = self.loop.call_later(self.ping_timeout or 0, self.keepalive_timeout)
+            # The answer may wait behind messages that are not read yet; a client that has gone
+            # refuses what is written to it.
+            self.pong_timer = None
+            self.send_keepalive_ping()
             return
         super().keepalive_timeout()
         # Who reads nothing does not take the close frame either.
