@@ -364,6 +364,13 @@ def test_its_examples_are_understood() -> None:
     assert made('disk_usage(path="/")') == [("disk_usage", {"path": "/"})]
 
 
+def test_tool_with_a_choice_of_nothing_is_told_like_any_other() -> None:
+    # As a server's list of projects may be, before there is one.
+    schema = {"type": "object", "properties": {"project": {"enum": []}}, "required": ["project"]}
+    text = told("what can you do?", tools=(ToolDefinition("drop", "Drop a project.", schema),))
+    assert '`drop(project="…")`' in text
+
+
 def test_agent_without_tools_is_told() -> None:
     assert "no tools" in told("hello", tools=())
 

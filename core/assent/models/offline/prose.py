@@ -130,8 +130,8 @@ def _first_sentence(tool: ToolDefinition) -> str:
 
 
 def _sample(schema: Mapping[str, Any]) -> str:
-    if "enum" in schema:
-        return json.dumps(schema["enum"][0])
+    if choices := schema.get("enum"):
+        return json.dumps(choices[0])
     if schema.get("default") is not None:
         return json.dumps(schema["default"])
     samples = {"integer": "1", "number": "1.5", "boolean": "true", "array": "[]", "object": "{}"}
