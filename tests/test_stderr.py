@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import logging
 import os
 from collections.abc import Iterator
@@ -96,6 +97,16 @@ def test_records_that_nobody_can_read_any_more_are_left_out(
     assert capfd.readouterr().err == ""
 
 
-def test_stream_that_is_no_file_takes_the_records(capsys: pytest.CaptureFixture[str]) -> None:
-    log(StandardError(), "one")
-    assert capsys.readouterr().err == "one\n"
+class Buffered(io.TextIOWrapper):
+    """A stream without a descriptor that keeps what is written to it until it is flushed."""
+
+    def fileno(self) -> int:
+        raise io.UnsupportedOperation
+
+
+def test_stream_that_is_no_file_gets_each_record_at_once() -> None:
+    kept = io.BytesIO()
+    handler = StandardError()
+    handler.setStream(Buffered(kept))
+    log(handler, "one")
+    assert kept.getvalue() == b"one\n"

@@ -36,6 +36,7 @@ class StandardError(logging.StreamHandler[TextIO]):
         except (AttributeError, OSError):
             # Something in its place, as in tests.
             super().emit(record)
+            super().flush()
             return
         try:
             text = self.format(record) + self.terminator
