@@ -293,6 +293,33 @@ def test_an_idempotent_call_that_was_given_back_twice_has_not_run(make: Make) ->
     run(work())
 
 
+def test_an_idempotent_call_that_runs_again_is_answered_anew_though_a_continuation_died(
+    make: Make,
+) -> None:
+    async def work() -> None:
+        ledger, other, row = make(), make(), call("t", idempotent=True)
+
+        async def goes_on(on: Ledger, digest: str) -> Any:
+            return await on.continue_turns(["t"], digest, blank=False, fresh=True, until=_soon())
+
+        await proposed(ledger, row)
+        await other.open()
+        [grant] = (await decide(ledger, approve(row))).grants
+        await ledger.finish(grant, "INDETERMINATE", "unknown")
+        told = {"reply": "unknown"}
+        await ledger.propose(None, [], await goes_on(ledger, "a"), told)
+        assert isinstance(await goes_on(other, "b"), Continuation)
+        staged(ledger).world.dead.add(other.owner)
+        assert await goes_on(ledger, "a") == told
+        [again] = (await decide(ledger, approve(row))).grants
+        await ledger.finish(again, "DONE", "wiped")
+        assert isinstance(await goes_on(ledger, "a"), Continuation)
+        await other.close()
+        await ledger.close()
+
+    run(work())
+
+
 def test_a_copy_in_the_history_does_not_run_an_idempotent_call_again(make: Make) -> None:
     async def work() -> None:
         ledger, row = make(), call("t", idempotent=True)

@@ -239,7 +239,7 @@ class Rules:
     def _reopen(self, tx: Transaction, id_: str) -> None:
         """Have the turn continue anew: its replies tell of an outcome that is about to change."""
         turn = tx.turns([id_]).get(id_)
-        if turn is not None and turn.state == "ENDED":
+        if turn is not None and self.settle_turn(tx, turn).state == "ENDED":
             turn.state, turn.reply, turn.ended = "SUSPENDED", None, None
             tx.put_turn(turn)
 
