@@ -8,6 +8,7 @@ import io
 import json
 import os
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -387,6 +388,23 @@ def test_lines_of_the_input_are_one_conversation_with_its_session(
     assert code == 0
     assert "delete a" in given.heard() and "last was a" in given.heard()
     assert events(out)[-1]["session"] == {"deleted": "a"}
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_bytes_of_the_input_that_are_no_text_end_no_script(errors: str, folder: Path) -> None:
+    given = Deletes("Fine.", "And you?", "Bye.")
+    with served(given.agent, config=PLUGINS) as service:
+        done = subprocess.run(
+            [sys.executable, "-m", "assent", "chat", service.url],
+            cwd=folder,
+            env={**os.environ, "PYTHONIOENCODING": f"utf-8:{errors}"},
+            input=b"hello\n\xff\xfe caf\xc3\xa9\nbye\n",
+            capture_output=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.split() == b"Fine. And you? Bye.".split()
+    assert "\ufffd\ufffd café" in given.heard()
 
 
 def test_script_decides_by_a_message_of_its_own(

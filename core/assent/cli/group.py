@@ -108,6 +108,9 @@ def main() -> None:
         # What the terminal's encoding has no character for is written as an escape.
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdin, TextIOWrapper):
+        # Bytes that are no text do not end the conversation that they are piped into.
+        sys.stdin.reconfigure(errors="replace")
     sys.exit(run(sys.argv[1:]))
 
 
