@@ -562,7 +562,7 @@ def test_only_the_decision_that_is_refused_is_taken_back(
     assert card.count() == 1
     assert "a.txt" in card.inner_text()
     press(page, "Approve")
-    sees(page, "Both are gone.")
+    sees(page, "One is gone.")
     assert files.ran == ["a.txt"]
 
 
