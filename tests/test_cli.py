@@ -329,6 +329,16 @@ def test_plugins_shows_those_of_this_repository(capsys: pytest.CaptureFixture[st
     assert infos["v1"]["hooks"] == ["register_routes"]
 
 
+@pytest.mark.parametrize("words", [("plugins",), ("plugins", "check"), ("plugins", "check", "v2")])
+def test_plugins_are_shown_and_checked_also_where_several_processes_are_configured(
+    capsys: pytest.CaptureFixture[str], folder: Path, words: tuple[str, ...]
+) -> None:
+    (folder / "assent.toml").write_text("[server]\nworkers = 4\n", "utf-8")
+    code, out, err = outcome(capsys, *words)
+    assert (code, err) == (0, ""), out
+    assert "v2" in out
+
+
 def test_plugins_hides_the_secrets_in_their_settings(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:

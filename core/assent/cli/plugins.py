@@ -60,6 +60,8 @@ def _host(config: Config, given: Sequence[object] = ()) -> Host:
     quiet = {
         "model": ModelSettings(name="offline"),
         "approvals": ApprovalSettings(ledger="memory://"),
+        # That ledger holds for one process, and this host is never more.
+        "server": config.server.model_copy(update={"workers": 1}),
     }
     return Host.create(lambda messages, context: "", config.model_copy(update=quiet), given)
 
