@@ -500,6 +500,7 @@ def test_tokens_come_from_file_variable_and_configuration(folder: Path) -> None:
         ('tokens_file = "tokens"', "ann = hunter2é", "auth.tokens.ann has a character that no"),
         ('tokens = {ann = "hunter2\\u0000"}', None, "auth.tokens.ann has a character that no"),
         ('tokens = {ann = " \\n"}', None, "auth.tokens.ann is empty"),
+        ('tokens = {"" = "secret"}', None, "a token without a name"),
     ],
 )
 def test_wrong_tokens_are_refused_without_showing_them(

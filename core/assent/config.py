@@ -268,8 +268,8 @@ def _home() -> Path:
 def bearer_tokens(config: Config, environ: Mapping[str, str] = os.environ) -> dict[str, SecretStr]:
     """The tokens of `[auth]` by principal, from the file, the environment and the configuration.
 
-    Raises ConfigError for an unreadable file, a missing variable, an empty token, one that is not
-    ASCII, one that two principals share, and when there is none at all.
+    Raises ConfigError for an unreadable file, a missing variable, an empty name or token, a token
+    that is not ASCII, one that two principals share, and when there is none at all.
     """
     tokens = _tokens_of_file(config)
     for name, secret in config.auth.tokens.items():
@@ -282,6 +282,8 @@ def bearer_tokens(config: Config, environ: Mapping[str, str] = os.environ) -> di
         )
     seen: dict[str, str] = {}
     for name, token in tokens.items():
+        if not name.strip():
+            raise ConfigError("auth.tokens has a token without a name; name its principal")
         if not token:
             raise ConfigError(f"auth.tokens.{name} is empty")
         if not (token.isascii() and token.isprintable()):
