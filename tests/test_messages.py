@@ -225,6 +225,19 @@ def test_secret_is_known_however_it_is_written(secret: str) -> None:
         ("password: 'abc def ghi'\n", "abc def ghi"),
         ("password: it's,one}word\n", "it's,one}word"),
         ("user: {token: abcdefghij, x: 1}\n", "abcdefghij"),
+        ("password: 'it''s-a-secret'\n", "it's-a-secret"),
+        (r'{"password":"abc\u0026def-ghi"}', "abc&def-ghi"),
+        ("token: |\n      eyJhbGciOiJSUzI1\n    x: y\n", "eyJhbGciOiJSUzI1"),
+        ("token: >-\n  eyJhbGciOiJSUzI1\n", "eyJhbGciOiJSUzI1"),
+        ("token: &mine eyJhbGciOiJSUzI1\n", "eyJhbGciOiJSUzI1"),
+        ("client-key-data: |\r\n  LS0tLS1C\r\n  RUdJTg==\r\nx: y\n", "LS0tLS1C\nRUdJTg=="),
+        ("client-key-data: |\n  LS0tLS1C\n  RUdJTg==\n", "LS0tLS1C\n  RUdJTg=="),
+        ("env:\n- name: AWS_SECRET_ACCESS_KEY\n  value: wJalrXUtn\n", "wJalrXUtn"),
+        ('"env":[{"name":"OS_PASSWORD","value":"open stack"}]', "open stack"),
+        ("- --oidc-client-secret=k1-abcdef\n- --x\n", "k1-abcdef"),
+        ("- --client-secret\n    - k2-abcdef\n", "k2-abcdef"),
+        ('["--access-token", "k3-abcdef", "--x"]', "k3-abcdef"),
+        ("proxy-url: http://me:p4-abcdef@proxy:3128\n", "p4-abcdef"),
     ],
 )
 def test_a_credential_of_a_kubeconfig_is_known_whatever_it_holds(
@@ -233,6 +246,33 @@ def test_a_credential_of_a_kubeconfig_is_known_whatever_it_holds(
     encoded = base64.b64encode(kubeconfig.encode()).decode()
     secrets = PlatformContext.model_validate({"kubeconfig": encoded}).secrets()
     assert mask(f"<{secret}>", secrets) == "<[secret]>"
+
+
+@pytest.mark.parametrize(
+    "kubeconfig",
+    [
+        "server: https://k8s.example:6443\nusername: administrator\ntokenFile: /run/a-token\n",
+        "args:\n- eks\n- get-token\n- --cluster-name\n- production\n",
+        "env:\n- name: AWS_PROFILE\n  value: production\n",
+        "env:\n- name: TOKEN_FILE\n  value: /run/a-token\n",
+        "command: oidc-login\nargs: [get-token, production, --no-token, --force-refresh]\n",
+    ],
+)
+def test_what_is_no_credential_in_a_kubeconfig_is_not_masked(kubeconfig: str) -> None:
+    encoded = base64.b64encode(kubeconfig.encode()).decode()
+    secrets = PlatformContext.model_validate({"kubeconfig": encoded}).secrets()
+    assert mask(kubeconfig, secrets) == kubeconfig
+
+
+@pytest.mark.parametrize(
+    "piece", ["-", "--token", "name: KEY", "token: |\n ", 'token: "', "token:", "://a:", " ", "k_"]
+)
+def test_a_long_kubeconfig_is_read_in_the_time_that_its_length_takes(piece: str) -> None:
+    kubeconfig = piece * (1_000_000 // len(piece))
+    start = time.process_time()
+    in_kubeconfig(base64.b64encode(kubeconfig.encode()).decode())
+    # What grows with the square of its length takes minutes.
+    assert time.process_time() - start < 10
 
 
 def test_a_kubeconfig_is_read_once_however_often_its_secrets_are_asked_for(

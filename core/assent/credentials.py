@@ -6,15 +6,40 @@ import binascii
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 _REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
 """What stands among credentials as their region is no secret, and an input of many tools."""
-_NAMES = ("token", "password", "client-key-data", "client-secret")
-_VALUE = re.compile(
-    r"""["']?:\s*(?:"((?:[^"\\\n]|\\.)+)"|'([^'\n]+)'|(?=([^\s"']\S*))([^\s,}]+))"""
+_NAMED = re.compile(
+    r"""
+    (?: token | password | client-key-data | client-secret
+      | name["']?:\s* ["']?\w*(?:TOKEN|SECRET|PASSWORD|KEY|KEY_ID)["']?,?\s* ["']?value
+    )["']?\s*:\s* (?:[!&]\S*\s+)?
+    """,
+    re.VERBOSE,
 )
-"""What stands behind the names of a user's credentials in a kubeconfig, YAML or JSON: in quotes,
-or bare, up to a space or to what ends it within braces."""
+"""The names of a user's credentials in a kubeconfig, YAML or JSON, and those of the variables
+that its program gets."""
+_VALUE = re.compile(
+    r"""
+    "(?P<double>(?:[^"\\\n]|\\.)+)"
+    | '(?P<single>(?:[^'\n]|\'\')+)'
+    | [|>][-+\d]*\s*?\n(?P<indent>[ \t]+)(?P<block>.+(?:\n(?P=indent).+)*)
+    | (?=(?P<bare>[^\s"']\S*))(?P<braced>[^\s,}]+)
+    """,
+    re.VERBOSE,
+)
+"""What stands behind them: in quotes, as lines of their own, or bare, up to a space or to what
+ends it within braces."""
+_ELSEWHERE = re.compile(
+    r"""
+    (?<![\w-])--[\w-]*(?:token|secret|password)["']?(?:=|\s*,\s*|\s+-\s+)["']?
+        (?P<argument>[^\s"',\]-][^\s"',\]]*)
+    | ://[^/\s:@]*:(?P<address>[^/\s@]+)@
+    """,
+    re.VERBOSE,
+)
+"""Credentials among the arguments of a user's program, and in addresses."""
 _SHORTEST = 8
 
 
@@ -35,18 +60,29 @@ def in_kubeconfig(encoded: str) -> list[str]:
         plain = binascii.a2b_base64(encoded).decode("utf-8", "replace")
     except ValueError:
         return [encoded]
-    return [encoded, *(value for name in _NAMES for value in _behind(name, plain))]
+    return [encoded, *(value for value in _within(plain) if len(value) >= _SHORTEST)]
 
 
-def _behind(name: str, plain: str) -> Iterator[str]:
-    at = plain.find(name)
-    while at >= 0:
-        at += len(name)
-        if found := _VALUE.match(plain, at):
-            yield from (value for value in found.groups("") if len(value) >= _SHORTEST)
+def _within(plain: str) -> Iterator[str]:
+    for found in _ELSEWHERE.finditer(plain):
+        yield from filter(None, found.groups())
+    at = 0
+    while named := _NAMED.search(plain, at):
+        at = named.end()
+        if value := _VALUE.match(plain, at):
+            yield from _read(value)
             # A value may hold its name, as `token: token-...` does.
-            at = max(map(found.end, range(1, 5)))
-        at = plain.find(name, at)
+            at = max(value.end(), value.end("bare"))
+
+
+def _read(value: re.Match[str]) -> Iterator[str]:
+    """The value as it is written, and as it is meant."""
+    found = value.groupdict("")
+    yield from (found["bare"], found["braced"], found["double"], found["single"], found["block"])
+    yield found["single"].replace("''", "'")
+    yield "\n".join(line.strip() for line in found["block"].splitlines())
+    with suppress(ValueError):
+        yield json.loads(f'"{found["double"]}"')
 
 
 def in_credentials(value: object) -> list[str]:
