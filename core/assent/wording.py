@@ -11,6 +11,7 @@ _NO_OUTPUT = "(no output)"
 NOT_DECIDED = "Not run: not decided. Nobody has approved or rejected this yet."
 NEVER_DECIDED = "Not run: never decided. The proposal is no longer open."
 LOST = "No result of this call is known."
+_TOO_LATE = "Not run: approved, but the approval expired before its caller asked."
 _WITHOUT_RESULT: Mapping[str, str] = {
     "PENDING": NOT_DECIDED,
     "APPROVED": "Not run yet: approved, and runs when its caller asks.",
@@ -40,6 +41,8 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
         # It begins with what it is: `Error:` or `Outcome unknown:`.
         told = row.output or LOST
         return f"{told}\n{changed}" if changed else told, True
+    if row.state == "EXPIRED" and row.decision is not None:
+        return _TOO_LATE, True
     return _WITHOUT_RESULT[row.state], True
 
 
