@@ -436,6 +436,21 @@ def test_commands_are_recorded_with_who_rejected_them(
     assert "$ touch x" in assent("list", "--state", "REJECTED")
 
 
+def test_a_list_says_which_inputs_were_purged(served: Serve, assent: Cli, tmp_path: Path) -> None:
+    shell = LocalShell(workdir=tmp_path / "work")
+    script = [[suggest("touch x")], "fine", [delete("a")], "well"]
+    agent, _ = scripted(script, Counted().tools, commands=shell)
+    service = served(agent, **SQLITE)
+    (item,) = service.chat(user("do it"))["data"]["approvals"]
+    service.chat(user("", data={"approvals": [rejected(item, "no")]}))
+    service.chat(*deciding(service.chat(user("wipe"))))
+    assert "$ touch x  decided" in assent("list")
+    assent("purge", "--older-than", "0")
+    command, call = assent("list").splitlines()
+    assert f"{item['id']}  $ (purged)  decided" in command
+    assert "  delete (purged)  decided" in call
+
+
 @pytest.mark.parametrize("on_new_message", ["refuse", "supersede"])
 def test_a_refused_message_claims_nothing(served: Serve, assent: Cli, on_new_message: str) -> None:
     """An approved copy in the history starts with a message that is taken, not with a refused."""
@@ -511,6 +526,19 @@ class TestCommandLine:
         assent("approve", id_)
         last = process.client.chat(user("wipe"), said(reply), user("and now?"))
         assert last["content"] == "ended: Not run yet: approved, and runs when its caller asks."
+        assert lines(tmp_path, "runs") == []
+
+    def test_the_model_is_not_told_that_nobody_decided_what_was_approved_and_ran_out_of_time(
+        self, nursery: Nursery, tmp_path: Path, assent: Cli
+    ) -> None:
+        (tmp_path / "assent.toml").unlink()
+        process, reply, id_ = self.pending(nursery, tmp_path)
+        assent("approve", id_)
+        with database(tmp_path) as db:
+            db.execute("UPDATE assent_proposals SET doc = json_set(doc, '$.expires', 0)")
+        last = process.client.chat(user("wipe"), said(reply), user("and now?"))
+        told = "Not run: approved, but the approval expired before its caller asked."
+        assert last["content"] == f"ended: {told}"
         assert lines(tmp_path, "runs") == []
 
     def test_what_is_rejected_there_is_not_run(

@@ -28,6 +28,7 @@ from assent.settings import Section
 T = TypeVar("T")
 _PAGE = 1_000
 _WIDTH = 100
+_PURGED = "(purged)"
 _UNSETTLED: tuple[State, ...] = ("PENDING", "APPROVED", "EXECUTING")
 """What time or the death of an owner ends, which stands in the row when somebody looks."""
 
@@ -310,9 +311,10 @@ def _table(file: Path) -> list[_Case]:
 
 def _what(row: Proposal) -> str:
     if row.kind == "command":
-        text = _line(f"$ {row.input.get('command', '')}")
+        text = _line(f"$ {row.input.get('command', _PURGED)}")
     else:
-        text = _line(f"{row.name} {json.dumps(row.input, ensure_ascii=False)}")
+        given = _PURGED if row.purged else json.dumps(row.input, ensure_ascii=False)
+        text = _line(f"{row.name} {given}")
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
