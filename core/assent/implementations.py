@@ -13,7 +13,7 @@ from assent import hookspecs
 from assent.errors import PluginError
 from assent.hookspecs import HOOKS
 
-MEND = "mend the plugin, or take it out of the configuration"
+MEND = "mend the plugin, take it out of the configuration, or uninstall it"
 """The way out where an implementation failed at the start."""
 
 InThread = Callable[..., Awaitable[Any]]

@@ -350,7 +350,7 @@ def _unusable(installed: Installed) -> str:
 def _repair(choice: Choice) -> str:
     if choice.name in BUILT_IN:
         return f"{way_out(choice.name)}, or mend the plugin"
-    return MEND if choice.named else "mend the plugin, or uninstall it"
+    return MEND
 
 
 def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> Section:
