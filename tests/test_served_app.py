@@ -63,6 +63,44 @@ def test_service_imports_fastapi_only_where_something_asks_for_it(
         assert service.get("/docs").status == (200 if "ASSENT_SERVER__DOCS" in environment else 404)
 
 
+TRACING = """
+import fastapi
+import starlette.applications
+
+told = 0
+
+class Tracer:
+    def __init__(self, app):
+        self.app = app
+
+    async def __call__(self, scope, receive, send):
+        global told
+        told += scope["type"] == "http"
+        await self.app(scope, receive, send)
+
+def traced(framework):
+    class Traced(framework):
+        def __init__(self, *args, **options):
+            super().__init__(*args, **options)
+            self.add_middleware(Tracer)
+    return Traced
+
+starlette.applications.Starlette = traced(starlette.applications.Starlette)
+fastapi.FastAPI = traced(fastapi.FastAPI)
+
+def agent(messages, context):
+    return str(told)
+"""
+
+
+def test_request_is_traced_once_where_a_tracer_replaces_both_frameworks(tmp_path: Path) -> None:
+    # As `opentelemetry-instrument` does where both of its instrumentations are installed.
+    (tmp_path / "own.py").write_text(TRACING)
+    with serving(Path(sys.executable), tmp_path, "own:agent") as service:
+        before = int(service.post("/api/chat", REQUEST).json()["content"])
+        assert service.post("/api/chat", REQUEST).json()["content"] == str(before + 1)
+
+
 def answer(messages: Any, context: Any) -> str:
     return "fine"
 

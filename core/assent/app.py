@@ -12,7 +12,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route, Router
 
 from assent.access import Authentication, Fixed, WebPages
-from assent.asgi import App
+from assent.asgi import App, PlainApp
 from assent.config import Config
 from assent.errors import ConfigError
 from assent.host import Host
@@ -54,7 +54,7 @@ def app_to_serve(agent: object, *, config: Config, **options: Any) -> App:
     chosen, extras = configured(options, config)
     host = Host.create(agent, chosen, extras=extras)
     routers = host.plugins.routes(host)
-    app = _fastapi(host) if _asks_for_fastapi(host) else App(host)
+    app = _fastapi(host) if _asks_for_fastapi(host) else PlainApp(host)
     return _furnished(app, routers, extras)
 
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -20,9 +20,17 @@ from assent.host import Host
 from assent.http import ChatEndpoint, Headers, Receive, Scope, Send, is_json
 from assent.routes import each_route
 
+if TYPE_CHECKING:
+    Framework = Starlette
+else:
+    # A tracer puts classes of its own in the place of Starlette and of FastAPI; an app on both
+    # would have each request traced twice.
+    Framework = object
 
-class App(Starlette):
-    """The service as an ASGI application; `host` is the Host that it serves."""
+
+class App(Framework):
+    """The service as an ASGI application on one of the frameworks; `host` is the Host that it
+    serves."""
 
     # Starlette has a method of this name, for routing by host, which Assent does not use.
     host: Host  # type: ignore[assignment]
@@ -83,6 +91,10 @@ class App(Starlette):
     def traced(self) -> bool:
         """Whether the framework traces requests, which then have to pass through it."""
         return False
+
+
+class PlainApp(App, Starlette):
+    """An App that needs no more than Starlette."""
 
 
 class Direct:
