@@ -302,6 +302,18 @@ def test_hangup_that_nohup_ignores_stays_ignored(tmp_path: Path, options: Sequen
         assert ignored & 1 << signal.SIGHUP - 1
 
 
+def test_renewed_service_says_once_what_its_new_settings_let_happen(
+    service: Service, tmp_path: Path
+) -> None:
+    before = service.both()
+    (tmp_path / "assent.toml").write_text("[approvals]\naccept_unissued = true\n", "utf-8")
+    service.process.send_signal(signal.SIGHUP)
+    until(lambda: not before & service.both())
+    said = "warning: approvals.accept_unissued lets callers run what they like"
+    until(lambda: said in service.said)
+    assert service.said.count(said) == 1
+
+
 @pytest.mark.parametrize("first", ["1", "broken"])
 def test_second_renewal_during_a_first_one_renews_all_the_same(
     service: Service, tmp_path: Path, first: str

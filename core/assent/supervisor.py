@@ -82,6 +82,7 @@ class Supervisor:
         self._children: list[Child] = []
         self._renewing: list[Child] = []
         self._renew_all = False
+        self._tell = False
         self._selector = selectors.DefaultSelector()
         self._signals, self._alarm = socket.socketpair()
         self._got: list[int] = []
@@ -328,6 +329,8 @@ class Supervisor:
             return
         if self._renew_all:
             self._renew_all = False
+            # The settings may be others now, and the first that has them says what they allow.
+            self._tell = True
             self._renewing = self._of("worker") + self._of("plugins")
         if not self._renewing:
             return
@@ -337,7 +340,8 @@ class Supervisor:
         if old.role == "plugins":
             self._end(old)
         else:
-            self._start("worker", replaces=old)
+            tells, self._tell = self._tell, False
+            self._start("worker", first=tells, replaces=old)
 
     def _reload_changed(self) -> None:
         if self._watch is None or not (changed := self._watch.changed()):
