@@ -88,7 +88,8 @@ def remote_agent(
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ValueError(f"the address of a remote agent begins with http:// or https://: {url!r}")
+        # It may hold a password, where only the scheme is wrong.
+        raise ValueError("the address of a remote agent begins with http:// or https://")
     if not 0 < timeout < math.inf:
         raise ValueError(f"remote_agent: timeout must be above 0 seconds, not {timeout!r}")
     # Errors and logs name the address, and its card other addresses of the same agent.

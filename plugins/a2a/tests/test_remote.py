@@ -281,6 +281,13 @@ def test_header_that_cannot_be_sent_is_refused_without_its_value(tmp_path: Path)
     assert "token-x" not in answer
 
 
+@pytest.mark.parametrize("address", ["ftp://me:pass-word-1@host", "me:pass-word-1@host"])
+def test_a_wrong_address_is_refused_without_its_password(address: str) -> None:
+    with pytest.raises(ValueError, match="begins with http") as caught:
+        remote_agent(address)
+    assert "pass-word" not in str(caught.value)
+
+
 def test_only_addresses_and_times_are_taken() -> None:
     with pytest.raises(ValueError, match="begins with http"):
         remote_agent("billing.example")
