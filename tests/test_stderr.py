@@ -3,8 +3,11 @@ from __future__ import annotations
 import io
 import logging
 import os
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +78,40 @@ def test_records_wait_for_the_reader_of_a_full_pipe_in_their_order(pipe: Pipe) -
     until(lambda: pipe.log._writer is None)
     log(pipe.log, "three")
     assert pipe.read() == "three\n"
+
+
+def test_long_records_of_several_processes_are_not_mixed(tmp_path: Path) -> None:
+    # Each handler stands for a process; they know nothing of one another.
+    path, records = tmp_path / "log", [letter * 50_000 for letter in "ab"]
+
+    def write(record: str) -> None:
+        with path.open("a") as stream:
+            handler = StandardError()
+            handler.setStream(stream)
+            log(handler, *[record] * 100)
+
+    threads = [threading.Thread(target=write, args=(record,)) for record in records]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert Counter(path.read_text().splitlines()) == dict.fromkeys(records, 100)
+
+
+def test_long_record_is_written_to_a_pipe_in_one_piece(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces: list[int] = []
+
+    def write(number: int, data: bytes) -> int:
+        pieces.append(len(data))
+        return write_(number, data)
+
+    write_ = os.write
+    monkeypatch.setattr(os, "write", write)
+    log(pipe.log, "long " * 5_000)
+    assert len(pipe.until_read("\n")) == 25_001
+    assert pieces == [25_001]
 
 
 def test_records_that_found_no_room_are_counted(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import select
+import stat
 import threading
 from collections import deque
 from contextlib import suppress
@@ -32,7 +33,7 @@ class StandardError(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         """Write `record` now, or behind those that wait."""
         try:
-            self.stream.fileno()
+            number = self.stream.fileno()
         except (AttributeError, OSError):
             # Something in its place, as in tests.
             super().emit(record)
@@ -44,30 +45,16 @@ class StandardError(logging.StreamHandler[TextIO]):
             self.handleError(record)
             return
         data = text.encode(self.stream.encoding, "backslashreplace")
-        rest = data if self._waiting else self._unwritten(data, 0)
-        if rest:
-            self._keep(rest)
+        if not self._waiting and _takes_at_once(number, len(data)):
+            data = _rest(number, data)
+        if data:
+            self._keep(data)
 
     def flush(self) -> None:
         """Wait a moment for what waits to be read."""
         end = monotonic() + LINGER
         while self._waiting and monotonic() < end:
             sleep(0.01)
-
-    def _unwritten(self, data: bytes, seconds: float | None) -> bytes:
-        """What of `data` could not be written, in `seconds` for each piece of it."""
-        number = self.stream.fileno()
-        while data and select.select((), (number,), (), seconds)[1]:
-            try:
-                # So much there is room for when there is any.
-                written = os.write(number, data[: select.PIPE_BUF])
-            except BlockingIOError:
-                break
-            except OSError:
-                # Nobody reads it any more, or the disk is full.
-                return b""
-            data = data[written:]
-        return data
 
     def _keep(self, data: bytes) -> None:
         if len(self._waiting) < LINES:
@@ -81,11 +68,13 @@ class StandardError(logging.StreamHandler[TextIO]):
                 self._writer.start()
 
     def _write_on(self) -> None:
+        number = self.stream.fileno()
         while self._more():
             while self._waiting:
-                rest = self._waiting[0]
-                while rest := self._unwritten(rest, None):
-                    pass
+                data = self._waiting[0]
+                while data:
+                    select.select((), (number,), ())
+                    data = _rest(number, data)
                 self._waiting.popleft()
 
     def _more(self) -> bool:
@@ -99,3 +88,22 @@ class StandardError(logging.StreamHandler[TextIO]):
             if not self._waiting:
                 self._writer = None
             return bool(self._waiting)
+
+
+def _takes_at_once(number: int, size: int) -> bool:
+    """Whether nobody has to read before so many bytes are written."""
+    if stat.S_ISREG(os.fstat(number).st_mode):
+        return True
+    # So much there is room for when there is any.
+    return size <= select.PIPE_BUF and bool(select.select((), (number,), (), 0)[1])
+
+
+def _rest(number: int, data: bytes) -> bytes:
+    """What is left of `data` after a write of all of it, so that nothing of other processes comes
+    between; nothing where nobody reads it any more, or the disk is full."""
+    try:
+        return data[os.write(number, data) :]
+    except BlockingIOError:
+        return data
+    except OSError:
+        return b""
