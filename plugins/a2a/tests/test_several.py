@@ -209,6 +209,38 @@ def test_task_that_ends_while_another_process_saves_it_stays_ended(make: Make) -
     asyncio.run(use())
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"], indirect=True)
+def test_running_task_is_not_taken_for_left_behind_by_a_machine_whose_clock_is_fast(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = time.time
+
+    async def use() -> list[int]:
+        here, there = make(), make()
+        await here.open()
+        await here.save(task_of("t", TaskState.TASK_STATE_WORKING), Context())
+        monkeypatch.setattr(time, "time", lambda: right() + 1200)
+        await there.open()
+        await there.save(task_of("u", TaskState.TASK_STATE_WORKING), Context())
+        await there.beat()
+        await there.sweep()
+        seen = [
+            await there.get("t", Context()),
+            *(await there.list(ListTasksRequest(), Context())).tasks,
+        ]
+        monkeypatch.setattr(time, "time", right)
+        await here.sweep()
+        seen.append(await here.get("t", Context()))
+        await there.close()
+        seen.append(await here.get("u", Context()))
+        await here.close()
+        return [task.status.state for task in seen if task is not None]
+
+    *alive, left = asyncio.run(use())
+    assert alive == [TaskState.TASK_STATE_WORKING] * 4
+    assert left == TaskState.TASK_STATE_FAILED
+
+
 def test_database_forgets_what_is_too_old_and_too_many(tmp_path: Path) -> None:
     pytest.importorskip("aiosqlite")
 

@@ -14,7 +14,19 @@ from a2a.server.models import PushNotificationConfigModel, TaskModel
 from a2a.server.tasks import DatabasePushNotificationConfigStore, DatabaseTaskStore
 from a2a.types import ListTasksRequest, ListTasksResponse, Task, TaskStatus
 from google.protobuf.json_format import MessageToDict
-from sqlalchemy import Column, Float, MetaData, String, Table, delete, insert, or_, select, update
+from sqlalchemy import (
+    Column,
+    Float,
+    MetaData,
+    String,
+    Table,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
@@ -64,6 +76,7 @@ class DatabaseTasks(DatabaseTaskStore):
         self._most = most
         self._mine: set[str] = set()
         self._swept = 0.0
+        self._ahead = 0.0
 
     async def open(self) -> None:
         """Make the tables that are not there, and forget what is too old."""
@@ -72,6 +85,7 @@ class DatabaseTasks(DatabaseTaskStore):
         except DBAPIError:
             # Another process made them at the same moment.
             await self._make_tables()
+        await self._ask_time()
         try:
             await self.sweep()
         except DBAPIError:
@@ -83,6 +97,15 @@ class DatabaseTasks(DatabaseTaskStore):
         async with self.engine.begin() as connection:
             await connection.run_sync(_LEASES.metadata.create_all)
 
+    async def _ask_time(self) -> None:
+        """Learn the database's time: two machines' clocks may be further apart than a lease."""
+        async with self.engine.connect() as connection:
+            told = (await connection.execute(select(func.current_timestamp()))).scalar_one()
+        self._ahead = told.replace(tzinfo=told.tzinfo or UTC).timestamp() - time.monotonic()
+
+    def _now(self) -> float:
+        return self._ahead + time.monotonic()
+
     async def close(self) -> None:
         """Give up the tasks that this process still runs, and close the connections."""
         await self._lease(sorted(self._mine), 0.0)
@@ -90,8 +113,9 @@ class DatabaseTasks(DatabaseTaskStore):
 
     async def beat(self) -> list[str]:
         """Prolong this process's leases; gives the tasks that others have canceled meanwhile."""
+        await self._ask_time()
         mine = sorted(self._mine)
-        await self._lease(mine, time.time() + LEASE)
+        await self._lease(mine, self._now() + LEASE)
         if time.monotonic() - self._swept > SWEEP_EVERY:
             await self.sweep()
         if not mine:
@@ -109,7 +133,7 @@ class DatabaseTasks(DatabaseTaskStore):
 
         With `waited` only in the place of one that still waits in just this status.
         """
-        lease = lease_of(task)
+        lease = lease_of(task, self._now())
         model = self._to_orm(task, self.owner_resolver(context))
         with in_hand(self._mine, task):
             async with self.async_session_maker.begin() as session:
@@ -161,7 +185,7 @@ class DatabaseTasks(DatabaseTaskStore):
         }
         for task in running:
             if task.id in leases:
-                as_left_behind(task, leases[task.id])
+                as_left_behind(task, leases[task.id], self._now())
 
     async def _lease(self, ids: Sequence[str], until: float) -> None:
         if ids:
@@ -173,7 +197,7 @@ class DatabaseTasks(DatabaseTaskStore):
         """Forget the tasks that are too old or too many, and fail those that were left behind."""
         self._swept = time.monotonic()
         await self._forget()
-        silent = or_(_LEASES.c.until.is_(None), _LEASES.c.until < time.time())
+        silent = or_(_LEASES.c.until.is_(None), _LEASES.c.until < self._now())
         wanted = (
             select(TaskModel)
             .outerjoin(_LEASES, _LEASES.c.task_id == TaskModel.id)
@@ -183,7 +207,7 @@ class DatabaseTasks(DatabaseTaskStore):
         )
         async with self.async_session_maker.begin() as session:
             for model in (await session.execute(wanted)).scalars().all():
-                failed = as_left_behind(self._from_orm(model), 0.0)
+                failed = as_left_behind(self._from_orm(model), 0.0, self._now())
                 await session.merge(self._to_orm(failed, model.owner))
 
     async def _forget(self) -> None:
@@ -194,7 +218,7 @@ class DatabaseTasks(DatabaseTaskStore):
             newest = select(changed).order_by(changed.desc()).offset(self._most - 1).limit(1)
             if (last := (await session.execute(newest)).scalar_one_or_none()) is not None:
                 await session.execute(delete(TaskModel).where(changed < last))
-            late = time.time() - _LEASE_KEPT
+            late = self._now() - _LEASE_KEPT
             await session.execute(delete(_LEASES).where(_LEASES.c.until < late))
             of_none = PushNotificationConfigModel.task_id.not_in(select(TaskModel.id))
             await session.execute(delete(PushNotificationConfigModel).where(of_none))

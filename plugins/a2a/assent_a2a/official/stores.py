@@ -44,9 +44,9 @@ RUNNING_NAMES = [TaskState.Name(state) for state in RUNNING]
 _ENDED_NAMES = frozenset(TaskState.Name(state) for state in TERMINAL_TASK_STATES)
 
 
-def lease_of(task: Task) -> float:
+def lease_of(task: Task, now: float) -> float:
     """Until when the task is leased if it is saved now; 0.0 when it does not run."""
-    return time.time() + LEASE if task.status.state in RUNNING else 0.0
+    return now + LEASE if task.status.state in RUNNING else 0.0
 
 
 @contextmanager
@@ -74,9 +74,9 @@ def check_goes_on(task: Task, found: str) -> None:
         raise ConcurrentTaskModificationError(task.id)
 
 
-def as_left_behind(task: Task, lease: float) -> Task:
+def as_left_behind(task: Task, lease: float, now: float) -> Task:
     """The task, as failed when its process has died."""
-    if task.status.state in RUNNING and lease < time.time():
+    if task.status.state in RUNNING and lease < now:
         task.status.state = TaskState.TASK_STATE_FAILED
         message = task.status.message
         message.Clear()
@@ -141,7 +141,7 @@ class KeptTasks(TaskStore):
             TaskState.Name(task.status.state),
             _time(task),
             task.SerializeToString(),
-            lease_of(task),
+            lease_of(task, time.time()),
         )
 
         def change(found: Row | None) -> Row:
@@ -193,7 +193,7 @@ class KeptTasks(TaskStore):
         )
 
     def _read(self, row: Row) -> Task:
-        return as_left_behind(Task.FromString(row.body), row.lease)
+        return as_left_behind(Task.FromString(row.body), row.lease, time.time())
 
 
 def _position(token: str) -> tuple[int, str] | None:
