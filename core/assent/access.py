@@ -10,7 +10,9 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from assent.credentials import secret_forms
 from assent.errors import AgentError, Busy, RequestError, TurnError, Unauthenticated
+from assent.gate import hide
 from assent.host import Host
 from assent.http import PRINCIPAL, Receive, Scope, Send, standard_error
 
@@ -118,7 +120,11 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
         except (RequestError, TurnError):
             raise
         except Exception as error:
-            raise AgentError(f"plugin {impl.plugin!r} could not say who calls") from error
+            failed = AgentError(f"plugin {impl.plugin!r} could not say who calls")
+            # A name that is looked up by its token fails with that token in its text.
+            given = headers.get("authorization", "")
+            hide(failed, secret_forms([given, given.partition(" ")[2]]))
+            raise failed from error
         if isinstance(principal, str) and principal.strip():
             return principal
         if principal is not None:

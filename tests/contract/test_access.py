@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 from typing import Any
 
 import pytest
@@ -128,6 +129,26 @@ def test_caller_who_cannot_be_named_now_is_told_when_to_ask_again(served: Serve)
     with pytest.raises(InvalidStatus) as refused, service.ws():
         pass
     assert refused.value.response.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_the_token_in_the_error_of_a_failing_hook_is_told_nowhere(
+    served: Serve, caplog: pytest.LogCaptureFixture, debug: bool
+) -> None:
+    class Names(Plugin):
+        name = "names"
+
+        @hookimpl
+        def authenticate(self, headers: dict[str, str]) -> str:
+            names: dict[str, str] = {}
+            return names[headers["authorization"].removeprefix("Bearer ")]
+
+    service = served(lambda messages, context: "hi", [Names()], server__debug=debug)
+    with caplog.at_level(logging.DEBUG):
+        answer = service.ask(user("x"), headers={"Authorization": "Bearer tok-of-a-caller"})
+    assert answer.status == 500
+    assert "KeyError: '[secret]'" in caplog.text
+    assert "tok-of-a-caller" not in caplog.text + answer.raw.decode()
 
 
 def test_failing_hook_lets_nobody_in(served: Serve, caplog: pytest.LogCaptureFixture) -> None:
