@@ -97,6 +97,7 @@ class Gate:
                 return Outcome("FAILED", text)
         elif verdict != "allow":
             raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
+        what = f"tool {tool.name}" if grant is None else f"call {grant.proposal.id} of {tool.name}"
         start = time.perf_counter()
         stated = context.stated_platform
         secrets = stated.secrets() if stated is not None else ()
@@ -109,7 +110,7 @@ class Gate:
                 passing = passed_on(error)
                 if not isinstance(passing, Exception):
                     raise
-                return self._failed(passing, tool, start, secrets)
+                return self._failed(passing, what, start, secrets)
             return self._done(result, start, secrets)
         own: list[asyncio.Task[Any]] = []
         bound = _bound(tool, input, session, context, own)
@@ -120,29 +121,29 @@ class Gate:
             call.cancel()
             raise
         if done:
-            return self._ended(call, tool, start, secrets)
-        self._give_up(call, own, tool, start, secrets, late)
+            return self._ended(call, what, start, secrets)
+        self._give_up(call, own, tool, what, start, secrets, late)
         why = f"the tool did not end within {tool.timeout:g} seconds"
         output = unknown_outcome(why, idempotent=tool.idempotent)
         return Outcome("INDETERMINATE", output, time.perf_counter() - start)
 
     def _ended(
-        self, call: asyncio.Future[Any], tool: Tool[..., Any], start: float, secrets: Sequence[str]
+        self, call: asyncio.Future[Any], what: str, start: float, secrets: Sequence[str]
     ) -> Outcome:
         if call.cancelled():
             took = time.perf_counter() - start
             return Outcome("FAILED", "Error: the tool was cancelled", took)
         if (error := call.exception()) is not None:
-            return self._failed(error, tool, start, secrets)
+            return self._failed(error, what, start, secrets)
         return self._done(call.result(), start, secrets)
 
     def _failed(
-        self, error: BaseException, tool: Tool[..., Any], start: float, secrets: Sequence[str]
+        self, error: BaseException, what: str, start: float, secrets: Sequence[str]
     ) -> Outcome:
         if isinstance(error, _Unfit):
             return Outcome("FAILED", mask(f"Error: {error}", secrets))
         took = time.perf_counter() - start
-        logger.info("tool %s failed\n%s", tool.name, hidden_trace(error, secrets))
+        logger.info("%s failed\n%s", what, hidden_trace(error, secrets))
         return Outcome("FAILED", error_text(error, secrets), took)
 
     def _done(self, result: _Result, start: float, secrets: Sequence[str]) -> Outcome:
@@ -160,6 +161,7 @@ class Gate:
         call: asyncio.Future[Any],
         own: Sequence[asyncio.Task[Any]],
         tool: Tool[..., Any],
+        what: str,
         start: float,
         secrets: Sequence[str],
         late: Late | None,
@@ -174,7 +176,7 @@ class Gate:
             # That we cancelled it says nothing of what it has done.
             if ended.cancelled() or _was_cancelled(ended.exception()):
                 return
-            outcome = self._ended(ended, tool, start, secrets)
+            outcome = self._ended(ended, what, start, secrets)
             if late is not None:
                 task = asyncio.ensure_future(late(outcome))
                 _late.add(task)

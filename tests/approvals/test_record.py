@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -434,6 +435,19 @@ def test_commands_are_recorded_with_who_rejected_them(
     assert [row["state"] for row in rows] == ["REJECTED", "DONE"]
     assert rows[0]["decision"]["reason"] == "not now"
     assert "$ touch x" in assent("list", "--state", "REJECTED")
+
+
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_the_trace_of_an_approved_call_is_found_in_the_log_by_the_calls_id(
+    served: Serve, caplog: pytest.LogCaptureFixture, timeout: int | None
+) -> None:
+    agent, _ = scripted([[delete("broken")], "well"], Counted(timeout=timeout).tools)
+    service = served(agent, **SQLITE)
+    reply = service.chat(user("wipe"))
+    with caplog.at_level(logging.INFO):
+        service.chat(*deciding(reply))
+    (record,) = [r.getMessage() for r in caplog.records if "Traceback" in r.getMessage()]
+    assert record.startswith(f"call {reply['data']['tool_calls'][0]['id']} of delete failed")
 
 
 def test_a_list_says_which_inputs_were_purged(served: Serve, assent: Cli, tmp_path: Path) -> None:
