@@ -90,7 +90,8 @@ def _transport(parts: Sequence[str], stated: Transport | None) -> Transport:
     if scheme:
         _check_address(parts[0])
     if stated is not None and bool(scheme) is (stated == "stdio"):
-        raise ValueError(f"mcp_server: {parts[0]!r} cannot be reached over {stated!r}")
+        what = "a URL" if scheme else "a command"
+        raise ValueError(f"mcp_server: {what} cannot be reached over {stated!r}")
     if not scheme:
         return "stdio"
     ends = urlsplit(parts[0]).path.rstrip("/").endswith("/sse")

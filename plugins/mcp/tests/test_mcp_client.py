@@ -526,7 +526,7 @@ def test_progress_of_the_server_is_told(tmp_path: Path, serve: Any) -> None:
     [
         ("", {}, "name a URL"),
         ("ftp://example/mcp", {}, "ftp"),
-        ("http://example/mcp", {"transport": "stdio"}, "stdio"),
+        ("http://example/mcp", {"transport": "stdio"}, "a URL cannot be reached over .stdio"),
         ("program", {"transport": "sse"}, "sse"),
         ("http://example:99999/mcp", {}, "port that cannot be"),
         ("http:///mcp", {}, "no host"),
