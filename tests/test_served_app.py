@@ -63,6 +63,15 @@ def test_service_imports_fastapi_only_where_something_asks_for_it(
         assert service.get("/docs").status == (200 if "ASSENT_SERVER__DOCS" in environment else 404)
 
 
+def test_service_is_a_fastapi_where_a_lifespan_may_set_up_traces(tmp_path: Path) -> None:
+    # FastAPI has spans of its own, from the first request on at which the SDK is set up.
+    (tmp_path / "own.py").write_text(AGENT.format(first=""))
+    (tmp_path / "opentelemetry" / "sdk").mkdir(parents=True)
+    (tmp_path / "opentelemetry" / "sdk" / "__init__.py").touch()
+    with serving(Path(sys.executable), tmp_path, "own:agent") as service:
+        assert service.post("/api/chat", REQUEST).json()["content"] == "loaded"
+
+
 TRACING = """
 import fastapi
 import starlette.applications

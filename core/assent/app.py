@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.middleware.cors import CORSMiddleware
@@ -59,9 +60,18 @@ def app_to_serve(agent: object, *, config: Config, **options: Any) -> App:
 
 
 def _asks_for_fastapi(host: Host) -> bool:
-    # Who has a router of FastAPI's has imported it, and who traces by OpenTelemetry has that.
-    imported = not sys.modules.keys().isdisjoint({"fastapi", "opentelemetry"})
-    return imported or host.config.server.docs or "FASTAPI_OTEL_AUTO_CONFIGURE" in os.environ
+    # Who has a router of FastAPI's has imported it.
+    return "fastapi" in sys.modules or host.config.server.docs or _may_trace()
+
+
+def _may_trace() -> bool:
+    # FastAPI traces by itself, and OpenTelemetry may be set up later, as in a plugin's lifespan.
+    if "opentelemetry" in sys.modules or "FASTAPI_OTEL_AUTO_CONFIGURE" in os.environ:
+        return True
+    try:
+        return find_spec("opentelemetry.sdk") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 @asynccontextmanager
