@@ -86,7 +86,7 @@ def _unheard(turn: RunningTurn) -> list[Proposal]:
     decides, and all of a turn that has not gone on since, where the history stands at it."""
     found, rows = turn.found, turn.found.rows
     here = {row.turn for choice, row in found.chosen if not choice.copy}
-    here |= {rows[id_].turn for id_ in approvals.last_shown(turn.request.messages) if id_ in rows}
+    here |= _last(turn)
     here = {id_ for id_ in here & found.turns.keys() if not found.turns[id_].reply}
     decided = [rows[row.id] for choice, row in found.chosen if choice.newest]
     return [*decided, *(row for row in rows.values() if row.turn in here)]
@@ -273,13 +273,20 @@ async def _send_executed(turn: RunningTurn) -> None:
 
 
 def _ready(turn: RunningTurn) -> set[str]:
-    """Turns whose calls are all decided although this message decides nothing."""
-    waiting = {row.turn for row in turn.found.rows.values() if not settled(row)}
+    """The turns at which the history stands and whose calls are all decided, although this
+    message decides nothing."""
+    decided = _last(turn) - {row.turn for row in turn.found.rows.values() if not settled(row)}
     return {
         suspended.id
         for suspended in turn.found.turns.values()
-        if suspended.state == "SUSPENDED" and suspended.id not in waiting
+        if suspended.state == "SUSPENDED" and suspended.id in decided
     }
+
+
+def _last(turn: RunningTurn) -> set[str]:
+    """The turns whose calls the newest assistant message shows."""
+    rows = turn.found.rows
+    return {rows[id_].turn for id_ in approvals.last_shown(turn.request.messages) if id_ in rows}
 
 
 async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] | None:

@@ -495,6 +495,28 @@ def test_empty_last_message_states_what_is_pending(served: Serve) -> None:
 
 
 @PATHS
+def test_empty_message_states_what_is_pending_where_an_earlier_turn_never_went_on(
+    served: Serve, path: str
+) -> None:
+    script = [[delete("a")], [delete("b", "p2")], "no more"]
+    r = Round(served, script, path, approvals__on_new_message="supersede")
+    talk = [r.first, said(r.reply), user("rather b")]
+    then = r.chat(*talk)
+    again = r.chat(*talk, said(then), user(""))
+    assert again["data"]["tool_calls"] == then["data"]["tool_calls"] != []
+    assert len(r.model.asks) == 2
+
+
+@PATHS
+def test_empty_message_after_a_superseding_one_is_refused(served: Serve, path: str) -> None:
+    r = Round(served, path=path, approvals__on_new_message="supersede")
+    talk = [r.first, said(r.reply), user("leave it, tell a joke")]
+    then = r.chat(*talk)
+    assert r.ask(*talk, said(then), user("")).types == {"nothing_to_answer"}
+    assert len(r.model.asks) == 2
+
+
+@PATHS
 @pytest.mark.parametrize("content", ["", "   ", "\n"])
 def test_empty_message_with_nothing_pending_is_refused(
     served: Serve, path: str, content: str
