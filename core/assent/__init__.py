@@ -116,6 +116,7 @@ if TYPE_CHECKING:
     from assent.settings import Duration, Size
     from assent.sockets import Socket
     from assent.sources import ToolSource
+    from assent.stderr import StandardError
     from assent.streams import EventStream
     from assent.targets import load_agent
     from assent.tools import (
@@ -173,6 +174,7 @@ _MODULES = {
     "settings": "Duration Size",
     "sockets": "Socket",
     "sources": "ToolSource",
+    "stderr": "StandardError",
     "targets": "load_agent",
     "tools": ("AudioContent ImageContent ResourceContent TextContent Tool ToolResult tool"),
     "turn": "Caller",
@@ -247,6 +249,7 @@ __all__ = [
     "Silence",
     "Size",
     "Socket",
+    "StandardError",
     "StartupError",
     "StillRunning",
     "Stopping",

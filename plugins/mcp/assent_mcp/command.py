@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from assent import Config, ConfigError, Host, load_agent, load_config
+from assent import Config, ConfigError, Host, StandardError, load_agent, load_config
 
 _LAST = 0.2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -56,7 +56,7 @@ def command(target: str | None, config_file: Path | None, **options: Any) -> Non
 
 
 def _log(level: str) -> None:
-    handler = logging.StreamHandler()
+    handler = StandardError()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     for name, least in (("assent", level), ("uvicorn", "WARNING"), ("mcp", "WARNING")):
         logging.getLogger(name).addHandler(handler)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,27 @@ def test_flood_does_not_reach_the_wire(tmp_path: Path) -> None:
         finally:
             running.process.kill()
             running.process.communicate()
+
+
+def test_client_that_never_reads_the_log_is_answered(tmp_path: Path) -> None:
+    reader, full = os.pipe()
+    running = Process(tmp_path, "--transport", "stdio", errors=full)
+    try:
+        running.begin()
+        os.set_blocking(full, False)
+        with suppress(BlockingIOError):
+            while True:
+                os.write(full, b"." * 512)
+        os.set_blocking(full, True)
+        for id_ in (1, 2):
+            running.send(id=id_, method="tools/call", params={"name": "misses", "arguments": {}})
+            assert running.answer(id_)["result"]["isError"]
+        assert running.call(3, "slow") == "slept"
+    finally:
+        running.process.kill()
+        running.process.communicate()
+        os.close(full)
+        os.close(reader)
 
 
 def test_lines_that_are_no_message_get_an_error_without_an_id(stdio: Process) -> None:
