@@ -148,14 +148,19 @@ class Host:
         self._drained_by = None
 
     async def _purge(self) -> None:
-        """Keep the ledger bounded: forget what is old, soon after the start and every hour."""
+        """Keep the ledger bounded: forget what is old, soon after the start and every hour.
+
+        What is kept for less than an hour goes at most as much later, or a minute.
+        """
+        kept = min(self.config.approvals.retention, self.config.approvals.ttl)
+        pause = min(_PURGE_SECONDS, max(_SOON, kept))
         await asyncio.sleep(_SOON)
         while True:
             try:
                 await self.ledger.purge(self.config.approvals.retention)
             except Exception:
                 logger.warning("the ledger could not be purged", exc_info=True)
-            await asyncio.sleep(_PURGE_SECONDS)
+            await asyncio.sleep(pause)
 
     async def finish_background(self, seconds: float = 5.0) -> None:
         """Let claimed calls end and be recorded, for at most `seconds`."""

@@ -16,7 +16,7 @@ import pytest
 from agents import Counted, delete, scripted, suggest
 from processes import Nursery, Process, database, lines, lost
 from pydantic import AfterValidator
-from serving import Json, Serve, Service, approved, rejected, said, user
+from serving import Json, Serve, Service, approved, rejected, said, until, user
 
 from assent import (
     AgentEvent,
@@ -448,6 +448,18 @@ def test_the_trace_of_an_approved_call_is_found_in_the_log_by_the_calls_id(
         service.chat(*deciding(reply))
     (record,) = [r.getMessage() for r in caplog.records if "Traceback" in r.getMessage()]
     assert record.startswith(f"call {reply['data']['tool_calls'][0]['id']} of delete failed")
+
+
+def test_contents_go_soon_after_a_retention_of_less_than_an_hour(
+    served: Serve, assent: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent.host._SOON", 0.05)
+    agent, _ = scripted([[delete("a")], "well", [delete("b")], "well"], Counted().tools)
+    service = served(agent, **SQLITE, approvals__retention=0.05)
+    for _ in range(2):
+        reply = service.chat(user("wipe"))
+        service.chat(*deciding(reply))
+        until(lambda: "(purged)" in assent("list").splitlines()[-1])
 
 
 def test_a_list_says_which_inputs_were_purged(served: Serve, assent: Cli, tmp_path: Path) -> None:
