@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from assent.engine import Engine
 from assent.events import ConversationStarted
+from assent.implementations import Impl
 from assent.ledger.waiting import Waiting
 from assent.slots import Slots
 
@@ -59,7 +60,7 @@ def test_a_turn_that_is_cancelled_as_a_handler_ends_goes_on_no_more() -> None:
         def call_hook(bound: Callable[[], Any], plugin: str) -> Any:
             return bound()
 
-        impl = SimpleNamespace(function=heard, names=("event",), plugin="ears")
+        impl = Impl("ears", "plugin 'ears'", "on_event", heard, True, ("event",))
         plugins = SimpleNamespace(implementations=lambda hook: [impl])
         engine = cast(Engine, SimpleNamespace(plugins=plugins, host=None, call_hook=call_hook))
 
