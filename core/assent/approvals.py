@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from assent.bodies import is_json, problem
 from assent.canonical import canonical, copied
+from assent.events import dump_json
 from assent.ledger import Proposal
 from assent.ledger.choices import Choice
 from assent.messages import (
@@ -313,6 +314,11 @@ def mask(value: Any, secrets: Sequence[str]) -> Any:
     if not secrets:
         return value
     return _masked(value, _Many(secrets).held if len(secrets) > _MANY else lambda _: secrets)
+
+
+def mask_sent(value: Any, secrets: Sequence[str]) -> Any:
+    """`value` as it leaves, masked: of what users put into it some becomes text only then."""
+    return mask(json.loads(dump_json(value)), secrets) if secrets else value
 
 
 def _masked(value: Any, held: Callable[[str], Sequence[str]]) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json
 
 from assent import approvals
+from assent.carrying import difference
 from assent.errors import AgentError
 from assent.events import (
     ApprovalRequested,
@@ -23,7 +24,7 @@ from assent.events import (
     fold_done,
 )
 from assent.ledger import Proposal, SuspendedTurn
-from assent.messages import AgentMessage
+from assent.messages import AgentMessage, Data
 from assent.models import Turn, dump_turns
 from assent.output import done_of, proposal_events
 from assent.session import Session
@@ -112,7 +113,7 @@ def done(turn: RunningTurn, stop: StopReason, reply: AgentMessage | None = None)
     if turn.caller.request_fields:
         echo = approvals.mask(dict(turn.caller.request_fields), turn.secrets)
         last.meta_data["request_context"] = echo
-    last.session = approvals.mask(turn.session.dump(), turn.secrets)
+    last.session = approvals.mask_sent(turn.session.dump(), turn.secrets)
     return last
 
 
@@ -120,8 +121,9 @@ async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
     """The reply after the response interceptors, one strictly after another."""
     # A copy: what interceptors do to it in place must not reach the proposals.
     reply = turn.out.whole(ending).model_copy(deep=True)
-    shown = reply.data.session = Session(reply.data.session).shown()
+    reply.data.session = Session(reply.data.session).shown()
     for impl in turn.hooks("intercept_response"):
+        shown, before = copy.deepcopy((reply.data.session, turn.session.shown()))
         bound = impl.bound(
             response=reply, request=turn.seen, context=turn.context, host=turn.engine.host
         )
@@ -135,14 +137,34 @@ async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
             raise AgentError(
                 f"a response interceptor returned what is no message: plugin {impl.plugin!r}"
             )
+        _keep_session(turn, reply, shown, before)
     try:
         AgentMessage.model_validate(reply.model_dump(exclude=_PROPOSALS, warnings=False))
     except ValueError as error:
         raise AgentError("a response interceptor left no valid message") from error
-    if reply.data.session in (None, shown):
-        # They may have changed that of their context.
-        reply.data.session = approvals.mask(turn.session.shown(), turn.secrets)
     return reply
+
+
+def _keep_session(
+    turn: RunningTurn,
+    reply: AgentMessage,
+    shown: dict[str, Any] | None,
+    before: dict[str, Any] | None,
+) -> None:
+    """Have the reply state what an interceptor made of the session, there and in its context.
+
+    It saw `shown` in the reply and `before` in the context.
+    """
+    data: object = reply.data
+    if not isinstance(data, Data) or not isinstance(data.session, dict | None):
+        raise AgentError("a response interceptor left no valid message")
+    stated = shown if data.session is None else data.session
+    change = difference(before or {}, turn.session.shown() or {})
+    if change is not None:
+        merged = {**(stated or {}), **approvals.mask_sent(change["set"], turn.secrets)}
+        stated = {k: v for k, v in merged.items() if k not in change["delete"]}
+    # What the context holds may change in place.
+    data.session = copy.deepcopy(stated)
 
 
 def _keep_conversation(turn: RunningTurn, reply: AgentMessage) -> None:

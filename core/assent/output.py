@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pydantic_core import from_json
 
-from assent.approvals import approval, command, mask, tool_call
+from assent.approvals import approval, command, mask_sent, tool_call
 from assent.events import (
     Approvals,
     Commands,
@@ -141,7 +141,7 @@ class Output:
     def working(self, event: IntermittentUpdate) -> None:
         """Send a status line of the agent's code, as `update`, without the request's secrets."""
         if self._secrets:
-            text, content = mask([event.text, event.content], self._secrets)
+            text, content = mask_sent([event.text, event.content], self._secrets)
             event = IntermittentUpdate(text, content)
         self.update(event, "Working")
 

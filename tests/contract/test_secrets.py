@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +204,48 @@ def test_status_lines_are_masked(served: Serve) -> None:
         line = [e for e in events if e["type"] == "intermittent_update"][-1]
         assert (line["text"], line["content"]) == ("with [secret]", {"keys": ["[secret]"]})
         clean(events)
+
+
+@dataclass
+class Login:
+    key: str
+
+
+def endless(key: str) -> list[Any]:
+    made: list[Any] = [key]
+    made.append(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Login,
+        str.encode,
+        lambda key: {key},
+        lambda key: {("of", 1): [Login(key)]},
+        lambda key: {1: key},
+        lambda key: (each for each in [key]),
+        lambda key: endless(key),
+    ],
+)
+def test_what_becomes_text_only_on_its_way_out_is_masked(
+    served: Serve, made: Callable[[str], Any]
+) -> None:
+    @tool
+    def look(context: RequestContext, session: Session) -> str:
+        """Look."""
+        context.update("looking", {"with": made(reveal(context))})
+        session["seen"] = []
+        session["seen"].append(made(reveal(context)))
+        return "seen"
+
+    agent, _ = scripted([[Call("1", "look", {})], "seen"], [look])
+    events = served(agent).stream(ask())
+    line = [e for e in events if e["type"] == "intermittent_update"][-1]
+    for shown in (line["content"]["with"], events[-1]["session"]["seen"]):
+        assert "[secret]" in json.dumps(shown)
+    clean(events)
 
 
 def test_command_output_is_masked(served: Serve, tmp_path: Path) -> None:
