@@ -474,12 +474,23 @@ def test_service_without_standard_files_serves_and_ends_in_order(
     assert process.returncode == 0
 
 
+WARNING_AGENT = """
+import logging
+import os
+
+
+def agent(messages, context):
+    logging.getLogger("another").warning("a warning of another library")
+    return str(os.getpid())
+"""
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_service_answers_and_ends_while_the_reader_of_its_log_hangs(
     tmp_path: Path, workers: int
 ) -> None:
     port = quiet_port()
-    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "agent.py").write_text(WARNING_AGENT)
     os.mkfifo(tmp_path / "log")
     reader = os.open(tmp_path / "log", os.O_RDWR)
     writer = os.open(tmp_path / "log", os.O_WRONLY)

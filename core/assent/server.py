@@ -319,3 +319,5 @@ def _configure_logging(level: str) -> None:
         target = logging.getLogger(name)
         if not target.handlers:
             target.addHandler(handler)
+    # What writes the warnings of all other libraries.
+    logging.lastResort = StandardError(logging.WARNING)

@@ -8,7 +8,6 @@ import select
 import stat
 import threading
 from collections import deque
-from contextlib import suppress
 from time import monotonic, sleep
 from typing import TextIO
 
@@ -24,8 +23,9 @@ class StandardError(logging.StreamHandler[TextIO]):
     A write would wait in their place, and with it the loop that answers every request.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, level: int = logging.NOTSET) -> None:
         super().__init__()
+        self.setLevel(level)
         self._waiting: deque[bytes] = deque()
         self._lost = 0
         self._writer: threading.Thread | None = None
@@ -63,18 +63,20 @@ class StandardError(logging.StreamHandler[TextIO]):
             self._lost += 1
         if self._writer is None or not self._writer.is_alive():
             self._writer = threading.Thread(target=self._write_on, name="assent-log", daemon=True)
-            # None to be had: the next record asks again.
-            with suppress(RuntimeError):
+            try:
                 self._writer.start()
+            except RuntimeError:
+                # None to be had: what there is no room for now waits for the next record.
+                self._write_on(0)
 
-    def _write_on(self) -> None:
+    def _write_on(self, patience: float | None = None) -> None:
         number = self.stream.fileno()
         while self._more():
             while self._waiting:
-                data = self._waiting[0]
-                while data:
-                    select.select((), (number,), ())
-                    data = _rest(number, data)
+                while self._waiting[0]:
+                    if not select.select((), (number,), (), patience)[1]:
+                        return
+                    self._waiting[0] = _rest(number, self._waiting[0])
                 self._waiting.popleft()
 
     def _more(self) -> bool:

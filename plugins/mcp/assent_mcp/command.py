@@ -61,6 +61,8 @@ def _log(level: str) -> None:
     for name, least in (("assent", level), ("uvicorn", "WARNING"), ("mcp", "WARNING")):
         logging.getLogger(name).addHandler(handler)
         logging.getLogger(name).setLevel(least)
+    # What writes the warnings of all other libraries.
+    logging.lastResort = StandardError(logging.WARNING)
 
 
 def _config(target: str | None, file: Path | None, options: dict[str, Any]) -> Config:

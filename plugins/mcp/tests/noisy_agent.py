@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
@@ -78,7 +79,8 @@ def misses() -> str:
 
 @tool
 def slow() -> str:
-    """Take a moment."""
+    """Take a moment, and warn in a log of its own."""
+    logging.getLogger("noise").warning("noise in a log")
     time.sleep(0.5)
     return "slept"
 
