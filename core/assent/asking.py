@@ -38,6 +38,7 @@ from assent.models import (
 from assent.output import Output
 from assent.tools import Tool
 from assent.wording import spoken
+from assent.workers import current_worker
 
 if TYPE_CHECKING:
     from assent.turn import RunningTurn
@@ -106,6 +107,7 @@ async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:
     out = turn.out
     before = len(out.text)
     separate = before > 0
+    here = current_worker()
     try:
         async for event in events:
             # No `match`: its class patterns take longer, and a reply may have thousands.
@@ -122,6 +124,8 @@ async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:
                 return event
             elif out.shows_status:
                 _show(out, event)
+            if here is not None and here.to_cancel:
+                await here.let_cancel()
     except (ModelError, asyncio.CancelledError):
         raise
     except Exception as error:

@@ -144,6 +144,8 @@ class UserCode:
             error: BaseException | None = None
             try:
                 async for item in iterator:
+                    if channel.cancelled:
+                        break
                     await channel.put(item)
             except BaseException as caught:
                 error = passed_on(caught)

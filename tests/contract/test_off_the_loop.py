@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from typing import Any
 
 import pytest
 from agents import Counted, delete, scripted
 from serving import DEADLINE, Json, Serve, Service, approved, said, until, user
 
-from assent import Agent, Call, tool
+from assent import Agent, Call, TextDelta, tool
 from assent.models.offline import Offline
 from gates import Gate
 
@@ -182,8 +183,6 @@ class Waiting:
         self.cancelled = threading.Event()
 
     async def stream(self, ask: Any) -> Any:
-        from assent import TextDelta
-
         yield TextDelta("one ")
         self.started.set()
         try:
@@ -232,6 +231,57 @@ def test_leaving_websocket_cancels_the_model_call(served: Serve) -> None:
         ws.send({"messages": [user("x")]})
         assert model.started.wait(DEADLINE)
     assert model.cancelled.wait(DEADLINE)
+
+
+class Unpausing:
+    """Says words without end, and never awaits; as an agent's callable or as its model."""
+
+    provider = "unpausing"
+    name = "unpausing"
+
+    def __init__(self) -> None:
+        self.started, self.closed, self.stop = Event(), Event(), Event()
+
+    async def stream(self, ask: Any) -> Any:
+        async for word in self.words():
+            yield TextDelta(word)
+
+    async def agent(self, messages: Any, context: Any) -> Any:
+        async for word in self.words():
+            yield word
+
+    async def words(self) -> Any:
+        try:
+            while not self.stop.is_set():
+                yield "word "
+                self.started.set()
+                time.sleep(0.001)  # noqa: ASYNC251
+        finally:
+            self.closed.set()
+
+
+def passes(request: Any, context: Any) -> None:
+    """An interceptor that lets everything pass."""
+
+
+@pytest.mark.parametrize("path", ["/api/chat", "/api/chat-stream"])
+@pytest.mark.parametrize("kind", ["callable", "model", "model behind an interceptor"])
+def test_leaving_client_ends_what_yields_without_ever_awaiting(
+    served: Serve, kind: str, path: str
+) -> None:
+    words = Unpausing()
+    behind = [passes] if "interceptor" in kind else []
+    agent = Agent(model=words, request_interceptors=behind) if "model" in kind else words.agent
+    service = served(agent)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=DEADLINE)
+    body = json.dumps({"messages": [user("x")]})
+    connection.request("POST", path, body, {"Content-Type": "application/json"})
+    try:
+        assert words.started.wait(DEADLINE)
+        connection.close()
+        assert words.closed.wait(DEADLINE)
+    finally:
+        words.stop.set()
 
 
 def test_on_disconnect_continue_finishes_the_turn(served: Serve) -> None:

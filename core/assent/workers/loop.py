@@ -48,6 +48,7 @@ class WorkerLoop:
     true the loop is blocked, or about to look. `in_first_step` is true while a pulled turn runs
     that has not been suspended since: what blocks it then, blocks a loop that others know to
     avoid, and they take the turns that wait. `last` is true while the last of them runs.
+    `to_cancel` are its turns that were cancelled and have not heard of it.
     `asyncio.to_thread` on it takes one of `threads`.
     """
 
@@ -60,6 +61,7 @@ class WorkerLoop:
         self.in_first_step = False
         self.last = False
         self.turns: set[Running[Any]] = set()
+        self.to_cancel: set[Running[Any]] = set()
         self.woken = True
         self.loop: asyncio.AbstractEventLoop
         self.box: Mailbox | None = None
@@ -92,6 +94,12 @@ class WorkerLoop:
             self.woken = True
             if self.box is not None:
                 self.box.post(self._pull, last=last)
+
+    async def let_cancel(self) -> None:
+        """Let turns hear that they were cancelled, the caller's too; for code that may go on
+        without ever awaiting."""
+        while self.to_cancel:  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
     def left(self, turn: Running[Any]) -> None:
         """One of its turns ended; called on the loop."""

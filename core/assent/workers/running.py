@@ -74,6 +74,7 @@ class Running(Generic[T]):
             return
         self._cancelled = True
         if self._place is not None:
+            self._place.to_cancel.add(self)
             self._place.post(self._cancel_here)
         self._caller.post(self._expect_end)
 
@@ -148,6 +149,8 @@ class Running(Generic[T]):
 
     def _cancel_here(self) -> None:
         self._reached = True
+        if self._place is not None:
+            self._place.to_cancel.discard(self)
         if self._task is None or self._place is None:
             return
         self._task.cancel()
