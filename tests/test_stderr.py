@@ -114,6 +114,23 @@ def test_long_record_is_written_to_a_pipe_in_one_piece(
     assert pieces == [25_001]
 
 
+def test_long_record_is_written_also_where_no_thread_is_to_be_had(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    long = "long " * 1_000
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        log(pipe.log, long)
+        assert pipe.read() == f"{long}\n"
+        pipe.fill()
+        log(pipe.log, "one", long)
+    log(pipe.log, "two")
+    assert pipe.until_read("two\n") == f"one\n{long}\ntwo\n"
+
+
 def test_records_that_found_no_room_are_counted(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
