@@ -17,14 +17,17 @@ if TYPE_CHECKING:
 
 def agent_plugin(agent: Agent) -> Plugin | None:
     """The agent's own interceptors and handlers as one more plugin; None without any."""
-    hooks: dict[str, Callable[..., Any]] = {}
-    if agent.request_interceptors:
-        hooks["intercept_request"] = _request_hook(agent)
-    if agent.response_interceptors:
-        hooks["intercept_response"] = _response_hook(agent)
-    for place, handler in enumerate(agent.on_event):
-        # One implementation each: one that hangs keeps nothing from the others.
-        hooks[f"on_event_{place:04}"] = _event_hook(handler)
+    # One implementation each: the next one sees what the turn made of the one before, and a
+    # handler that hangs keeps nothing from the others.
+    hooks = {
+        f"{hook.__name__}_{place:04}": hook(function)
+        for hook, functions in (
+            (intercept_request, agent.request_interceptors),
+            (intercept_response, agent.response_interceptors),
+            (on_event, agent.on_event),
+        )
+        for place, function in enumerate(functions)
+    }
     if not hooks:
         return None
     made = type("AgentPlugin", (Plugin,), {"name": AGENT, **hooks})
@@ -32,43 +35,33 @@ def agent_plugin(agent: Agent) -> Plugin | None:
     return plugin
 
 
-def _request_hook(agent: Agent) -> Callable[..., Any]:
-    @hookimpl
-    async def intercept_request(
-        self: Plugin, request: ChatRequest, context: RequestContext, host: Host
-    ) -> Any:
-        for interceptor in agent.request_interceptors:
-            given = await host.code.call(interceptor, request, context)
-            if isinstance(given, ChatRequest):
-                request = given
-            elif given is not None:
-                return given  # the answer, or what the turn refuses
-        return request
+def intercept_request(interceptor: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook that calls this interceptor of requests."""
 
-    return intercept_request
+    @hookimpl(specname="intercept_request")
+    async def hook(self: Plugin, request: ChatRequest, context: RequestContext, host: Host) -> Any:
+        return await host.code.call(interceptor, request, context)
+
+    return hook
 
 
-def _response_hook(agent: Agent) -> Callable[..., Any]:
-    @hookimpl
-    async def intercept_response(
+def intercept_response(interceptor: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook that calls this interceptor of replies."""
+
+    @hookimpl(specname="intercept_response")
+    async def hook(
         self: Plugin, response: AgentMessage, context: RequestContext, host: Host
     ) -> Any:
-        for interceptor in agent.response_interceptors:
-            given = await host.code.call(interceptor, response, context)
-            if isinstance(given, str):
-                response.content = given
-            elif isinstance(given, AgentMessage):
-                response = given
-            elif given is not None:
-                return given  # what the turn refuses
-        return response
+        return await host.code.call(interceptor, response, context)
 
-    return intercept_response
+    return hook
 
 
-def _event_hook(handler: Callable[..., Any]) -> Callable[..., Any]:
+def on_event(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook that calls this handler of events."""
+
     @hookimpl(specname="on_event")
-    async def on_event(self: Plugin, event: Any, host: Host) -> None:
+    async def hook(self: Plugin, event: Any, host: Host) -> None:
         await host.code.call(handler, event)
 
-    return on_event
+    return hook

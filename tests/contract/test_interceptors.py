@@ -751,6 +751,46 @@ def test_session_that_a_response_interceptor_states_goes_out(served: Serve, way:
     assert reply["data"]["session"] == {}
 
 
+@EVERY
+def test_change_in_place_of_the_session_that_a_reply_states_goes_out(
+    served: Serve, way: str
+) -> None:
+    def count(response: AgentMessage, context: RequestContext) -> None:
+        assert response.data.session is not None
+        response.data.session["replies"] = 5
+        response.data.session["log"].append("reply")
+
+    agent, _ = scripted(["x"], response_interceptors=count)
+    session = {"replies": 4, "log": ["x"]}
+    reply = reply_by(served(agent), way, user("x", data={"session": session}))
+    assert reply["data"]["session"] == {"replies": 5, "log": ["x", "reply"]}
+
+
+@EVERY
+def test_each_response_interceptor_sees_and_keeps_the_session_of_the_one_before(
+    served: Serve, way: str
+) -> None:
+    seen: list[Any] = []
+
+    def first(response: AgentMessage, context: RequestContext) -> AgentMessage:
+        context.session["first"] = [1]
+        return AgentMessage(content="anew")
+
+    def second(response: AgentMessage, context: RequestContext) -> None:
+        seen.append(response.data.session)
+        response.data.session = {**(response.data.session or {}), "second": 2}
+
+    def third(response: AgentMessage, context: RequestContext) -> AgentMessage:
+        context.session["first"].append(3)
+        context.session.delete("old")
+        return AgentMessage(content="anew")
+
+    agent, _ = scripted(["x"], response_interceptors=[first, second, third])
+    reply = reply_by(served(agent), way, user("x", data={"session": {"old": 0, "a": 1}}))
+    assert seen == [{"old": 0, "a": 1, "first": [1]}]
+    assert reply["data"]["session"] == {"a": 1, "first": [1, 3], "second": 2}
+
+
 def test_session_that_is_no_object_does_not_leave(served: Serve) -> None:
     def spoil(response: AgentMessage, context: Any) -> None:
         response.data.session = ["no object"]  # type: ignore[assignment]
