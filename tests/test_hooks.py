@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -23,9 +24,11 @@ from websockets.sync.client import connect
 
 from assent import (
     Agent,
+    AgentEvent,
     AgentMessage,
     Blocked,
     Call,
+    Caller,
     ChatRequest,
     Host,
     Message,
@@ -33,10 +36,12 @@ from assent import (
     PluginError,
     RequestContext,
     Silence,
+    ToolExecuted,
     Unauthenticated,
     hookimpl,
     tool,
 )
+from assent.config import Config
 from assent.hookspecs import HOOKS
 from assent.testing import Served, Service, scripted, served, user
 
@@ -251,6 +256,52 @@ def test_hook_resources() -> None:
         service.chat("query")
         assert "open, True" in str(model.asks[1].turns[-1])
     assert state["pool"] == "closed"
+
+
+def test_resources_and_handlers_serve_a_claimed_call_that_outlives_its_client_and_the_service(
+    tmp_path: Path,
+) -> None:
+    seen: list[str] = []
+    begun = threading.Event()
+
+    @asynccontextmanager
+    async def resources(self: Plugin, host: Host) -> AsyncIterator[None]:
+        self.pool, self.host = "open", host
+        yield
+        self.pool = "closed"
+
+    def on_event(self: Plugin, event: AgentEvent) -> None:
+        if isinstance(event, ToolExecuted):
+            seen.append(f"told: {self.pool}")
+
+    plugin = made("pool", resources=resources, on_event=on_event)
+
+    @tool(requires_approval=True)
+    def query() -> str:
+        """Query the pool."""
+        begun.set()
+        while not plugin.host.stopping:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        seen.append(f"ran: {plugin.pool}")
+        return "done"
+
+    async def use() -> None:
+        agent = Agent(model=scripted([Call("1", "query", {})]), tools=[query])
+        sections = {"plugins": [], "server": {"state_dir": tmp_path}}
+        host = Host.create(agent, Config.model_validate(sections), [plugin])
+        async with host.life():
+            who = Caller("v2")
+            reply = await host.chat(ChatRequest(messages=[Message(**user("query"))]), who)
+            (call,) = reply.data.tool_calls
+            data = {"tool_calls": [{**call.model_dump(), "execute": True}]}
+            deciding = ChatRequest(messages=[Message(**user("", data=data))])
+            leaves = asyncio.ensure_future(host.chat(deciding, who))
+            await asyncio.to_thread(begun.wait)
+            leaves.cancel()
+
+    asyncio.run(use())
+    assert seen == ["ran: open", "told: open"]
 
 
 def test_hook_authenticate(assent_served: Served) -> None:

@@ -128,15 +128,25 @@ class Host:
         try:
             await self.workers.at_desk(self.ledger.open)
             purging = self.workers.at_desk(self._purge)
-            async with resources(self), self.plugins.lifespans(self, only=only):
+            async with resources(self), self._ending(), self.plugins.lifespans(self, only=only):
                 yield
             purging.cancel()
         finally:
             self.stopping = True
-            await self.finish_background()
+            # What has broken off as the resources went.
+            await self._finish_background(1.0)
             await self.workers.at_desk(self.ledger.close)
             # Who lets turns little time to end lets the code that was given up little more.
             await self.workers.close(min(5.0, self.config.server.drain_timeout + 1.0))
+
+    @asynccontextmanager
+    async def _ending(self) -> AsyncIterator[None]:
+        """Let calls that run end while the resources, which they use perhaps, are still there."""
+        try:
+            yield
+        finally:
+            self.stopping = True
+            await self._finish_background(4.0)
 
     def _live_again(self) -> None:
         """Make anew what the end of a life has closed."""
@@ -162,7 +172,7 @@ class Host:
                 logger.warning("the ledger could not be purged", exc_info=True)
             await asyncio.sleep(pause)
 
-    async def finish_background(self, seconds: float = 5.0) -> None:
+    async def _finish_background(self, seconds: float) -> None:
         """Let claimed calls end and be recorded, for at most `seconds`."""
 
         async def wait() -> None:
