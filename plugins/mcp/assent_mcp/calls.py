@@ -92,6 +92,8 @@ class _Call:
         self.input = params.arguments or {}
         self.caller: Caller = caller_of(context)
         self.peer: Peer = peer_of(context)
+        self.runs_on = False
+        """Whether the client was told that its call still runs: it has yet to learn the end."""
 
     async def result(self) -> Result:
         try:
@@ -233,15 +235,14 @@ class _Call:
             except TimeoutError:
                 if not limit.expired():
                     raise
-                return said(
-                    f"Error: the approved call {id_} ran longer than {self._limit} seconds; its "
-                    "end is recorded when it comes",
-                    error=True,
+                return self._still(
+                    f"the approved call {id_} ran longer than {self._limit} seconds; its end is "
+                    "recorded when it comes"
                 )
             except InvalidRequest as error:
                 return await self._refused(id_, error)
             except StillRunning:
-                return said(f"Error: the approved call {id_} is still running", error=True)
+                return self._still(f"the approved call {id_} is still running")
         return _told(row, self._shown(ran[0])) if ran else self._ended(row)
 
     async def _refused(self, id_: str, error: InvalidRequest) -> types.CallToolResult:
@@ -266,7 +267,11 @@ class _Call:
             case "APPROVED":
                 text = "Not run: it was approved elsewhere, but not by the answer given here"
                 return said(text, error=True)
-        return said(f"Error: the approved call {row.id} is still running", error=True)
+        return self._still(f"the approved call {row.id} is still running")
+
+    def _still(self, text: str) -> types.CallToolResult:
+        self.runs_on = True
+        return said(f"Error: {text}", error=True)
 
     async def _standing(self, row: Proposal) -> types.CallToolResult:
         """How a call stands; one that was approved and has not run, runs now."""
@@ -295,7 +300,7 @@ class _Call:
             return waiting.pending(row)
         result = await self._standing(row)
         # The same call may have asked anew meanwhile.
-        if known.ids.get(key) == row.id:
+        if not self.runs_on and known.ids.get(key) == row.id:
             del known.ids[key]
         return result
 

@@ -521,6 +521,33 @@ def test_call_that_waits_on_the_console_is_found_after_a_restart_and_by_a_new_se
 
 
 @ERAS
+def test_call_that_outlasted_its_turn_is_found_again_on_the_console(serve: Any, era: str) -> None:
+    go = threading.Event()
+
+    @tool(requires_approval=True)
+    def rebuild() -> str:
+        """Rebuild the index."""
+        assert go.wait(60)
+        return "rebuilt"
+
+    async def run() -> None:
+        settings = {"approvals": "console", "limits": {"turn_time": 1}}
+        agent = Agent(model="offline", tools=[rebuild])
+        async with serve(agent=agent, **settings) as served, served.client(era) as client:
+            await client.call_tool("rebuild", {})
+            [row] = await served.proposals()
+            await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
+            said = text(await client.call_tool("rebuild", {}))
+            assert "ran longer" in said
+            go.set()
+            while said != "rebuilt":
+                said = text(await client.call_tool("rebuild", {}))
+                assert len(await served.proposals()) == 1
+
+    asyncio.run(run())
+
+
+@ERAS
 def test_recorded_approval_runs_at_the_next_call(serve: Any, era: str) -> None:
     async def run() -> None:
         async with serve(approvals="console") as served, served.client(era) as client:
