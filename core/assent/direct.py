@@ -305,8 +305,13 @@ class DirectCalls:
 
         async def work() -> list[Proposal]:
             states: tuple[State, ...] = ("PENDING", "APPROVED")
-            pages = [rows for state in states async for rows in self._undone(who, state)]
-            return [row for rows in pages for row in rows if _is_direct(row, caller)]
+            return [
+                row
+                for state in states
+                async for rows in self._undone(who, state)
+                for row in rows
+                if _is_direct(row, caller)
+            ]
 
         return await self._engine.code.workers.at_desk(work)
 
