@@ -7,6 +7,7 @@ import getpass
 import json
 import os
 import tomllib
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -77,7 +78,11 @@ def _with_ledger(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]
 @config_option
 @click.option("--state", type=click.Choice(get_args(State)), help="Only those in this state.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many."
+    "--limit",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="At most so many, the newest.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Write JSON, for scripts.")
 def list_(config_file: Path | None, state: State | None, limit: int, as_json: bool) -> None:
@@ -87,7 +92,10 @@ def list_(config_file: Path | None, state: State | None, limit: int, as_json: bo
         for unsettled in _UNSETTLED:
             async for page in _pages(ledger, unsettled):
                 await ledger.settle([row.id for row in page])
-        return [row async for page in _pages(ledger, state) for row in page][-limit:]
+        newest: deque[Proposal] = deque(maxlen=limit)
+        async for page in _pages(ledger, state):
+            newest.extend(page)
+        return list(newest)
 
     rows = _with_ledger(config_file, work)
     if as_json:
