@@ -138,6 +138,21 @@ def test_conversation_after_an_approval_keeps_call_and_result(served: Serve) -> 
     ]
 
 
+def test_conversation_after_an_approval_in_the_assistant_message_beside_a_text_keeps_the_result(
+    served: Serve,
+) -> None:
+    c = Conversation(served, [["Now.", delete("a")], "Gone.", "Welcome."])
+    first = c.chat(user("go"))
+    proposal = said(first)
+    proposal["data"]["tool_calls"] = [approved(first["data"]["tool_calls"][0])]
+    talk = [user("go"), proposal, user("be quick")]
+    second = c.chat(*talk)
+    asked = c.last
+    c.chat(*talk, said(second), user("thanks"))
+    assert c.last == [*asked, ("assistant", "Gone."), ("user", "thanks")]
+    assert asked[-2:] == [("result", "deleted a"), ("user", "be quick")]
+
+
 def test_rejection_is_an_error_result_with_its_reason(served: Serve) -> None:
     c = Conversation(served, [[delete("a")], "Fine."])
     first = c.chat(user("go"))
