@@ -136,7 +136,10 @@ def test_records_that_found_no_room_are_counted(
 ) -> None:
     monkeypatch.setattr(stderr, "LINES", 2)
     pipe.fill()
-    log(pipe.log, "one", "two", "three", "four")
+    assert pipe.log.lock is not None
+    with pipe.log.lock:
+        # Before the writer counts.
+        log(pipe.log, "one", "two", "three", "four")
     said = "2 records are left out: nobody read standard error\n"
     assert pipe.until_read(said) == f"one\ntwo\n{said}"
 
