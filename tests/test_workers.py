@@ -307,6 +307,36 @@ def test_loops_keep_to_their_limit_and_idle_ones_end() -> None:
     run(work, loops=3, idle_seconds=0.1)
 
 
+def test_task_that_a_turn_leaves_behind_runs_to_its_end_on_whatever_loop() -> None:
+    ended: list[str] = []
+
+    async def left_behind() -> None:
+        try:
+            await asyncio.sleep(0.5)
+            ended.append("done")
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    async def work(workers: Workers) -> None:
+        gate, left = Gate(), []
+
+        async def leaving() -> None:
+            left.append(asyncio.create_task(left_behind()))
+            gate.block()
+
+        turns = [workers.spawn(leaving) for _ in range(2)]
+        await until(lambda: gate.count == 2)
+        assert workers.loops == 2
+        gate.open()
+        await asyncio.gather(*turns)
+        await until(lambda: len(ended) == 2)
+        await until(lambda: workers.loops == 1)
+
+    run(work, loops=2, idle_seconds=0.05)
+    assert ended == ["done", "done"]
+
+
 def test_new_turn_is_not_placed_on_a_loop_that_blocks_after_its_first_await() -> None:
     async def work(workers: Workers) -> None:
         gate = Gate()

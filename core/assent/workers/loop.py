@@ -148,7 +148,9 @@ class WorkerLoop:
 
     def _rested(self) -> None:
         self._idle = None
-        if not self.turns and self._workers.release(self):
+        # A task that a turn has left behind is no less under way than at home, which stays.
+        under_way = self.turns or asyncio.all_tasks(self.loop)
+        if not under_way and self._workers.release(self):
             self.end(1.0)
         elif not self.turns:
             self._rest()
