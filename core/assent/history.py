@@ -124,7 +124,7 @@ class _Builder:
 
     def _look(self) -> None:
         """Make what calls are looked up in: a long conversation has thousands."""
-        self.mentions = Mentions(self.messages)
+        self.mentions = Mentions(self.messages, self.found.chosen)
         self.rows = self.found.by_turn()
         for row in self.found.rows.values():
             if row.kind == "command":
@@ -209,15 +209,8 @@ class _Builder:
 
     def _decided_at(self, row: Proposal, index: int) -> int | None:
         itself = self.messages[index : index + 1]
-        begin = index + (bool(itself) and itself[0].role == "assistant")
-        at = self.mentions.decided(row, begin)
-        if at is None or at == begin or self.messages[at].role != "assistant":
-            return at
-        # A reply tells how the calls ended that ran for the message before it; the decision may
-        # stand in the assistant message before that.
-        asked, data = self.messages[at - 1], self.messages[at].data or Data()
-        told = asked.role == "user" and any(outcome.id == row.id for outcome in data.outcomes)
-        return at - 1 if told else at
+        by_assistant = bool(itself) and itself[0].role == "assistant"
+        return self.mentions.decided(row, index + by_assistant)
 
     def _went_on(self, row: Proposal, index: int, decided: int) -> bool:
         calls = self.found.turns[row.turn].calls

@@ -9,15 +9,19 @@ from typing import Any
 from assent.approvals import command_input, shown_ids
 from assent.canonical import canonical
 from assent.ledger import Proposal
+from assent.ledger.choices import Choice
 from assent.messages import Data, Message
 
 
 class Mentions:
     """Each message is looked at once, however many calls a long conversation has had."""
 
-    def __init__(self, messages: Sequence[Message]) -> None:
-        self.ids = [set(shown_ids(message.data)) for message in messages]
-        """The ids in each message."""
+    def __init__(
+        self, messages: Sequence[Message], chosen: Iterable[tuple[Choice, Proposal]]
+    ) -> None:
+        beside = _decided_beside(messages, chosen)
+        self.ids = [set(shown_ids(m.data)) for m in messages]
+        """The ids in each message, and of the calls that are decided in the one before."""
         self._shown: dict[str, int] = {}
         self._by_assistant: dict[str, int] = {}
         self._decided: dict[str | bytes, list[int]] = {}
@@ -26,7 +30,8 @@ class Mentions:
                 self._shown.setdefault(id_, index)
                 if message.role == "assistant":
                     self._by_assistant.setdefault(id_, index)
-            for key in _decisions(message.data):
+            self.ids[index] |= beside.get(index, set())
+            for key in _decisions(message.data) | beside.get(index, set()):
                 self._decided.setdefault(key, []).append(index)
 
     def shown(self, ids: Iterable[str]) -> int | None:
@@ -50,6 +55,26 @@ class Mentions:
 def plain(given: Mapping[str, Any]) -> dict[str, Any]:
     """What of a recorded command its text in a message is compared with."""
     return {"command": given.get("command"), "files": given.get("files") or None}
+
+
+def _decided_beside(
+    messages: Sequence[Message], chosen: Iterable[tuple[Choice, Proposal]]
+) -> dict[int, set[str]]:
+    """The tool calls that each user's message decides by what the assistant's before it says.
+
+    Commands never block: what is said after them need not be what decided them.
+    """
+    # What interceptors see of an approval further back says nothing of it.
+    found = [(int(c.loc[2]), row.id) for c, row in chosen if row.kind == "tool_call"]
+    for index, message in enumerate(messages):
+        for item in message.data.stated if message.data is not None else ():
+            if item.rejection_reason and getattr(item, "type", "") != "command":
+                found.append((index, item.id))
+    beside: dict[int, set[str]] = {}
+    for index, id_ in found:
+        if [m.role for m in messages[index : index + 2]] == ["assistant", "user"]:
+            beside.setdefault(index + 1, set()).add(id_)
+    return beside
 
 
 def _decisions(data: Data | None) -> set[str | bytes]:

@@ -138,10 +138,11 @@ def test_conversation_after_an_approval_keeps_call_and_result(served: Serve) -> 
     ]
 
 
+@pytest.mark.parametrize("hooks", [{}, {"request_interceptors": lambda request, context: None}])
 def test_conversation_after_an_approval_in_the_assistant_message_beside_a_text_keeps_the_result(
-    served: Serve,
+    served: Serve, hooks: dict[str, Any]
 ) -> None:
-    c = Conversation(served, [["Now.", delete("a")], "Gone.", "Welcome."])
+    c = Conversation(served, [["Now.", delete("a")], "Gone.", "Welcome."], **hooks)
     first = c.chat(user("go"))
     proposal = said(first)
     proposal["data"]["tool_calls"] = [approved(first["data"]["tool_calls"][0])]
@@ -151,6 +152,26 @@ def test_conversation_after_an_approval_in_the_assistant_message_beside_a_text_k
     c.chat(*talk, said(second), user("thanks"))
     assert c.last == [*asked, ("assistant", "Gone."), ("user", "thanks")]
     assert asked[-2:] == [("result", "deleted a"), ("user", "be quick")]
+
+
+@pytest.mark.parametrize("hooks", [{}, {"request_interceptors": lambda request, context: None}])
+def test_all_results_stand_together_where_some_were_approved_in_assistant_messages_beside_texts(
+    served: Serve, hooks: dict[str, Any]
+) -> None:
+    c = Conversation(served, [[delete("a"), delete("b", "p2")], "Gone.", "Welcome."], **hooks)
+    talk = [user("go")]
+    for text in ("first a", "and b"):
+        shown = said(c.chat(*talk))
+        pending = shown["data"]["tool_calls"]
+        shown["data"]["tool_calls"] = [approved(pending[0]), *pending[1:]]
+        talk += [shown, user(text)]
+    c.chat(*talk)
+    assert c.last[-4:] == [
+        ("result", "deleted a"),
+        ("result", "deleted b"),
+        ("user", "first a"),
+        ("user", "and b"),
+    ]
 
 
 def test_rejection_is_an_error_result_with_its_reason(served: Serve) -> None:
