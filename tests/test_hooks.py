@@ -622,6 +622,24 @@ class TestFailuresInATurn:
         service = assent_served(talkative(), [made("bad", on_event=hang)])
         assert service.chat("hello")["content"] == "fine"
 
+    def test_event_handler_that_blocks_its_loop_is_left(
+        self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("assent.engine._HANDLER_SECONDS", 0.1)
+        release = threading.Event()
+
+        async def block(self: Plugin, event: Any) -> None:
+            release.wait(120)
+
+        async def answer(messages: Any, context: Any) -> str:
+            return "fine"
+
+        service = assent_served(answer, [made("bad", on_event=block)])
+        try:
+            assert service.chat("hello")["content"] == "fine"
+        finally:
+            release.set()
+
     def test_event_handler_of_the_agent_that_hangs_keeps_nothing_from_its_others(
         self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -350,10 +350,12 @@ class Host:
 
 def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
     """Whether no plain function runs before the agent's own code. It would have a thread, and the
-    turn that waits for it at home would stand behind others that block."""
-    hooks = ("intercept_request", "on_event")
-    before = [i.function for hook in hooks for i in plugins.implementations(hook)]
-    before += [*agent.request_interceptors, *agent.on_event]
+    turn that waits for it at home would stand behind others that block. Nor an event handler: one
+    that blocks is left after a while, which has to be noticed elsewhere."""
+    if plugins.implementations("on_event"):
+        return False
+    before = [i.function for i in plugins.implementations("intercept_request")]
+    before += agent.request_interceptors
     if callable(agent.system_context):
         before.append(agent.system_context)
     return all(map(is_coroutine_function, before))
