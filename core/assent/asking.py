@@ -38,7 +38,7 @@ from assent.models import (
 from assent.output import Output
 from assent.tools import Tool
 from assent.wording import spoken
-from assent.workers import current_worker
+from assent.workers import cancelled_here, let_cancel
 
 if TYPE_CHECKING:
     from assent.turn import RunningTurn
@@ -107,7 +107,7 @@ async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:
     out = turn.out
     before = len(out.text)
     separate = before > 0
-    here = current_worker()
+    unheard = cancelled_here()
     try:
         async for event in events:
             # No `match`: its class patterns take longer, and a reply may have thousands.
@@ -124,8 +124,8 @@ async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:
                 return event
             elif out.shows_status:
                 _show(out, event)
-            if here is not None and here.to_cancel:
-                await here.let_cancel()
+            if unheard:
+                await let_cancel(unheard)
     except (ModelError, asyncio.CancelledError):
         raise
     except Exception as error:

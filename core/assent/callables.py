@@ -46,7 +46,7 @@ from assent.messages import (
     ToolCall,
 )
 from assent.output import done_of, executed_events
-from assent.workers import current_worker
+from assent.workers import cancelled_here, let_cancel
 
 if TYPE_CHECKING:
     from assent.turn import RunningTurn
@@ -287,15 +287,15 @@ class _Collected:
     async def all_of(self, items: AsyncIterator[Any]) -> None:
         """Take every item, text with as little ado as can be: most items are a few letters."""
         say = self.text.append if self.quiet else self.turn.out.say
-        here = current_worker()
+        unheard = cancelled_here()
         try:
             async for item in items:
                 if type(item) is not str or self._reply is not None:
                     await self.add(item)
                 elif item and say(item):
                     await self.turn.out.caught_up()
-                if here is not None and here.to_cancel:
-                    await here.let_cancel()
+                if unheard:
+                    await let_cancel(unheard)
         finally:
             if close := getattr(items, "aclose", None):
                 await close()

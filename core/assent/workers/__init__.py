@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from assent.workers.channel import Channel
-from assent.workers.loop import current_worker, new_event_loop
+from assent.workers.loop import cancelled_here, current_worker, let_cancel, new_event_loop
 from assent.workers.mailbox import per_loop
 from assent.workers.running import Running
 from assent.workers.workers import Workers
 
-__all__ = ["Channel", "Running", "Workers", "current_worker", "new_event_loop", "per_loop"]
+__all__ = [
+    "Channel",
+    "Running",
+    "Workers",
+    "cancelled_here",
+    "current_worker",
+    "let_cancel",
+    "new_event_loop",
+    "per_loop",
+]

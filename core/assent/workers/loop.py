@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,19 @@ def current_worker() -> WorkerLoop | None:
     """The worker loop of this thread; None on every other thread."""
     worker: WorkerLoop | None = getattr(_here, "worker", None)
     return worker
+
+
+def cancelled_here() -> Set[Running[Any]]:
+    """The turns of this thread's loop that were cancelled and have not heard of it, at any time."""
+    worker = current_worker()
+    return frozenset() if worker is None else worker.to_cancel
+
+
+async def let_cancel(unheard: Set[Running[Any]]) -> None:
+    """Let those turns hear that they were cancelled, the caller's too; for code that may go on
+    without ever awaiting."""
+    while unheard:  # noqa: ASYNC110
+        await asyncio.sleep(0)
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -94,12 +107,6 @@ class WorkerLoop:
             self.woken = True
             if self.box is not None:
                 self.box.post(self._pull, last=last)
-
-    async def let_cancel(self) -> None:
-        """Let turns hear that they were cancelled, the caller's too; for code that may go on
-        without ever awaiting."""
-        while self.to_cancel:  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
     def left(self, turn: Running[Any]) -> None:
         """One of its turns ended; called on the loop."""
