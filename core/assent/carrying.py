@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -168,11 +168,6 @@ def change_of(before: dict[str, Any] | None, session: Session) -> dict[str, Any]
     after = state_of(session)
     if before is None or after is None:
         return None
-    return difference(before, after)
-
-
-def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What to set and to delete to make `after` of `before`; None where they are equal."""
     changed = {k: v for k, v in after.items() if k not in before or before[k] != v}
     gone = [k for k in before if k not in after]
     return {"set": changed, "delete": gone} if changed or gone else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json
 
 from assent import approvals
-from assent.carrying import difference
+from assent.carrying import change_of, state_of
 from assent.errors import AgentError
 from assent.events import (
     ApprovalRequested,
@@ -123,7 +123,7 @@ async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
     reply = turn.out.whole(ending).model_copy(deep=True)
     reply.data.session = Session(reply.data.session).shown()
     for impl in turn.hooks("intercept_response"):
-        shown, before = copy.deepcopy((reply.data.session, turn.session.shown()))
+        shown, before = copy.deepcopy(reply.data.session), state_of(turn.session)
         bound = impl.bound(
             response=reply, request=turn.seen, context=turn.context, host=turn.engine.host
         )
@@ -153,17 +153,17 @@ def _keep_session(
 ) -> None:
     """Have the reply state what an interceptor made of the session, there and in its context.
 
-    It saw `shown` in the reply and `before` in the context.
+    It saw `shown` in the reply, and the context's was `before` as it leaves.
     """
     data: object = reply.data
     if not isinstance(data, Data) or not isinstance(data.session, dict | None):
         raise AgentError("a response interceptor left no valid message")
     stated = shown if data.session is None else data.session
-    change = difference(before or {}, turn.session.shown() or {})
+    change = change_of(before, turn.session)
     if change is not None:
-        merged = {**(stated or {}), **approvals.mask_sent(change["set"], turn.secrets)}
+        merged = {**(stated or {}), **approvals.mask(change["set"], turn.secrets)}
         stated = {k: v for k, v in merged.items() if k not in change["delete"]}
-    # What the context holds may change in place.
+    # What the interceptor holds may change in place.
     data.session = copy.deepcopy(stated)
 
 

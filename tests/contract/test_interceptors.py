@@ -791,6 +791,40 @@ def test_each_response_interceptor_sees_and_keeps_the_session_of_the_one_before(
     assert reply["data"]["session"] == {"a": 1, "first": [1, 3], "second": 2}
 
 
+class Incomparable:
+    """As an array or a table, of which nobody can say whether it equals another."""
+
+    __hash__ = None
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("ambiguous")
+
+
+@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize("odd", ["incomparable", "object", "itself", "nan"])
+def test_session_changed_in_place_to_what_no_json_holds_leaves_with_a_response_interceptor(
+    served: Serve, odd: str, stated: bool
+) -> None:
+    @tool(name="look")
+    def storing(name: str, session: Session) -> str:
+        """Look."""
+        session["a"] = []
+        values = {"incomparable": Incomparable(), "object": object(), "nan": float("nan")}
+        session["a"].append(values.get(odd, session["a"]))
+        return "stored"
+
+    def redact(response: AgentMessage, context: RequestContext) -> None:
+        if stated and response.data.session is not None:
+            response.data.session["a"] = "redacted"
+
+    calls = [[look("a")], "ok"]
+    plain, _ = scripted(list(calls), [storing])
+    agent, _ = scripted(list(calls), [storing], response_interceptors=redact)
+    untouched = served(plain).chat(user("x"))["data"]["session"]
+    given = served(agent).chat(user("x"))["data"]["session"]
+    assert given == ({"a": "redacted"} if stated else untouched)
+
+
 def test_session_that_is_no_object_does_not_leave(served: Serve) -> None:
     def spoil(response: AgentMessage, context: Any) -> None:
         response.data.session = ["no object"]  # type: ignore[assignment]
