@@ -32,6 +32,7 @@ from a2a_services import (
     running,
     wait_for,
 )
+from sqlalchemy.exc import OperationalError
 
 from assent import Config
 from assent_a2a.official.database import DatabaseTasks
@@ -239,6 +240,27 @@ def test_running_task_is_not_taken_for_left_behind_by_a_machine_whose_clock_is_f
     *alive, left = asyncio.run(use())
     assert alive == [TaskState.TASK_STATE_WORKING] * 4
     assert left == TaskState.TASK_STATE_FAILED
+
+
+def test_time_of_mysql_is_that_of_no_zone_whose_clocks_are_changed() -> None:
+    pytest.importorskip("aiomysql")
+
+    async def use() -> list[float]:
+        ahead = []
+        for zone in ("%2B05:00", "-05:00"):
+            url = f"mysql+aiomysql://root@127.0.0.1/?init_command=SET time_zone='{zone}'"
+            tasks = DatabaseTasks(url, ttl=3600.0, most=100)
+            try:
+                await tasks._ask_time()
+            except OperationalError as error:
+                pytest.skip(f"no MySQL server: {error}")
+            finally:
+                await tasks.engine.dispose()
+            ahead.append(tasks._ahead)
+        return ahead
+
+    east, west = asyncio.run(use())
+    assert abs(east - west) < 600
 
 
 def test_database_forgets_what_is_too_old_and_too_many(tmp_path: Path) -> None:

@@ -99,8 +99,11 @@ class DatabaseTasks(DatabaseTaskStore):
 
     async def _ask_time(self) -> None:
         """Learn the database's time: two machines' clocks may be further apart than a lease."""
+        # MySQL would tell the time of its zone, which jumps twice a year.
+        in_zone = self.engine.dialect.name in ("mysql", "mariadb")
+        asked = select(func.utc_timestamp() if in_zone else func.current_timestamp())
         async with self.engine.connect() as connection:
-            told = (await connection.execute(select(func.current_timestamp()))).scalar_one()
+            told = (await connection.execute(asked)).scalar_one()
         self._ahead = told.replace(tzinfo=told.tzinfo or UTC).timestamp() - time.monotonic()
 
     def _now(self) -> float:
