@@ -167,3 +167,17 @@ def test_stream_that_is_no_file_gets_each_record_at_once() -> None:
     handler.setStream(Buffered(kept))
     log(handler, "one")
     assert kept.getvalue() == b"one\n"
+
+
+def test_logging_to_what_was_closed_raises_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handler = StandardError()
+    stream = (tmp_path / "log").open("w")
+    handler.setStream(stream)
+    os.close(stream.fileno())
+    log(handler, "the descriptor is closed")
+    with suppress(OSError):
+        stream.close()
+    log(handler, "the stream is closed")
+    assert capsys.readouterr().err.count("Logging error") == 2

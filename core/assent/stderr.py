@@ -33,17 +33,19 @@ class StandardError(logging.StreamHandler[TextIO]):
     def emit(self, record: logging.LogRecord) -> None:
         """Write `record` now, or behind those that wait."""
         try:
+            self._write(record)
+        except Exception:
+            self.handleError(record)
+
+    def _write(self, record: logging.LogRecord) -> None:
+        try:
             number = self.stream.fileno()
         except (AttributeError, OSError):
             # Something in its place, as in tests.
             super().emit(record)
             super().flush()
             return
-        try:
-            text = self.format(record) + self.terminator
-        except Exception:
-            self.handleError(record)
-            return
+        text = self.format(record) + self.terminator
         data = text.encode(self.stream.encoding, "backslashreplace")
         if not self._waiting and _takes_at_once(number, len(data)):
             data = _rest(number, data)
