@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -156,9 +156,9 @@ def _keep_session(
     It saw `shown` in the reply, and the context's was `before` as it leaves.
     """
     data: object = reply.data
-    if not isinstance(data, Data) or not isinstance(data.session, dict | None):
+    if not isinstance(data, Data) or not isinstance(data.session, Mapping | None):
         raise AgentError("a response interceptor left no valid message")
-    stated = shown if data.session is None else data.session
+    stated = shown if data.session is None else dict(data.session)
     change = change_of(before, turn.session)
     if change is not None:
         merged = {**(stated or {}), **approvals.mask(change["set"], turn.secrets)}

@@ -752,6 +752,19 @@ def test_session_that_a_response_interceptor_states_goes_out(served: Serve, way:
 
 
 @EVERY
+def test_session_of_the_context_that_a_response_interceptor_states_goes_out(
+    served: Serve, way: str
+) -> None:
+    def whole(response: AgentMessage, context: RequestContext) -> None:
+        context.session["replies"] = 1
+        response.data.session = context.session  # type: ignore[assignment]
+
+    agent, _ = scripted(["x"], response_interceptors=whole)
+    reply = reply_by(served(agent), way, user("x", data={"session": {"a": 1}}))
+    assert reply["data"]["session"] == {"a": 1, "replies": 1}
+
+
+@EVERY
 def test_change_in_place_of_the_session_that_a_reply_states_goes_out(
     served: Serve, way: str
 ) -> None:
