@@ -337,6 +337,24 @@ def test_task_that_a_turn_leaves_behind_runs_to_its_end_on_whatever_loop() -> No
     assert ended == ["done", "done"]
 
 
+def test_task_without_end_does_not_keep_its_loop_for_good() -> None:
+    async def work(workers: Workers) -> None:
+        gate, tasks = Gate(), []
+
+        async def pooled() -> None:
+            tasks.append(asyncio.create_task(asyncio.sleep(3600)))
+            gate.block()
+
+        turns = [workers.spawn(pooled) for _ in range(2)]
+        await until(lambda: gate.count == 2)
+        gate.open()
+        await asyncio.gather(*turns)
+        await until(lambda: workers.loops == 1)
+        assert sum(task.cancelled() for task in tasks) == 1
+
+    run(work, loops=2, idle_seconds=0.01)
+
+
 def test_new_turn_is_not_placed_on_a_loop_that_blocks_after_its_first_await() -> None:
     async def work(workers: Workers) -> None:
         gate = Gate()

@@ -22,6 +22,9 @@ logger = logging.getLogger("assent.workers")
 
 _here = threading.local()
 
+_RESTS = 60
+"""How often an idle loop rests while tasks are left on it: ten minutes. Those of a pool or of a
+client that `per_loop` made never end, and would keep the loop, and themselves, for good."""
 AT_A_TIME = 16
 """Turns that a loop takes before it looks after what else it has to do."""
 
@@ -71,6 +74,7 @@ class WorkerLoop:
         self.context = Context()
         self.stopping = False
         self._idle: asyncio.TimerHandle | None = None
+        self._rests = 0
         self.in_first_step = False
         self.last = False
         self.turns: set[Running[Any]] = set()
@@ -111,6 +115,7 @@ class WorkerLoop:
     def left(self, turn: Running[Any]) -> None:
         """One of its turns ended; called on the loop."""
         self.turns.discard(turn)
+        self._rests = 0
         if self is not self._workers.home and not self.turns and self._idle is None:
             self._rest()
 
@@ -155,11 +160,14 @@ class WorkerLoop:
 
     def _rested(self) -> None:
         self._idle = None
+        if self.turns:
+            return
+        self._rests += 1
         # A task that a turn has left behind is no less under way than at home, which stays.
-        under_way = self.turns or asyncio.all_tasks(self.loop)
-        if not under_way and self._workers.release(self):
+        wait = self._rests < _RESTS and asyncio.all_tasks(self.loop)
+        if not wait and self._workers.release(self):
             self.end(1.0)
-        elif not self.turns:
+        else:
             self._rest()
 
     async def _end(self, seconds: float) -> None:
