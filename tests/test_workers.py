@@ -349,8 +349,8 @@ def test_task_without_end_does_not_keep_its_loop_for_good() -> None:
         await until(lambda: gate.count == 2)
         gate.open()
         await asyncio.gather(*turns)
-        await until(lambda: workers.loops == 1)
-        assert sum(task.cancelled() for task in tasks) == 1
+        await until(lambda: sum(task.cancelled() for task in tasks) == 1)
+        assert workers.loops == 1
 
     run(work, loops=2, idle_seconds=0.01)
 
