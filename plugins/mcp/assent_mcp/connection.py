@@ -59,6 +59,7 @@ class Connection:
         self._checks: set[asyncio.Task[None]] = set()
         self._calls = 0
         self._pause = SHORTEST
+        self._closed = False
 
     async def start(self) -> None:
         """Begin to connect; returns after the first attempt, or after ten seconds."""
@@ -72,6 +73,7 @@ class Connection:
 
     async def close(self) -> None:
         """Disconnect."""
+        self._closed = True
         tasks = [*self._checks, *([self._task] if self._task else [])]
         for task in tasks:
             task.cancel()
@@ -143,6 +145,9 @@ class Connection:
                 self._client = None
                 self._connected.clear()
                 self._tried.set()
+            if self._closed:
+                # The SDK's tasks, as they fail, may swallow the cancellation that meets them.
+                return
             pause, self._pause = self._pause, min(self._pause * 2, LONGEST)
             logger.warning(
                 "%r is away: %s; trying again in %g s", self._server, self._problem, pause
