@@ -68,13 +68,18 @@ async def _blocked(server: Process, path: str, count: int) -> Found:
 
 
 def start(run: Run, quick: bool) -> Found:
-    """Seconds to the first `/health`, and resident MB after it; the servers in turn."""
+    """Seconds to the first `/health`, and resident MB after it; the servers in turn.
+
+    `own` is what of the memory no other process shares, such as the load generator, which runs the
+    same interpreter.
+    """
     servers = {
         "assent, V1 and V2": ("assent_server", ("reply",)),
         "plain FastAPI": ("plain_server", ()),
     }
     times: dict[str, list[float]] = {name: [] for name in servers}
     sizes: dict[str, list[float]] = {name: [] for name in servers}
+    own: dict[str, list[float]] = {name: [] for name in servers}
     for number in range(4 if quick else 10):
         for name in servers if number % 2 else reversed(servers):
             with running(name, *servers[name]) as server:
@@ -82,11 +87,13 @@ def start(run: Run, quick: bool) -> Found:
                 if number:
                     times[name].append(server.took)
                     sizes[name].append(server.memory())
+                    own[name].append(server.private())
     return {
         **{
             name: {
                 "start s": round(median(times[name]), 3),
                 "idle MB": round(median(sizes[name]), 1),
+                "own MB": round(median(own[name]), 1),
             }
             for name in servers
         },
