@@ -20,7 +20,8 @@ from assent.messages import ChatRequest
 from assent.models import Model
 from assent.output import Sink
 from assent.settings import ApprovalSettings, LimitSettings
-from assent.turn import Caller, RunningTurn, Slot
+from assent.slots import Slot
+from assent.turn import Caller, RunningTurn
 
 if TYPE_CHECKING:
     from assent.plugins import Plugins

@@ -9,7 +9,6 @@ from functools import partial
 from typing import NamedTuple
 
 from assent.errors import Busy
-from assent.turn import Slot
 from assent.workers.mailbox import Mailbox, mailbox, tell
 
 PATIENCE = 10.0
@@ -33,15 +32,15 @@ class Slots:
     def free(self) -> bool:
         return self._free > 0
 
-    def take_now(self) -> _Held | None:
+    def take_now(self) -> Slot | None:
         """A place that is free; None when none is."""
         with self._lock:
             if self._free <= 0:
                 return None
             self._free -= 1
-        return _Held(self)
+        return Slot(self)
 
-    async def take(self) -> _Held:
+    async def take(self) -> Slot:
         """A place, after at most ten seconds; raises Busy."""
         waiter = _Waiter(mailbox(), asyncio.get_running_loop().create_future())
         with self._lock:
@@ -49,7 +48,7 @@ class Slots:
         # One may have come free meanwhile.
         self.change(0)
         await self._given(waiter)
-        return _Held(self)
+        return Slot(self)
 
     async def _given(self, waiter: _Waiter) -> None:
         try:
@@ -86,22 +85,27 @@ class _Waiter(NamedTuple):
     future: asyncio.Future[None]
 
 
-class _Held(Slot):
+class Slot:
+    """A turn's place among the turns in flight; given back while it only waits for another."""
+
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self._held = True
         self._ended = False
 
     def pause(self) -> None:
+        """Let another turn have the place."""
         if self._held:
             self._held = False
             self._slots.change(+1)
 
     def resume(self) -> None:
+        """Take the place again."""
         if not (self._held or self._ended):
             self._held = True
             self._slots.change(-1)
 
     def end(self) -> None:
+        """Give the place back for good: what is done to its end behind the turn has none."""
         self._ended = True
         self.pause()

@@ -49,25 +49,13 @@ from assent.messages import (
 )
 from assent.output import Output, Sink, executed_events
 from assent.session import Session
+from assent.slots import Slot
 from assent.texts import Texts
 
 if TYPE_CHECKING:
     from assent.engine import Engine
 
 logger = logging.getLogger("assent.turn")
-
-
-class Slot:
-    """A turn's place among the turns in flight; given back while it only waits for another."""
-
-    def pause(self) -> None:
-        """Let another turn have the place."""
-
-    def resume(self) -> None:
-        """Take the place again."""
-
-    def end(self) -> None:
-        """Give the place back for good: what is done to its end behind the turn has none."""
 
 
 class Caller(NamedTuple):
