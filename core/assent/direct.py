@@ -9,6 +9,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,7 @@ from assent.gate import Outcome
 from assent.ledger import Proposal, State, Transaction
 from assent.ledger.choices import Choice, Conversation, Decided, Edit, Requester, not_issued
 from assent.messages import Approval, Kind, PlatformContext
+from assent.output import hidden_line
 from assent.policy import Verdict
 from assent.session import Session
 from assent.tools import Tool
@@ -197,6 +199,10 @@ class DirectCalls:
         choice = Choice(id, kind, approved, ("body", "id"), True, why, None, given)
 
         async def work() -> Proposal:
+            if changes and input is not None:
+                # What was proposed never changes: it may be compared before the decision.
+                shown = replace(choice, input=dict(input))
+                await self._engine.ledger.decide([shown], [], who, Conversation(), dry=True)
             until = time.monotonic() + wait
             unrecorded: Unrecorded = asyncio.get_running_loop().create_future()
             while True:
@@ -354,11 +360,13 @@ def _forbidden(name: str) -> str:
 def _context(
     caller: Caller, session: Session, platform: PlatformContext | None, update: Update | None
 ) -> RequestContext:
+    platform = platform or PlatformContext()
+    secret = platform.secrets()
     return RequestContext(
-        platform=platform or PlatformContext(),
+        platform=platform,
         request_fields=caller.request_fields or {},
         session=session,
         principal=caller.principal,
         protocol=caller.protocol,
-        _send=update,
+        _send=update and (lambda event: update(hidden_line(event, secret))),
     )

@@ -140,10 +140,7 @@ class Output:
 
     def working(self, event: IntermittentUpdate) -> None:
         """Send a status line of the agent's code, as `update`, without the request's secrets."""
-        if self._secrets:
-            text, content = mask_sent([event.text, event.content], self._secrets)
-            event = IntermittentUpdate(text, content)
-        self.update(event, "Working")
+        self.update(hidden_line(event, self._secrets), "Working")
 
     def whole(self, ending: Sequence[Event]) -> AgentMessage:
         """The reply that the held events and `ending` amount to."""
@@ -182,6 +179,14 @@ class Output:
 
 def _unheard(piece: str) -> bool:
     return False
+
+
+def hidden_line(event: IntermittentUpdate, secrets: Sequence[str]) -> IntermittentUpdate:
+    """A status line of the agent's code without the request's secrets."""
+    if not secrets:
+        return event
+    text, content = mask_sent([event.text, event.content], secrets)
+    return IntermittentUpdate(text, content)
 
 
 def proposal_events(rows: Sequence[Proposal]) -> list[Event]:

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from agents import Counted, scripted
 from pydantic import AfterValidator
 from stages import approve, run
 
-from assent import Caller, Config, Host, Session, tool
+from assent import Caller, Config, Host, PlatformContext, RequestContext, Session, tool
 from assent.errors import InvalidRequest, LedgerUnavailable, StillRunning, ToolInputError
 from assent.events import AgentEvent, ToolCallApproved
 from assent.ledger import record
@@ -302,5 +303,62 @@ def test_caller_finds_just_its_own_single_calls_that_have_not_run(tmp_path: Path
             (rows[3].id, "PENDING"),
             (rows[0].id, "APPROVED"),
         ]
+
+    run(work())
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_status_lines_of_a_single_call_hold_no_secret_of_the_platform(
+    tmp_path: Path, gated: bool
+) -> None:
+    @tool(requires_approval=gated)
+    def log_in(context: RequestContext) -> str:
+        """Log in."""
+        secret = context.platform.platform_token
+        context.update(f"with {secret and secret.get_secret_value()}", {"token": "tell-nobody"})
+        return "done"
+
+    async def work() -> None:
+        async with hosting(tmp_path, SimpleNamespace(tools=[log_in])) as host:
+            said: list[Any] = []
+            more: Any = {
+                "platform": PlatformContext.model_validate({"platform_token": "tell-nobody"}),
+                "session": Session(),
+                "update": said.append,
+            }
+            if gated:
+                row = await host.calls.propose("log_in", {}, SOMEBODY)
+                await host.calls.decide(row.id, SOMEBODY, approved=True, **more)
+            else:
+                await host.calls.run("log_in", {}, SOMEBODY, **more)
+        assert [(e.text, e.content) for e in said] == [("with [secret]", {"token": "[secret]"})]
+
+    run(work())
+
+
+@pytest.mark.parametrize("edited", [{"name": "b"}, {"name": "a"}])
+def test_an_edit_of_another_call_than_the_decider_was_shown_is_refused(
+    tmp_path: Path, edited: dict[str, str]
+) -> None:
+    ran: list[str] = []
+
+    @tool(requires_approval=True, editable=True)
+    def wipe(name: str) -> str:
+        """Wipe a thing."""
+        ran.append(name)
+        return f"wiped {name}"
+
+    async def work() -> None:
+        async with hosting(tmp_path, SimpleNamespace(tools=[wipe])) as host:
+            row = await host.calls.propose("wipe", {"name": "a"}, SOMEBODY)
+            decide = partial(host.calls.decide, row.id, SOMEBODY, approved=True, edited=edited)
+            with pytest.raises(InvalidRequest) as refused:
+                await decide(input={"name": "c"})
+            assert refused.value.items[0]["type"] == "approval_changed"
+            assert ran == []
+            for _ in range(2):
+                row = await decide(input={"name": "a"})
+                assert row.output == f"wiped {edited['name']}"
+        assert ran == [edited["name"]]
 
     run(work())
