@@ -18,11 +18,11 @@ from assent.deciding import collect_outcomes
 from assent.ending import finish, suspend
 from assent.errors import AgentError, Blocked, ModelError, Silence
 from assent.events import (
-    EVENTS,
     Approvals,
     Commands,
     Done,
     ErrorEvent,
+    Event,
     ExecutedApprovals,
     ExecutedCommands,
     ExecutedToolCalls,
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("assent.agent")
 _OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
-_EVENTS = frozenset(EVENTS.values())
+_EVENTS = frozenset(get_args(Event))
 _ANSWERS = (AgentError, ModelError, Blocked, Silence)
 """What a callable raises that says by itself how the turn ends."""
 _INVALID = "the agent returned neither text nor a message"

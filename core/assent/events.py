@@ -137,21 +137,6 @@ Event = (
     | Done
     | ErrorEvent
 )
-EVENTS: dict[str, type[Event]] = {
-    cls.type: cls
-    for cls in (
-        TextDelta,
-        IntermittentUpdate,
-        ToolCalls,
-        Approvals,
-        Commands,
-        ExecutedToolCalls,
-        ExecutedCommands,
-        ExecutedApprovals,
-        Done,
-        ErrorEvent,
-    )
-}
 _TEXT = b'{"type":"text_delta","text":'
 _ALWAYS = {"stop_reason", "meta_data", "error", "text", "content"}
 
