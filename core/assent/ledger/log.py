@@ -122,14 +122,6 @@ def _accounts(entry: Mapping[str, Any], purged: tuple[int, str]) -> bool:
     return entry.get("event") == CHECKPOINT and (entry.get("seq"), entry.get("hash")) == purged
 
 
-def verify(
-    rows: Iterable[LogRow], start: LogRow | None = None, head: LogRow | None = None
-) -> Problem | None:
-    """The first problem of a whole log, or None; see `Chain` for `start` and `head`."""
-    chain = Chain(start)
-    return chain.feed(rows) or chain.end(head)
-
-
 async def pages(
     store: Store, page: int = 1_000
 ) -> AsyncIterator[tuple[list[LogRow], LogRow | None]]:
