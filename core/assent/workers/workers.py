@@ -130,11 +130,10 @@ class Workers:
         From any loop. It runs at home, or on a further loop while home is blocked; from a worker
         loop it stays on that loop unless something blocks it first.
         """
-        if self.closed or self.home is None:
-            raise RuntimeError("the service is stopping" if self.closed else "not started")
+        home = self._open()
         running = Running(work)
         self.waiting.append(running)
-        self._wake_one()
+        self._wake_one(home)
         if self.waiting and not self._armed and self._limit > 1:
             self._arm_from_here()
         return running
@@ -150,8 +149,7 @@ class Workers:
         For the course of a turn, which awaits user code by `spawn` and `in_thread`: a turn that
         awaits at home would stand still while another's code blocks home.
         """
-        if self.closed or self.home is None:
-            raise RuntimeError("the service is stopping" if self.closed else "not started")
+        self._open()
         running = Running(work)
         if self.desk is None:
             self.desk = self._start_desk()
@@ -163,9 +161,7 @@ class Workers:
 
         For what is bound to home: clients and pools from the hook `resources`.
         """
-        home = self.home
-        if self.closed or home is None:
-            raise RuntimeError("the service is stopping" if self.closed else "not started")
+        home = self._open()
         if mailbox() is home.box:
             return await work()
         running = Running(work)
@@ -197,6 +193,12 @@ class Workers:
                 self.desk = None
         self._one_ended()
 
+    def _open(self) -> WorkerLoop:
+        """Home; RuntimeError before the start and after the end."""
+        if self.closed or self.home is None:
+            raise RuntimeError("the service is stopping" if self.closed else "not started")
+        return self.home
+
     def _one_ended(self) -> None:
         if self.closed and self._server is not None:
             self._server.post(self._check_ends)
@@ -213,9 +215,7 @@ class Workers:
                 self.desk = desk
             return self.desk
 
-    def _wake_one(self) -> None:
-        home = self.home
-        assert home is not None
+    def _wake_one(self, home: WorkerLoop) -> None:
         here = current_worker()
         if here is not None:
             (home if here is self.desk else here).wake()
