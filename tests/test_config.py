@@ -142,6 +142,19 @@ def test_named_file_that_is_missing_is_an_error(folder: Path) -> None:
         load_config(Path("other.toml"), environ={}, directory=folder)
 
 
+def test_assent_toml_that_cannot_be_read_stops_where_defaults_would_serve_without_auth(
+    folder: Path,
+) -> None:
+    # Docker makes such a folder where the file that is to be mounted is missing.
+    (folder / "assent.toml").mkdir()
+    with pytest.raises(ConfigError, match=r"^assent\.toml cannot be read: Is a directory$"):
+        load_config(environ={}, directory=folder)
+    (folder / "assent.toml").rmdir()
+    (folder / "assent.toml").symlink_to("gone.toml")
+    with pytest.raises(ConfigError, match=r"^assent\.toml cannot be read: No such file"):
+        load_config(environ={}, directory=folder)
+
+
 def test_file_is_named_by_text_or_by_path(folder: Path) -> None:
     (folder / "other.toml").write_text("[server]\nport = 7\n", "utf-8")
     for name in ("other.toml", str(folder / "other.toml"), Path("other.toml")):
@@ -308,6 +321,17 @@ def test_zero_turns_pings_off(folder: Path, zero: str) -> None:
         ("[limits]\nturns = true\n", "limits.turns (assent.toml): expected a whole number"),
         ('model = "offline"\n', 'write [model] and below it name = "offline"'),
         ("server = 1\n", "server (assent.toml): expected a table, [server]"),
+        ("plugin = 1\n", "plugin (assent.toml): expected a table, [plugin]"),
+        ("auth.tokens = 1\n", "auth.tokens (assent.toml): expected a table, [auth.tokens]"),
+        ('plugins = "v1"\n', "plugins (assent.toml): expected a list, [...]"),
+        (
+            '[approvals.rules]\naction = "deny"\n',
+            "approvals.rules (assent.toml): expected a list of tables, [[approvals.rules]]",
+        ),
+        (
+            "approvals.rules = [1]\n",
+            "approvals.rules.0 (assent.toml): expected a table, [[approvals.rules]]",
+        ),
         ('[server]\ncors_origins = ["*", "a.b"]\n', "server.cors_origins (assent.toml): exp"),
         ('[server]\ncors_origins = ["https://a.b/"]\n', "such as 'https://example.com', without"),
     ],

@@ -11,14 +11,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, PrivateAttr, SecretStr, ValidationError
+from pydantic import PrivateAttr, SecretStr, ValidationError
 
 from assent.errors import ConfigError
-from assent.layers import Layers, Origin, canonical, dotted, explain, read_environment
+from assent.layers import Layers, Origin, canonical, dotted, explain, paths, read_environment
 from assent.settings import (
     ApprovalRule,
     ApprovalSettings,
@@ -104,7 +104,7 @@ class Config(Section):
     @property
     def origins(self) -> dict[str, str]:
         """Where each value comes from, by dotted key: "assent.toml", "flag --port", "default"."""
-        origins = dict.fromkeys(_leaves(type(self)), "default")
+        origins = dict.fromkeys(map(".".join, paths(type(self))), "default")
         return origins | {key: origin.text for key, origin in self._origins.items()}
 
     def origin(self, key: str) -> Origin:
@@ -174,7 +174,8 @@ def _read_file(file: Path | None, folder: Path) -> tuple[Path | None, dict[str, 
         if not path.is_file():
             raise ConfigError(f"there is no configuration file {str(file)!r}")
         return path.resolve(), _table(path, _parse(path))
-    if (path := folder / FILE).is_file():
+    # A folder or a dead link too: what stands there was meant to say who may call.
+    if os.path.lexists(path := folder / FILE):
         return path, _parse(path)
     if (path := folder / "pyproject.toml").is_file():
         table = _tool_table(_parse(path))
@@ -227,15 +228,6 @@ def _check_list(config: Config) -> None:
             origin = config.origin("plugins").text
             raise ConfigError(f"plugins ({origin}) names {name!r} twice; leave one of them out")
         seen.add(canonical(name))
-
-
-def _leaves(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        section = field.annotation
-        if isinstance(section, type) and issubclass(section, BaseModel):
-            yield from _leaves(section, f"{prefix}{name}.")
-        else:
-            yield prefix + name
 
 
 def state_dir(config: Config, environ: Mapping[str, str] = os.environ) -> Path:

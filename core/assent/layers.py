@@ -198,9 +198,9 @@ def explain(
         if item["type"] == "extra_forbidden":
             lines.append(f"unknown key {_name(prefix, path)!r}{where}" + _suggestion(model, path))
         else:
-            message = item["msg"].removeprefix("Value error, ")
-            if item["type"] == "model_type":
-                message = _no_table(_name(prefix, path))
+            meant = annotation_at(model, path) if path else model
+            shape = _shape(item["type"], _name(prefix, path), meant)
+            message = shape or item["msg"].removeprefix("Value error, ")
             subject = f"{_name(prefix, path)}{where}: " if path or prefix else ""
             lines.append(subject + message[:1].lower() + message[1:])
     return "\n".join(lines)
@@ -214,7 +214,16 @@ def _keys_in(message: str, model: type[BaseModel], path: Path) -> list[str]:
     return [key for key in re.findall(r"'(\w+)'", message) if key in last.model_fields]
 
 
-def _no_table(name: str) -> str:
+def _shape(kind: str, name: str, annotation: Any) -> str:
+    """What to write where a list or a table is expected, in the words of TOML."""
+    if kind == "list_type":
+        of_tables = any(hasattr(part, "model_fields") for part in get_args(annotation))
+        return f"expected a list of tables, [[{name}]]" if of_tables else "expected a list, [...]"
+    if kind not in ("model_type", "dict_type"):
+        return ""
+    rows, _, number = name.rpartition(".")
+    if number.isdigit():
+        return f"expected a table, [[{rows}]]"
     example = '; write [model] and below it name = "offline"' if name == "model" else ""
     return f"expected a table, [{name}]{example}"
 
