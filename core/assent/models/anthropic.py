@@ -15,12 +15,12 @@ import anthropic
 import httpx2
 
 from assent.errors import ConfigError, ModelError
-from assent.models import Ask, ModelEvent, Text, TextDelta
+from assent.models import Ask, ModelEvent
 from assent.models.access import certificates, check_key, checked_address
 from assent.models.anthropic_reply import Accumulator
 from assent.models.anthropic_request import explain_config, keys_of, request
-from assent.models.faults import cut_off, drain, fault, lost, retried, status_fault, where
-from assent.models.replies import held_document
+from assent.models.faults import cut_off, drain, failure, fault, lost, retried, status_fault
+from assent.models.replies import last_events
 from assent.models.transcript import sent_names
 from assent.workers import per_loop
 
@@ -112,12 +112,8 @@ class Anthropic:
                     await drain(events)
         if whole.reply is None:
             raise cut_off("anthropic", begun=whole.begun)
-        reply = whole.reply if ask.schema is None else held_document(whole.reply, "anthropic")
-        if ask.schema is not None:
-            for block in reply.turn.blocks:
-                if isinstance(block, Text):
-                    yield TextDelta(block.text)
-        yield reply
+        for last in last_events(whole.reply, ask, "anthropic"):
+            yield last
 
 
 def _plain(event: Any) -> dict[str, Any]:
@@ -146,23 +142,17 @@ def _check_credentials(client: Callable[[], anthropic.AsyncAnthropic], model: st
 
 def _failure(error: Exception) -> ModelError:
     match error:
-        case ModelError():
-            return error
         case anthropic.APIStatusError():
             return _status_failure(error)
-        case anthropic.APITimeoutError() | httpx2.TimeoutException():
+        case anthropic.APITimeoutError():
             return fault("anthropic", "timeout")
-        case anthropic.APIConnectionError() | httpx2.TransportError():
+        case anthropic.APIConnectionError():
             return lost("anthropic", error)
         case anthropic.CredentialsError():
             return fault("anthropic", "auth")
         case anthropic.AnthropicError():
             return fault("anthropic", "protocol")
-        case ValueError() | LookupError() | TypeError() | AttributeError() | httpx2.HTTPError():
-            log.info("unreadable answer of the model provider: %s", where(error))
-            return fault("anthropic", "protocol")
-    log.warning("unforeseen failure of a model call: %s", where(error))
-    return fault("anthropic", "protocol")
+    return failure("anthropic", error)
 
 
 def _status_failure(error: anthropic.APIStatusError) -> ModelError:

@@ -16,6 +16,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 
+import httpx2
+
 from assent.errors import ModelError, ModelErrorKind
 from assent.models import ModelEvent
 
@@ -164,8 +166,24 @@ async def drain(rest: AsyncIterator[object]) -> None:
                 pass
 
 
-def where(error: BaseException) -> str:
-    """The type and place of an unforeseen error, without its text, for the log."""
+def failure(provider: str, error: Exception) -> ModelError:
+    """The error for what a call of the provider raised; the log says where it was unforeseen."""
+    match error:
+        case ModelError():
+            return error
+        case httpx2.TimeoutException():
+            return fault(provider, "timeout")
+        case httpx2.TransportError():
+            return lost(provider, error)
+        case ValueError() | LookupError() | TypeError() | AttributeError() | httpx2.HTTPError():
+            log.info("unreadable answer of the model provider: %s", _where(error))
+        case _:
+            log.warning("unforeseen failure of a model call: %s", _where(error))
+    return fault(provider, "protocol")
+
+
+def _where(error: BaseException) -> str:
+    """The type and place of an error, without its text."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import httpx2
 
-from assent.errors import ConfigError, ModelError
-from assent.models import Ask, ModelEvent, Text, TextDelta
+from assent.errors import ConfigError
+from assent.models import Ask, ModelEvent
 from assent.models.access import certificates, check_key, checked_address
-from assent.models.faults import cut_off, drain, fault, lost, retried, status_fault, where
+from assent.models.faults import cut_off, drain, failure, fault, retried, status_fault
 from assent.models.openai_reply import Accumulator, events
 from assent.models.openai_request import explain_config, request
-from assent.models.replies import held_document
+from assent.models.replies import last_events
 from assent.models.transcript import sent_names
 from assent.workers import per_loop
-
-log = logging.getLogger(__name__)
 
 OFFICIAL = "https://api.openai.com/v1"
 
@@ -98,7 +96,7 @@ class OpenAI:
         if not self._explained:
             self._explained = True
             explain_config(ask.config, self.name, official=self._official)
-        return retried(lambda: self._events(ask), _failure, self._retries)
+        return retried(lambda: self._events(ask), partial(failure, "openai"), self._retries)
 
     async def _events(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
         names = {sent: tool.name for sent, tool in sent_names(ask.tools).items()}
@@ -121,12 +119,8 @@ class OpenAI:
         reply = whole.whole(closed=closed)
         if reply is None:
             raise cut_off("openai", begun=whole.begun)
-        if ask.schema is not None:
-            reply = held_document(reply, "openai")
-            for block in reply.turn.blocks:
-                if isinstance(block, Text):
-                    yield TextDelta(block.text)
-        yield reply
+        for event in last_events(reply, ask, "openai"):
+            yield event
 
 
 def _check(response: httpx2.Response) -> None:
@@ -170,18 +164,3 @@ def _status(error: Any) -> int:
         "timeout": 504,
     }
     return next((status for word, status in table.items() if word in words), 500)
-
-
-def _failure(error: Exception) -> ModelError:
-    match error:
-        case ModelError():
-            return error
-        case httpx2.TimeoutException():
-            return fault("openai", "timeout")
-        case httpx2.TransportError():
-            return lost("openai", error)
-        case ValueError() | KeyError() | TypeError() | AttributeError() | httpx2.HTTPError():
-            log.info("unreadable answer of the model provider: %s", where(error))
-            return fault("openai", "protocol")
-    log.warning("unforeseen failure of a model call: %s", where(error))
-    return fault("openai", "protocol")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from assent.models import Block, Call, Reply, Stop, Text
+from assent.models import Ask, Block, Call, ModelEvent, Reply, Stop, Text, TextDelta
 from assent.models.faults import fault
 
 
@@ -35,8 +35,20 @@ def stop_of(stop: Stop, blocks: Sequence[Block]) -> Stop:
     return "tool_use" if any(isinstance(block, Call) for block in blocks) else "end_turn"
 
 
-def held_document(reply: Reply, provider: str) -> Reply:
-    """A structured reply whose one text is a JSON document; ModelError when a whole one is not."""
+def last_events(reply: Reply, ask: Ask, provider: str) -> Iterator[ModelEvent]:
+    """The reply; where `ask` wants a document, its text held back till now and first.
+
+    Raises ModelError when the text of a whole reply is no JSON document.
+    """
+    if ask.schema is not None:
+        reply = _with_document(reply, provider)
+        for block in reply.turn.blocks:
+            if isinstance(block, Text):
+                yield TextDelta(block.text)
+    yield reply
+
+
+def _with_document(reply: Reply, provider: str) -> Reply:
     text = "".join(block.text for block in reply.turn.blocks if isinstance(block, Text)).strip()
     # Smaller servers wrap the document as Markdown.
     if fenced := re.fullmatch(r"```(?:json)?\s*(.*?)\s*```", text, re.DOTALL):
