@@ -28,7 +28,7 @@ class Mailbox:
     """What other threads want done on `loop`, and the objects that live and end with it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = self._loop = ref(loop)
+        self.loop = ref(loop)
         self._calls: deque[Callable[[], object]] = deque()
         self._woken = False
         self._bell: int | None = None
@@ -46,7 +46,7 @@ class Mailbox:
         if self._woken:
             return
         self._woken = True
-        loop = self._loop()
+        loop = self.loop()
         if loop is None or loop.is_closed():
             self._woken = False
             self._calls.clear()
@@ -69,7 +69,7 @@ class Mailbox:
     def _hang_bell(self) -> None:
         # Without a descriptor to be had the loop is woken as any other.
         with suppress(OSError):
-            if self._bell is None and (loop := self._loop()) is not None:
+            if self._bell is None and (loop := self.loop()) is not None:
                 bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
                 taken_down = finalize(self, os.close, bell)
                 try:
