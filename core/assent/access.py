@@ -4,19 +4,19 @@ import asyncio
 import hmac
 import ipaddress
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 from pydantic_core import to_json
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assent.credentials import secret_forms
 from assent.errors import AgentError, Busy, RequestError, TurnError, Unauthenticated
 from assent.gate import hide
 from assent.host import Host
-from assent.http import PRINCIPAL, Receive, Scope, Send, standard_error
+from assent.http import PRINCIPAL, standard_error
 
-ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
 PUBLIC = {"/health", "/ready", "/.well-known/agent.json", "/.well-known/agent-card.json"}
 """Paths that are answered without authentication: they hold nothing that is anyone's."""
@@ -108,10 +108,14 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
     Raises Unauthenticated when somebody asks for credentials and nobody knows the caller, and
     AgentError for a hook that fails; None where nobody asks.
     """
-    headers = {
-        name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
-    }
     hooks = host.plugins.implementations("authenticate")
+    if not hooks and host.config.auth.scheme == "none":
+        return None
+    pairs = [(name.decode("latin-1").lower(), value) for name, value in scope["headers"]]
+    if [name for name, _ in pairs].count("authorization") > 1:
+        # Whoever stands between here and the caller may have looked at another than we would.
+        raise Unauthenticated("there is more than one 'Authorization' header")
+    headers = {name: value.decode("latin-1") for name, value in pairs}
     for impl in hooks:
         bound = impl.bound(headers=headers, scope=scope, host=host)
         try:
@@ -132,9 +136,7 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
             raise AgentError(f"plugin {impl.plugin!r} named the caller by what is no name")
     if host.config.auth.scheme == "bearer":
         return bearer(host, headers.get("authorization", ""))
-    if hooks:
-        raise Unauthenticated
-    return None
+    raise Unauthenticated
 
 
 def bearer(host: Host, header: str) -> str:

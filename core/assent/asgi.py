@@ -13,11 +13,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from assent.access import ASGIApp, Authentication, WebPages, bearer
+from assent.access import Authentication, WebPages, bearer
 from assent.errors import Unauthenticated
 from assent.host import Host
-from assent.http import ChatEndpoint, Headers, Receive, Scope, Send, is_json
+from assent.http import ChatEndpoint, Headers, is_json
 from assent.routes import each_route
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class Direct:
         if endpoint is None or self._pages is None:
             return None
         host = kind = length = token = b""
-        hosts = 0
+        hosts = tokens = 0
         for name, value in headers:
             if name == b"content-type":
                 kind = value
@@ -149,6 +150,7 @@ class Direct:
                 length = value
             elif name == b"authorization":
                 token = value
+                tokens += 1
             elif name == b"content-encoding":
                 return None
         config = endpoint.host.config
@@ -157,6 +159,8 @@ class Direct:
             return None
         if config.auth.scheme == "none":
             return endpoint, None
+        if tokens != 1:
+            return None
         try:
             return endpoint, bearer(endpoint.host, token.decode("latin-1"))
         except Unauthenticated:

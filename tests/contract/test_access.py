@@ -77,6 +77,48 @@ def test_websocket_is_refused_before_the_first_frame(
     assert refused.value.response.status_code == 401
 
 
+SEVERAL = [
+    {"Authorization": "Bearer token-ann", "authorization": "Bearer wrong"},
+    {"Authorization": "Bearer wrong", "authorization": "Bearer token-ann"},
+    {"Authorization": "", "authorization": "Bearer token-ann"},
+    {"Authorization": "Bearer token-ann", "authorization": "Bearer token-ann"},
+]
+
+
+@pytest.mark.parametrize("headers", SEVERAL, ids=str)
+def test_request_with_several_credentials_is_refused(
+    guarded: Service, headers: dict[str, str]
+) -> None:
+    for path in ROUTES:
+        answer = guarded.request(
+            "POST", path, BODY, {"Content-Type": "application/json", **headers}
+        )
+        assert answer.status == 401, path
+        assert "more than one 'Authorization' header" in answer.json()["detail"]
+    with pytest.raises(InvalidStatus) as refused, guarded.ws(additional_headers=headers):
+        pass
+    assert refused.value.response.status_code == 401
+
+
+def test_hook_never_sees_one_of_several_credentials(served: Serve) -> None:
+    class Keys(Plugin):
+        name = "keys"
+
+        @hookimpl
+        def authenticate(self, headers: Any) -> str:
+            return str(headers["authorization"])
+
+    service = served(lambda messages, context: context.principal, [Keys()])
+    several = {"Authorization": "ann", "authorization": "bob"}
+    assert service.ask(user("x"), headers=several).status == 401
+    assert service.chat(user("x"), headers={"Authorization": "ann"})["content"] == "ann"
+
+
+def test_where_nobody_asks_for_credentials_several_are_as_good_as_none(echo: Service) -> None:
+    several = {"Authorization": "ann", "authorization": "bob"}
+    assert echo.ask(user("x"), headers=several).status == 200
+
+
 def test_websocket_with_a_token_has_its_principal(guarded: Service) -> None:
     with guarded.ws(additional_headers=ANN) as ws:
         assert ws.turn({"messages": [user("x")]})[0]["text"] == "hello ann"
