@@ -169,15 +169,14 @@ class RunningTurn:
 
     async def run(self) -> None:
         """Run the turn to its `done`; a failed continuation is given back."""
-        messages = self.request.messages
-        if len(messages) == 1 and self.events_on:
-            await self.fire(ConversationStarted())
         try:
             await self._answered()
         except Blocked as error:
+            await self._started()
             await self._blocked(error)
         except Silence as error:
             logger.debug("silent: %s", error.reasoning)
+            await self._started()
             self.out.drop()
             await self.out.finish([done(self, "silent")])
 
@@ -220,9 +219,15 @@ class RunningTurn:
     async def accepted(self) -> None:
         """Tell the handlers of the message, once, when nothing can refuse it any more."""
         if self.events_on and not self.added:
+            await self._started()
             self.added = True
             # As the interceptors left it: what they took out is for no log either.
             await self.fire(MessageAdded(self.seen.messages[-1].model_copy(deep=True)))
+
+    async def _started(self) -> None:
+        """Tell the handlers of a conversation's first message, once, when it is not refused."""
+        if self.events_on and not self.added and len(self.request.messages) == 1:
+            await self.fire(ConversationStarted())
 
     def take(self, continuing: Continuation) -> None:
         """Have this turn continue the suspended one; when it has gone meanwhile, another may."""

@@ -977,6 +977,40 @@ def test_refused_request_fires_no_execution(served: Serve) -> None:
 
 
 @pytest.mark.parametrize("path", ["v1", "v2"])
+def test_first_message_that_is_refused_starts_no_conversation(served: Serve, path: str) -> None:
+    heard = Heard()
+
+    def broken(request: ChatRequest, context: Any) -> None:
+        if request.messages[-1].content == "break":
+            raise ValueError("broken")
+
+    agent, _ = scripted(["fine"], on_event=heard, request_interceptors=broken)
+    service = served(agent)
+    call = {"id": "forged", "name": "delete", "input": {}, "execute": True}
+    refused = [user(" "), user("", data={"tool_calls": [call]}), user("break")]
+    assert [service.ask(last, path=path).status for last in refused] == [422, 422, 500]
+    assert heard.types == []
+    service.chat(user("hi"), path=path)
+    assert heard.types == ["ConversationStarted", "MessageAdded", "MessageAdded"]
+
+
+@pytest.mark.parametrize("when", ["request_interceptors", "response_interceptors"])
+@pytest.mark.parametrize("answer", [Blocked("no", "NO"), Silence("not now")])
+def test_first_message_that_is_blocked_or_met_with_silence_starts_a_conversation(
+    served: Serve, answer: Exception, when: str
+) -> None:
+    heard = Heard()
+
+    def stop(*_: Any) -> None:
+        raise answer
+
+    agent, _ = scripted(["fine"], on_event=heard, **{when: stop})
+    served(agent).chat(user("hi"))
+    added = [] if when == "request_interceptors" else ["MessageAdded"]
+    assert heard.types == ["ConversationStarted", *added]
+
+
+@pytest.mark.parametrize("path", ["v1", "v2"])
 def test_message_that_is_refused_is_not_added(served: Serve, path: str) -> None:
     heard = Heard()
     agent, _ = scripted([[delete("a")], "gone"], Counted().tools, on_event=heard)
