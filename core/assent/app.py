@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route, Router
+from starlette.types import Receive, Scope, Send
 
 from assent.access import Authentication, Fixed, WebPages
 from assent.asgi import App, PlainApp
 from assent.config import Config
 from assent.errors import ConfigError
 from assent.host import Host
-from assent.http import Receive, Scope, Send
 from assent.options import Extras, configured
 from assent.routes import LOST_MIDDLEWARE, Claimed, claims, is_api_router, loses_middleware
 

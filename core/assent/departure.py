@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
+
+from starlette.types import Receive
 
 from assent.workers import per_loop
-
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 A_MOMENT = 0.05
 """Seconds in which nobody minds that a client leaves: what it decided is carried out by then."""

@@ -6,10 +6,11 @@ A plain ASGI object costs half of what a path operation does; middleware applies
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from pydantic_core import to_json
+from starlette.types import Receive, Scope, Send
 
 from assent.departure import Departure
 from assent.errors import Busy, InvalidRequest, RequestError, TooLarge, UnsupportedMediaType
@@ -20,10 +21,6 @@ from assent.messages import ChatRequest, parse_request
 from assent.ndjson import stream_reply
 from assent.output import Gathered
 from assent.turn import Caller
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 PRINCIPAL = "assent.principal"
 """Where the authentication of the app puts the caller's name in an ASGI scope."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from starlette.types import Receive, Send
+
 from assent.departure import Departure
 from assent.messages import ChatRequest
 from assent.turn import Caller
 
 if TYPE_CHECKING:
     from assent.host import Host
-    from assent.http import Receive, Send
 
 NDJSON = (
     (b"content-type", b"application/x-ndjson"),

@@ -9,15 +9,16 @@ interface.md, "Endpoints" and rule 7; design, sections 7 and 10.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AliasChoices, BaseModel, Field, StrictStr
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
 
 from assent import BodyReader, Data, Host, caller_of, read_body, standard_error
 from assent_a2a.card import base_url, custom_card, simple_card
@@ -26,9 +27,6 @@ from assent_a2a.rows import Rows
 from assent_a2a.settings import Settings, task_file
 from assent_a2a.tasks import Tasks
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Answer = Callable[[Request], Awaitable[Response]]
 
 _TRUE = ("1", "true", "yes", "on")

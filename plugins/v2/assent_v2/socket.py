@@ -5,9 +5,9 @@ interface.md, "Endpoints", rule 4; design, section 5, "WebSocket".
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextvars import Context, copy_context
-from typing import Any
+
+from starlette.types import Receive, Scope, Send
 
 from assent import (
     Caller,
@@ -21,10 +21,6 @@ from assent import (
     encode,
     parse_request,
 )
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 WAITING = 8
 """Frames that may wait while a turn runs; then reading pauses."""

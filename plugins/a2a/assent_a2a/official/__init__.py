@@ -10,7 +10,7 @@ Which version a request speaks is said by its header `A2A-Version`; without one 
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from email.utils import formatdate, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -24,13 +24,14 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assent import Host, PluginError
 from assent_a2a.card import base_url, custom_card
 from assent_a2a.official.card import REST, RPC, card_json, generated_card, official_card
 from assent_a2a.official.execution import Executor
 from assent_a2a.official.handler import CallContexts, Handler
-from assent_a2a.official.mends import ASGIApp, Mended, Receive, Scope, Send
+from assent_a2a.official.mends import Mended
 from assent_a2a.official.notifying import Notifier, Screening, notifying_client
 from assent_a2a.official.stores import KeptPushConfigs, KeptTasks
 from assent_a2a.rows import Rows
@@ -248,7 +249,7 @@ class _Below:
         self._prefix = prefix
         self._app = app
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         root = str(scope.get("root_path", ""))
         inner = {
             **scope,

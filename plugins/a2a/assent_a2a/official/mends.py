@@ -7,7 +7,6 @@ those get it who ask for it. Bodies that make it fail are refused before it read
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -16,13 +15,9 @@ from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import A2AError, ContentTypeNotSupportedError, InvalidRequestError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assent_a2a.official.bodies import Problem, problem_of_call, problem_of_rest
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _ACCEPTED = (b"application/json", b"application/a2a+json")
 _NAMES = {404: "NOT_FOUND", 405: "UNIMPLEMENTED"}
@@ -106,7 +101,7 @@ class Mended:
         if not self._rest or _asks_for_a2a_json(scope):
             return send
 
-        async def relabelling(message: MutableMapping[str, Any]) -> None:
+        async def relabelling(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [
                     (name, b"application/json")
@@ -155,7 +150,7 @@ def _again(body: bytes, receive: Receive) -> Receive:
     """The body that was read, as one message, then whatever comes."""
     given = False
 
-    async def receiving() -> MutableMapping[str, Any]:
+    async def receiving() -> Message:
         nonlocal given
         if given:
             return await receive()
