@@ -1,6 +1,8 @@
 PYTHON ?= python3
 # Tests side by side; most of them wait for servers and processes.
 JOBS ?= 4
+# A test that ends its process, as one that hangs does, is run once more in each new process.
+PYTEST := -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -27,12 +29,12 @@ run: $(STAMP)
 	$(BIN)/assent demo $(ARGS)
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python $(PYTEST) $(ARGS)
 
 # What the tests install into environments keeps to the lowest versions as well.
 test-lowest: $(LOWEST)/.installed
 	PIP_CONSTRAINT="$(CURDIR)/$(BOUNDS)" \
-		$(LOWEST)/bin/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+		$(LOWEST)/bin/python $(PYTEST) $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -174,6 +174,36 @@ def test_call_that_is_cancelled_as_the_server_comes_back_is_not_sent(tmp_path: P
     asyncio.run(run())
 
 
+def test_close_ends_a_connection_whose_attempt_swallows_the_cancellation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent_mcp.connection.SHORTEST", 0.01)
+
+    attempts = 0
+
+    async def attempt(self: Connection) -> None:
+        nonlocal attempts
+        attempts += 1
+        self._tried.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            # As a task group of the SDK does that waits for its tasks after an error.
+            if attempts == 1:
+                raise RuntimeError("Server returned an error response") from None
+            raise
+
+    monkeypatch.setattr(Connection, "_connect", attempt)
+
+    async def run() -> None:
+        connection = Connection(other(tmp_path), lambda tools: None)
+        await connection.start()
+        async with asyncio.timeout(20):
+            await connection.close()
+
+    asyncio.run(run())
+
+
 def test_answer_that_breaks_the_protocol_loses_no_connection(tmp_path: Path) -> None:
     async def run() -> None:
         program = [sys.executable, str(OLD), str(tmp_path), "shapeless"]
