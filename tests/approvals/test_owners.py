@@ -61,6 +61,8 @@ def test_a_killed_owner_is_dead_at_once(nursery: Nursery, tmp_path: Path) -> Non
     assert done["output"].startswith("Outcome unknown: the process that ran it died")
     assert lines(tmp_path, "runs") == ["a"]
     assert state(tmp_path) == "INDETERMINATE"
+    told = f"call {done['id']} of wipe: the process that ran it died, its outcome is unknown"
+    assert two.said.count(told) == 1
 
 
 def test_a_living_owner_is_waited_for(nursery: Nursery, tmp_path: Path) -> None:

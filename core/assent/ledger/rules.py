@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ from assent.ledger.choices import (
     unknown_outcome,
 )
 from assent.ledger.lookup import Lookup
+
+logger = logging.getLogger("assent.ledger")
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class Rules:
             row.state, row.finished = "INDETERMINATE", tx.now
             why = "the process that ran it died"
             row.output = unknown_outcome(why, idempotent=row.idempotent)
+            logger.warning("call %s of %s: %s, its outcome is unknown", row.id, row.name, why)
         else:
             return row
         tx.put(row)
