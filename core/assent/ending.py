@@ -139,8 +139,11 @@ async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
             )
         _keep_session(turn, reply, shown, before)
     try:
+        if not isinstance(reply.content, str):
+            # Pydantic takes bytes for text, where no event does.
+            raise TypeError(f"a content of {type(reply.content).__name__}")
         AgentMessage.model_validate(reply.model_dump(exclude=_PROPOSALS, warnings=False))
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise AgentError("a response interceptor left no valid message") from error
     return reply
 

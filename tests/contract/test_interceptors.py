@@ -660,6 +660,23 @@ def test_messages_that_an_interceptor_spoils_stop_the_turn_before_an_approved_ca
     assert tools.runs == []
 
 
+@pytest.mark.parametrize("way", ["v1", "v2"])
+@pytest.mark.parametrize("content", [b"x", bytearray(b"x"), 3, None])
+def test_reply_whose_text_an_interceptor_makes_no_text_fails_with_that_cause(
+    served: Serve, content: Any, way: str
+) -> None:
+    def spoil(response: AgentMessage, context: RequestContext) -> None:
+        response.content = content
+
+    agent, _ = scripted(["fine", "fine"], response_interceptors=spoil)
+    service = served(agent)
+    answer = service.ask(user("x"), path=way)
+    assert answer.status == 500
+    cause = "a response interceptor left no valid message"
+    assert cause in answer.json()["detail"]
+    assert cause in service.stream(user("x"), path=way)[-1]["error"]
+
+
 @pytest.mark.parametrize("hook", ["request", "response"])
 def test_nonsense_of_one_interceptor_does_not_reach_the_next(served: Serve, hook: str) -> None:
     seen: list[Any] = []
