@@ -216,7 +216,7 @@ class _Builder:
         calls = self.found.turns[row.turn].calls
         begin = index if self.messages[index].role == "user" else index + 1
         return any(
-            self.messages[n].content.strip() and self.mentions.ids[n].isdisjoint(calls)
+            self.messages[n].content.strip() and self.mentions.stated[n].isdisjoint(calls)
             for n in range(begin, decided)
         )
 

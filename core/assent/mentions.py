@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from assent.approvals import command_input, shown_ids
+from assent.approvals import command_input, shown_ids, stated_ids
 from assent.canonical import canonical
 from assent.ledger import Proposal
 from assent.ledger.choices import Choice
@@ -20,17 +20,16 @@ class Mentions:
         self, messages: Sequence[Message], chosen: Iterable[tuple[Choice, Proposal]]
     ) -> None:
         beside = _decided_beside(messages, chosen)
-        self.ids = [set(shown_ids(m.data)) for m in messages]
-        """The ids in each message, and of the calls that are decided in the one before."""
+        self.stated = [stated_ids(m.data) | beside.get(n, set()) for n, m in enumerate(messages)]
+        """The ids that each message proposes or decides, and those decided in the one before."""
         self._shown: dict[str, int] = {}
         self._by_assistant: dict[str, int] = {}
         self._decided: dict[str | bytes, list[int]] = {}
         for index, message in enumerate(messages):
-            for id_ in self.ids[index]:
+            for id_ in shown_ids(message.data):
                 self._shown.setdefault(id_, index)
                 if message.role == "assistant":
                     self._by_assistant.setdefault(id_, index)
-            self.ids[index] |= beside.get(index, set())
             for key in _decisions(message.data) | beside.get(index, set()):
                 self._decided.setdefault(key, []).append(index)
 

@@ -195,6 +195,23 @@ def test_new_text_leaves_commands_open(served: Serve, shell: LocalShell) -> None
     assert "one" in text
 
 
+def test_outcome_of_a_command_left_open_when_another_was_approved_beside_a_text_is_news(
+    served: Serve, shell: LocalShell
+) -> None:
+    r = Round(served, shell, [suggest("echo one", "echo $((1 + 1))")])
+    one, two = r.reply["data"]["cmds"]
+    first = user("just the first", data={"cmds": [approved(one)]})
+    second = r.service.chat(r.first, said(r.reply), first)
+    assert second["content"] == "ran"
+    decision = user("", data={"cmds": [approved(two)]})
+    r.service.chat(r.first, said(r.reply), first, said(second), decision)
+    turns = r.model.asks[-1].turns
+    texts = [b.text for b in turns[-1].blocks if hasattr(b, "text")]
+    assert [text.endswith("2\n") for text in texts] == [True]
+    (result,) = (b for t in turns for b in t.blocks if hasattr(b, "call_id"))
+    assert "one\n" in result.output and "not decided" in result.output
+
+
 def test_empty_message_states_the_commands_again(served: Serve, shell: LocalShell) -> None:
     r = Round(served, shell, [suggest("echo one")])
     answer = r.service.ask(r.first, said(r.reply), user(""))
