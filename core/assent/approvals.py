@@ -41,7 +41,7 @@ def choices(messages: Sequence[Message]) -> list[Choice]:
         found += [
             choice
             for choice in _in_message(messages[last - 1], last - 1, newest=False)
-            if not _is_named(choice, named)
+            if choice.id not in named
         ]
         named |= stated_ids(messages[last - 1].data)
     for index in range(last):
@@ -75,10 +75,6 @@ def stated_ids(data: Data | None) -> set[str]:
     if data is None:
         return set()
     return {*(item.id for item in data.stated), *(c.id for c in data.cmds if c.id)}
-
-
-def _is_named(choice: Choice, named: set[str]) -> bool:
-    return choice.id is not None and choice.id in named
 
 
 def _in_message(message: Message, index: int, *, newest: bool) -> list[Choice]:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from assent import approvals
-from assent.agent import Agent
 from assent.commands import SUGGEST_COMMANDS, read_suggestion
 from assent.ending import finish, suspend
 from assent.errors import AgentError, ModelError, ToolInputError
@@ -81,7 +80,7 @@ async def ask_model(turn: RunningTurn) -> None:
             await finish(turn, _STOPS.get(reply.stop, "end_turn"))
             return
         step = _Step(turn, calls, said)
-        await step.run(agent)
+        await step.run()
         transcript.append(Turn("user", step.results))
         if step.proposals:
             if not step.results:
@@ -179,12 +178,12 @@ class _Step:
         self.results: list[Result] = []
         self.proposals: list[Proposal] = []
 
-    async def run(self, agent: Agent) -> None:
+    async def run(self) -> None:
         now: list[tuple[Call, Tool[..., Any]]] = []
         ready: dict[str, Result] = {}
         for call in self.calls:
             try:
-                if (tool := self._tool_of(call, agent)) is None:
+                if (tool := self._tool_of(call)) is None:
                     self._suggest(call)
                 elif await self._runs_at_once(call, tool):
                     # The gate validates the input where the tool runs, at the price of one
@@ -221,11 +220,11 @@ class _Step:
     async def _tell(self, call: Call, outcome: Outcome) -> None:
         given = approvals.mask(dict(call.input), self.turn.secrets)
         item = Approval(id=call.id, name=call.name, input=given, execute=True)
-        await self.turn.told(item, outcome)
+        await self.turn.fire(outcome.event(item))
 
-    def _tool_of(self, call: Call, agent: Agent) -> Tool[..., Any] | None:
+    def _tool_of(self, call: Call) -> Tool[..., Any] | None:
         """The tool of the call, None for a suggestion of commands; raises ToolInputError."""
-        turn = self.turn
+        turn, agent = self.turn, self.turn.engine.agent
         turn.calls_made += 1
         if turn.calls_made > turn.engine.limits.tool_calls:
             raise ToolInputError("too many tool calls in this turn; answer with what is known")
@@ -283,7 +282,6 @@ class _Step:
             raise ToolInputError(f"nobody could send the input back to approve it: {why}")
         if approvals.holds_secret(fields["input"], self.turn.secrets):
             raise ToolInputError("the input holds a secret of the platform context")
-        fields["intent"] = approvals.mask(fields["intent"], self.turn.secrets)
         self.proposals.append(self.turn.new_proposal(call_id=call.id, **fields))
 
 

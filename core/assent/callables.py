@@ -192,8 +192,7 @@ async def _send_outcomes(turn: RunningTurn, reply: AgentMessage) -> None:
         # An event tells of all outcomes of its kind; a kind that has not grown was told before.
         if getattr(told, name):
             setattr(told, name, list(getattr(turn.data, name)))
-    for event in executed_events(told):
-        await turn.out.send(event)
+    await turn.out.outcomes(told)
 
 
 def _extend(data: Data, more: Data) -> None:

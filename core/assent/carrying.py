@@ -153,7 +153,10 @@ async def _command(engine: Engine, row: Proposal, grant: Grant, context: Request
         lambda: shell.run(row.input["command"], files, conversation=conversation, context=context)
     )
     secrets = context.platform.secrets()
-    limit = _limit(engine.limits.command_output, shell.max_output)
+    limit = engine.limits.command_output
+    if limit >= shell.max_output:
+        # What the shell has cut at the same length keeps the line that says so.
+        limit += _NOTE
     output = cut(mask(result.output, secrets), limit)
     took = time.perf_counter() - start
     if result.failed:
@@ -182,8 +185,3 @@ def state_of(session: Session) -> dict[str, Any] | None:
         # The reply fails for it, too; the outcome of the call must not be lost with it.
         return None
     return state
-
-
-def _limit(limit: int, own: int) -> int:
-    # What the shell has cut at the same length keeps the line that says so.
-    return limit if limit < own else limit + _NOTE

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from assent import approvals
 from assent.carrying import Resume, carry_out
-from assent.edits import with_edits
 from assent.ending import finish
 from assent.errors import ApprovalsPending, InvalidRequest
 from assent.events import ToolCallApproved, ToolCallRejected
-from assent.ledger import Proposal
-from assent.ledger.choices import Choice, Decided, Edit, Grant, settled
+from assent.ledger import ENDED, Proposal
+from assent.ledger.choices import Choice, Decided, Edit, Grant
 from assent.messages import AgentMessage, Data, Message, beyond_text
-from assent.output import executed_events
 from assent.session import Session
 
 if TYPE_CHECKING:
@@ -38,7 +36,7 @@ async def decide(turn: RunningTurn, *, dry: bool = False, claim: bool = True) ->
             choices, turn.shown, turn.who, turn.conversation, edit=edit, dry=dry, claim=claim
         )
 
-    return await with_edits(turn.engine, turn.secrets, turn.read_edits, with_edit)
+    return await turn.edits.decided(with_edit)
 
 
 def _storable(turn: RunningTurn, choice: Choice) -> Choice:
@@ -248,7 +246,7 @@ async def _resume(turn: RunningTurn, known: set[str]) -> bool:
     await turn.accepted()
     if any(r.kind == "tool_call" for r in pending) or (pending and turn.blank):
         pending.sort(key=lambda r: (r.created, r.index))
-        await _send_executed(turn)
+        await turn.out.outcomes(turn.data)
         await finish(turn, "approval_required", pending=pending)
         return True
     own = [id_ for id_ in touched if id_ in turn.found.turns]
@@ -263,19 +261,15 @@ async def _resume(turn: RunningTurn, known: set[str]) -> bool:
         collect_outcomes(turn, ran)
     # What a callable carries out itself is told when it has, and all outcomes leave in order.
     if not (turn.engine.agent.function and turn.found.grants):
-        await _send_executed(turn)
+        await turn.out.outcomes(turn.data)
     return False
-
-
-async def _send_executed(turn: RunningTurn) -> None:
-    for event in executed_events(turn.data):
-        await turn.out.send(event)
 
 
 def _ready(turn: RunningTurn) -> set[str]:
     """The turns at which the history stands and whose calls are all decided, although this
     message decides nothing."""
-    decided = _last(turn) - {row.turn for row in turn.found.rows.values() if not settled(row)}
+    rows = turn.found.rows.values()
+    decided = _last(turn) - {row.turn for row in rows if row.state not in ENDED}
     return {
         suspended.id
         for suspended in turn.found.turns.values()
@@ -326,7 +320,7 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
         told = getattr(turn.data, name)
         ids = {outcome.id for outcome in told}
         told += [outcome for outcome in getattr(reply.data, name) if outcome.id not in ids]
-    await _send_executed(turn)
+    await turn.out.outcomes(turn.data)
     await turn.say(reply)
     turn.session = turn.context.session = Session(reply.data.session)
     rows = [Proposal(**row) for row in recorded["proposals"]]

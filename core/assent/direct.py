@@ -16,7 +16,7 @@ from typing import Any
 from assent import approvals
 from assent.agent import RequestContext
 from assent.carrying import Unrecorded, carry_out
-from assent.edits import with_edits
+from assent.edits import Edits
 from assent.engine import Engine
 from assent.errors import InvalidRequest, ToolInputError
 from assent.events import (
@@ -237,7 +237,7 @@ class DirectCalls:
                 [choice], [], who, Conversation(), edit=allowed, claim=run
             )
 
-        found = await with_edits(engine, context.platform.secrets(), {}, with_edit)
+        found = await Edits(engine, context.platform.secrets()).decided(with_edit)
         if not found.chosen:
             # An unknown call can be rejected in a conversation, where nothing comes of it.
             raise InvalidRequest([not_issued(choice)])
@@ -296,7 +296,7 @@ class DirectCalls:
 
         async def work() -> list[Proposal]:
             found: list[Proposal] = []
-            async for rows in self._undone(who, "PENDING"):
+            async for rows in self._undone(who, "PENDING", limit):
                 found += rows
                 if len(found) >= limit:
                     break
@@ -321,19 +321,22 @@ class DirectCalls:
 
         return await self._engine.code.workers.at_desk(work)
 
-    async def _undone(self, who: Requester, state: State) -> AsyncIterator[list[Proposal]]:
-        """The rows in this state that exist for `who`, in pages; what has expired is settled."""
+    async def _undone(
+        self, who: Requester, state: State, first: int = _PAGE
+    ) -> AsyncIterator[list[Proposal]]:
+        """The rows in this state that exist for `who`, in pages, the first of at most `first`;
+        what has expired is settled."""
         ledger = self._engine.ledger
         after: str | None = None
+        size = min(first, _PAGE)
         while True:
-            page = partial(_page, state=state, after=after)
-            rows, now = await ledger.read(page)
+            rows, now = await ledger.read(partial(_page, state=state, after=after, limit=size))
             if late := [row.id for row in rows if row.expires <= now]:
                 await ledger.settle(late)
             yield [row for row in rows if row.expires > now and ledger.visible(row, who)]
-            if len(rows) < _PAGE:
+            if len(rows) < size:
                 return
-            after = rows[-1].id
+            after, size = rows[-1].id, _PAGE
 
     def _tool(self, name: str) -> Tool[..., Any]:
         tool = self._engine.agent.tools.get(name)
@@ -342,8 +345,10 @@ class DirectCalls:
         return tool
 
 
-def _page(tx: Transaction, state: State, after: str | None) -> tuple[list[Proposal], float]:
-    return tx.find(state=state, after=after, limit=_PAGE), tx.now
+def _page(
+    tx: Transaction, state: State, after: str | None, limit: int
+) -> tuple[list[Proposal], float]:
+    return tx.find(state=state, after=after, limit=limit), tx.now
 
 
 def _is_direct(row: Proposal, caller: Caller) -> bool:

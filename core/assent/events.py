@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import isfinite
 from typing import Any, ClassVar, Literal
 
@@ -366,16 +366,12 @@ def fold_done(done: Done, reply: AgentMessage) -> None:
         reply.agent = done.agent
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(slots=True)
 class AgentEvent:
     """What handlers of `on_event` get (interface.md, "Agent event hooks")."""
 
     event_type: ClassVar[str] = ""
-    timestamp: datetime = field(default_factory=_now, kw_only=True)
+    timestamp: datetime = field(default_factory=partial(datetime.now, UTC), kw_only=True)
 
 
 @dataclass(slots=True)

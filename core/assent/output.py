@@ -142,6 +142,11 @@ class Output:
         """Send a status line of the agent's code, as `update`, without the request's secrets."""
         self.update(hidden_line(event, self._secrets), "Working")
 
+    async def outcomes(self, data: Data) -> None:
+        """Send or hold the outcomes of `data`."""
+        for event in executed_events(data):
+            await self.send(event)
+
     def whole(self, ending: Sequence[Event]) -> AgentMessage:
         """The reply that the held events and `ending` amount to."""
         return fold([*(self._held or []), *ending])

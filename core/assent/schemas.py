@@ -35,7 +35,6 @@ Arguments = dict[str, Any]
 MESSAGE_LIMIT = 1000
 _SHOWN_ERRORS = 5
 _SHORT = 60
-_NO_TITLES = frozenset({"title"})
 
 
 class Inputs(Protocol):
@@ -232,7 +231,7 @@ def object_schema(label: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
             f"tool {label!r}: its input is no JSON object; use a model with named fields"
         )
     schema.setdefault("properties", {})
-    return _sayable({key: value for key, value in schema.items() if key not in _NO_TITLES})
+    return _sayable({key: value for key, value in schema.items() if key != "title"})
 
 
 def _sayable(schema: dict[str, Any]) -> dict[str, Any]:

@@ -136,4 +136,4 @@ class Session(MutableMapping[str, Any]):
         """What goes out on the wire; None when the session was never set."""
         if self._hidden is not None:
             return {**self._state, RESERVED: self._hidden}
-        return dict(self._state) if self._state or self._existed else None
+        return self.shown()

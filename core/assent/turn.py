@@ -21,7 +21,7 @@ from assent.asking import ask_model
 from assent.callables import ask_function
 from assent.carrying import Unrecorded
 from assent.deciding import carry_decisions, decide, nothing_to_answer
-from assent.edits import Read
+from assent.edits import Edits
 from assent.ending import done, finish
 from assent.errors import AgentError, Blocked, InvalidRequest, Silence
 from assent.events import (
@@ -37,7 +37,6 @@ from assent.ledger import Proposal
 from assent.ledger.choices import Choice, Continuation, Conversation, Decided, Requester
 from assent.messages import (
     AgentMessage,
-    Approval,
     ChatRequest,
     Data,
     Message,
@@ -47,7 +46,7 @@ from assent.messages import (
     platform_of,
     said_in,
 )
-from assent.output import Output, Sink, executed_events
+from assent.output import Output, Sink
 from assent.session import Session
 from assent.slots import Slot
 from assent.texts import Texts
@@ -144,9 +143,9 @@ class RunningTurn:
         return Data()
 
     @cached_property
-    def read_edits(self) -> Read:
-        """The inputs that an approver changed, as far as their tools have read them."""
-        return {}
+    def edits(self) -> Edits:
+        """The inputs that an approver changed."""
+        return Edits(self.engine, self.secrets)
 
     @cached_property
     def unrecorded(self) -> Unrecorded:
@@ -308,8 +307,7 @@ class RunningTurn:
         data = answer.data.model_copy(update={"tool_calls": [], "cmds": [], "approvals": []})
         reply = answer.model_copy(update={"data": data})
         self.set_session(data.session)
-        for event in executed_events(data):
-            await self.out.send(event)
+        await self.out.outcomes(data)
         await self.say(reply)
         await finish(self, "end_turn", reply=reply)
 
@@ -317,11 +315,7 @@ class RunningTurn:
         """A claimed call has ended; `row` carries the outcome."""
         self.found.rows[row.id] = row
         if self.events_on:
-            await self.told(approvals.approval(row, execute=True), outcome)
-
-    async def told(self, call: Approval, outcome: Outcome) -> None:
-        """Tell the handlers how a call ended."""
-        await self.fire(outcome.event(call))
+            await self.fire(outcome.event(approvals.approval(row, execute=True)))
 
     def set_session(self, given: Mapping[str, Any] | None) -> None:
         """Take the session that a reply of user code states; None leaves it as it is."""

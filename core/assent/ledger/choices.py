@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from assent.canonical import canonical
 from assent.errors import InvalidRequest
-from assent.ledger import ENDED, Decision, Proposal, SuspendedTurn
+from assent.ledger import Decision, Proposal, SuspendedTurn
 from assent.messages import Command, Kind
 
 
@@ -162,11 +162,6 @@ def unknown_outcome(why: str, *, idempotent: bool = False) -> str:
         f"Outcome unknown: {why} before its result was recorded. "
         f"It may or may not have taken effect; {then}."
     )
-
-
-def settled(row: Proposal) -> bool:
-    """Whether the row has reached an end."""
-    return row.state in ENDED
 
 
 def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
