@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from agents import Counted, delete, look, scripted
 from serving import Serve, Service, approved, assistant, said, user
 from stages import approve, call, command, decide, reject, turn_of
 
+from assent import Caller, cli
 from assent.ledger import choices
 from assent.ledger.choices import Conversation
 from assent.ledger.memory import MemoryStore
 from assent.ledger.record import Ledger
+from assent.ledger.rows import SqlTransaction
 from assent.ledger.sqlite import SqliteStore
 
 
@@ -162,3 +165,62 @@ def test_a_decision_stated_many_times_is_not_compared_with_each_of_them(
     assert 0 < len(compared) <= 200 * 10
     # What was recorded may be large.
     assert sum(value is not stated for value in compared) <= 2
+
+
+def rows_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many proposals each question to the store brings, in a list that grows with each."""
+    read: list[int] = []
+    load = SqlTransaction._load
+
+    def counted(self: SqlTransaction, rows: Any) -> Iterator[Any]:
+        read.append(len(rows))
+        return load(self, rows)
+
+    monkeypatch.setattr(SqlTransaction, "_load", counted)
+    return read
+
+
+def test_to_list_what_waits_reads_no_more_than_is_shown(
+    served: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent, _ = scripted([], Counted().tools)
+    host = served(agent, approvals__ledger="memory://").app.host
+    rows = [call("turn", n, id=f"id{n:03}", principal=None, tenant=None) for n in range(300)]
+    asyncio.run(host.ledger.propose(None, rows))
+    read = rows_read(monkeypatch)
+    shown = asyncio.run(host.calls.pending(Caller("test"), 5))
+    assert [row.id for row in shown] == [f"id{n:03}" for n in range(5)]
+    assert sum(read) == 5
+
+
+def test_to_list_the_newest_on_the_command_line_reads_few_of_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fill() -> None:
+        ledger = Ledger(SqliteStore(tmp_path / "approvals.db"))
+        await ledger.open()
+        rows = [call("turn", n, id=f"id{n:04}") for n in range(3000)]
+        for start in range(0, len(rows), 100):
+            await ledger.propose(None, rows[start : start + 100])
+        await decide(ledger, *map(approve, [*rows[40:60], *rows[2990:2992]]), claim=False)
+        await ledger.close()
+
+    asyncio.run(fill())
+    (tmp_path / "assent.toml").write_text('[approvals]\nledger = "sqlite:///approvals.db"\n')
+    monkeypatch.chdir(tmp_path)
+    read = rows_read(monkeypatch)
+
+    def listed(*options: str) -> list[str]:
+        read.clear()
+        assert cli.run(["approvals", "list", "--json", *options]) == 0
+        return [row["id"] for row in json.loads(capsys.readouterr().out)]
+
+    assert listed("--limit", "5") == [f"id{n}" for n in range(2995, 3000)]
+    assert sum(read) < 200
+    assert listed("--limit", "5", "--state", "PENDING") == [f"id{n}" for n in range(2995, 3000)]
+    assert sum(read) < 200
+    approved_ones = [*(f"id{n:04}" for n in range(57, 60)), "id2990", "id2991"]
+    assert listed("--limit", "5", "--state", "APPROVED") == approved_ones
+    assert sum(read) < 200
+    assert len(listed("--limit", "4000")) == 3000
+    assert listed("--state", "DONE") == []

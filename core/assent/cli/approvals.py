@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
@@ -88,16 +89,7 @@ def _with_ledger(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]
 def list_(config_file: Path | None, state: State | None, limit: int, as_json: bool) -> None:
     """List proposals with their state, kind, name, who decided, and id."""
 
-    async def work(ledger: Ledger) -> list[Proposal]:
-        for unsettled in _UNSETTLED:
-            async for page in _pages(ledger, unsettled):
-                await ledger.settle([row.id for row in page])
-        newest: deque[Proposal] = deque(maxlen=limit)
-        async for page in _pages(ledger, state):
-            newest.extend(page)
-        return list(newest)
-
-    rows = _with_ledger(config_file, work)
+    rows = _with_ledger(config_file, lambda ledger: _newest(ledger, state, limit))
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return
@@ -109,18 +101,49 @@ def list_(config_file: Path | None, state: State | None, limit: int, as_json: bo
         click.echo("nothing was proposed" if state is None else f"nothing is {state}")
 
 
-async def _pages(ledger: Ledger, state: State | None) -> AsyncIterator[list[Proposal]]:
-    rows: list[Proposal] = []
+async def _newest(ledger: Ledger, state: State | None, limit: int) -> list[Proposal]:
+    """The newest rows in this state; a store gives the oldest first, so that its log says where
+    to begin."""
+    if state in ("EXPIRED", "INDETERMINATE"):
+        for unsettled in _UNSETTLED:
+            async for _ in _pages(ledger, unsettled):
+                pass
+    back = 8 * limit
     while True:
-        after = rows[-1].id if rows else None
+        newest: deque[Proposal] = deque(maxlen=limit)
+        after = await ledger.read(partial(_told, back=back))
+        async for rows in _pages(ledger, state, after):
+            newest.extend(row for row in rows if state in (None, row.state))
+        if after is None or len(newest) == limit:
+            return list(newest)
+        back *= 8
+
+
+def _told(tx: Transaction, back: int) -> str | None:
+    """The call that the log tells of so many rows before its end; None where there is none."""
+    head = tx.last_log()
+    if head is None or head.seq <= back:
+        return None
+    told = [row.entry for row in tx.log(after=head.seq - back, limit=100)]
+    # What was proposed then is newer than what was decided.
+    told.sort(key=lambda entry: entry["event"] != "proposed")
+    return told[0].get("id") if told else None
+
+
+async def _pages(
+    ledger: Ledger, state: State | None, after: str | None = None
+) -> AsyncIterator[list[Proposal]]:
+    while True:
 
         def page(tx: Transaction, after: str | None = after) -> list[Proposal]:
             return tx.find(state=state, after=after, limit=_PAGE)
 
         rows = await ledger.read(page)
-        yield rows
+        settled = await ledger.settle([row.id for row in rows if row.state in _UNSETTLED])
+        yield [settled.get(row.id, row) for row in rows]
         if len(rows) < _PAGE:
             return
+        after = rows[-1].id
 
 
 @command.command(short_help="Show one proposal with its history.")
