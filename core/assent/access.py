@@ -41,10 +41,8 @@ class Fixed:
         await send({**self.body})
 
 
-def _refusal(status: int, detail: str, code: str, *headers: tuple[bytes, bytes]) -> Fixed:
-    answer = Fixed(to_json({"detail": detail, "code": code}), status)
-    answer.headers += headers
-    return answer
+def _refusal(status: int, detail: str, code: str) -> Fixed:
+    return Fixed(to_json({"detail": detail, "code": code}), status)
 
 
 async def _deny(answer: Fixed, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,28 +69,20 @@ class Authentication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = _path(scope)
-        if scope["type"] not in ("http", "websocket") or path in PUBLIC:
-            await self.app(scope, receive, send)
-            return
-        if path in self.files and scope.get("method") in ("GET", "HEAD"):
-            await self.app(scope, receive, send)
-            return
-        try:
-            scope[PRINCIPAL] = await authenticate(self.host, scope)
-        except Unauthenticated as error:
-            challenge = (b"www-authenticate", b"Bearer")
-            await _deny(_refusal(401, str(error), error.code, challenge), scope, receive, send)
-            return
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError):
-                # The server has waited long enough to learn who calls.
-                error = Busy("the service is stopping")
-            failure = self.host.failure(error)
-            status, body = standard_error(error, failure)
-            answer = Fixed(to_json(body), status)
-            answer.headers += failure.headers
-            await _deny(answer, scope, receive, send)
-            return
+        is_file = path in self.files and scope.get("method") in ("GET", "HEAD")
+        if scope["type"] in ("http", "websocket") and not (path in PUBLIC or is_file):
+            try:
+                scope[PRINCIPAL] = await authenticate(self.host, scope)
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError):
+                    # The server has waited long enough to learn who calls.
+                    error = Busy("the service is stopping")
+                failure = self.host.failure(error)
+                status, body = standard_error(error, failure)
+                answer = Fixed(to_json(body), status)
+                answer.headers += failure.headers
+                await _deny(answer, scope, receive, send)
+                return
         await self.app(scope, receive, send)
 
 

@@ -59,7 +59,9 @@ class Failure:
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """Further headers of its HTTP reply: `Retry-After`, where that is known."""
+        """Further headers of its HTTP reply: how to say who calls, and when to try again."""
+        if self.status == 401:
+            return [(b"www-authenticate", b"Bearer")]
         if self.retry_after is None:
             return []
         return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode())]

@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from assent import Host, Unauthenticated, authenticate, standard_error
+from assent import Host, authenticate, standard_error
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 QUIET = 0.2
@@ -139,11 +139,6 @@ class Authentication:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             principal = await authenticate(self.host, scope)
-        except Unauthenticated as error:
-            body = {"detail": str(error), "code": error.code}
-            challenge = {"www-authenticate": "Bearer"}
-            await JSONResponse(body, 401, challenge)(scope, receive, send)
-            return
         except Exception as error:
             failure = self.host.failure(error)
             status, body = standard_error(error, failure)
