@@ -180,6 +180,31 @@ def test_context_goes_on_with_the_conversation(rpc: Rpc, cluster: Cluster) -> No
     assert len(cluster.model.asks[-1].turns) == 1
 
 
+def test_decision_goes_on_with_the_conversation_of_the_context(rpc: Rpc, cluster: Cluster) -> None:
+    context = rpc.task("first")["contextId"]
+    task = rpc.task("delete web", contextId=context)
+    (call,) = proposals(task)
+    rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
+    before, after = (ask.turns for ask in cluster.model.asks[-2:])
+    assert len(before) == 3
+    assert [turn.blocks for turn in after[:3]] == [turn.blocks for turn in before]
+    assert len(after) == 5
+
+
+def test_refused_message_of_a_new_task_is_no_part_of_the_conversation(
+    rpc: Rpc, cluster: Cluster
+) -> None:
+    task = rpc.task("delete web")
+    (call,) = proposals(task)
+    wrong = {"id": "f" * 32, "execute": True}
+    for part in ("meanwhile", wrong):
+        refused = rpc.task(part, contextId=task["contextId"])
+        assert refused["status"]["state"] == "TASK_STATE_REJECTED"
+    done = rpc.task({"id": call["id"], "execute": True}, contextId=task["contextId"])
+    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+    assert len(cluster.model.asks[-1].turns) == 3
+
+
 def test_session_goes_on_with_the_context_as_it_was(serve: Serve) -> None:
     kept = {"count": 1, "id": 9007199254740993, "ratio": 2.0, "list": [1, {"a": None}]}
     seen: list[Any] = []

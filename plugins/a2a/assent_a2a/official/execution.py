@@ -164,15 +164,16 @@ class Executor(AgentExecutor):
         return fresh and not at_once and self._host.agent.function is not None
 
     async def _request(self, context: RequestContext, message: WireMessage) -> ChatRequest:
-        if context.current_task is not None:
-            tasks = [context.current_task]
-        else:
-            tasks = await self._earlier(context)
+        tasks = await self._earlier(context)
+        if (current := context.current_task) is not None:
+            # Others of the context that still wait have nothing to do with what this one waits for.
+            ended = [task for task in tasks if task.status.state in TERMINAL_TASK_STATES]
+            tasks = [*ended, current]
         history = conversation(tasks)[-(self._host.config.limits.messages - 1) :]
         return ChatRequest(messages=[*history, user_message(message)])
 
     async def _earlier(self, context: RequestContext) -> list[Task]:
-        """The ended tasks of the same context: a new one goes on with their conversation."""
+        """The other tasks of the same context: this one goes on with their conversation."""
         wanted = ListTasksRequest(context_id=context.context_id or "", page_size=_EARLIER_TASKS)
         found = await self._store.list(wanted, context.call_context)
         tasks = [task for task in found.tasks if task.id != context.task_id]
@@ -326,8 +327,8 @@ class _Execution:
             await self._updater.failed(self._worded(error.error, data=data, ours=ours))
             return
         text = plain_refusal(error)
+        ours["refused"] = True
         if self._task is not None:
-            ours["refused"] = True
             waiting = await still_waiting(self._host, self._caller, self._pending)
             message = self._worded(text, waiting, ours=ours)
             await self._updater.requires_input(message)
