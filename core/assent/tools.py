@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
-from typing import Any, Generic, cast, overload
+from typing import Any, Generic, TypedDict, Unpack, cast, overload
 
 from pydantic import BaseModel
 from pydantic_core import to_json
@@ -172,39 +172,26 @@ class Tool(Generic[P, R]):
         return f"Tool({self.name!r}{gate})"
 
 
+class ToolOptions(TypedDict, total=False):
+    """The options of `Tool`."""
+
+    requires_approval: bool
+    name: str | None
+    description: str | None
+    input_schema: Mapping[str, Any] | type[Any] | None
+    timeout: float | None
+    idempotent: bool
+    editable: bool | Sequence[str]
+    read_only: bool | None
+    destructive: bool | None
+    title: str | None
+
+
 @overload
-def tool(fn: Callable[P, R], /) -> Tool[P, R]: ...
+def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
 @overload
 def tool(
-    fn: Callable[P, R],
-    /,
-    *,
-    requires_approval: bool = False,
-    name: str | None = None,
-    description: str | None = None,
-    input_schema: Mapping[str, Any] | type[Any] | None = None,
-    timeout: float | None = None,
-    idempotent: bool = False,
-    editable: bool | Sequence[str] = False,
-    read_only: bool | None = None,
-    destructive: bool | None = None,
-    title: str | None = None,
-) -> Tool[P, R]: ...
-@overload
-def tool(
-    fn: None = None,
-    /,
-    *,
-    requires_approval: bool = False,
-    name: str | None = None,
-    description: str | None = None,
-    input_schema: Mapping[str, Any] | type[Any] | None = None,
-    timeout: float | None = None,
-    idempotent: bool = False,
-    editable: bool | Sequence[str] = False,
-    read_only: bool | None = None,
-    destructive: bool | None = None,
-    title: str | None = None,
+    fn: None = None, /, **options: Unpack[ToolOptions]
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a tool of a function, as `@tool`, `@tool(...)` or `tool(function, ...)`.
