@@ -180,4 +180,23 @@ def test_logging_to_what_was_closed_raises_nothing(
     with suppress(OSError):
         stream.close()
     log(handler, "the stream is closed")
-    assert capsys.readouterr().err.count("Logging error") == 2
+    assert capsys.readouterr().err == ""
+
+
+def test_logging_where_standard_error_itself_was_closed_raises_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "log").open("w") as stream:
+        monkeypatch.setattr("sys.stderr", stream)
+    log(StandardError(), "nobody can read it")
+
+
+def test_record_that_cannot_be_formatted_waits_for_the_reader_and_shows_no_argument(
+    pipe: Pipe,
+) -> None:
+    wrong = logging.LogRecord("app", logging.INFO, "app.py", 7, "in %d", ("tell-nobody",), None)
+    pipe.fill()
+    pipe.log.handle(wrong)
+    log(pipe.log, "two")
+    said = "app.py:7: a record of 'app' that cannot be written: 'in %d' (TypeError)\n"
+    assert pipe.until_read("two\n") == f"{said}two\n"

@@ -8,6 +8,7 @@ import select
 import stat
 import threading
 from collections import deque
+from contextlib import suppress
 from time import monotonic, sleep
 from typing import TextIO
 
@@ -32,20 +33,28 @@ class StandardError(logging.StreamHandler[TextIO]):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write `record` now, or behind those that wait."""
-        try:
-            self._write(record)
-        except Exception:
-            self.handleError(record)
+        # Who logs is not to fail for it, where standard error was closed by other code.
+        with suppress(Exception):
+            self._write(self.format(record) + self.terminator)
 
-    def _write(self, record: logging.LogRecord) -> None:
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of `record`; of one that has none, where it was made."""
+        try:
+            return super().format(record)
+        except Exception as error:
+            # Logging's own way writes to standard error by itself, and all arguments with it.
+            where = f"{record.pathname}:{record.lineno}: a record of {record.name!r}"
+            why = f"{record.msg!r} ({type(error).__name__})"
+            return f"{where} that cannot be written: {why}"
+
+    def _write(self, text: str) -> None:
         try:
             number = self.stream.fileno()
         except (AttributeError, OSError):
             # Something in its place, as in tests.
-            super().emit(record)
+            self.stream.write(text)
             super().flush()
             return
-        text = self.format(record) + self.terminator
         data = text.encode(self.stream.encoding, "backslashreplace")
         if not self._waiting and _takes_at_once(number, len(data)):
             data = _rest(number, data)
