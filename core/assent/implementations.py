@@ -10,7 +10,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from assent import hookspecs
-from assent.errors import PluginError
+from assent.deadlines import Overdue, bounded
+from assent.errors import PluginError, StartupError
 from assent.hookspecs import HOOKS
 
 MEND = "mend the plugin, take it out of the configuration, or uninstall it"
@@ -49,7 +50,24 @@ class Impl(NamedTuple):
             result = await in_thread(call)
         return await result if inspect.isawaitable(result) else result
 
-    def now(self, **available: Any) -> Any:
+    def at_start(self, seconds: float, **available: Any) -> Any:
+        """What the implementation returns; PluginError where it fails, or takes longer than
+        `seconds`."""
+        try:
+            return bounded(seconds, partial(self._now, **available))
+        except Overdue:
+            raise PluginError(
+                f"{self.described}: {self.hook} did not return within {seconds:g} seconds "
+                f"(server.start_timeout); {MEND}"
+            ) from None
+        except StartupError as error:
+            raise PluginError(f"{self.described}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                f"{self.described}: {self.hook} raised {type(error).__name__}: {error}; {MEND}"
+            ) from error
+
+    def _now(self, **available: Any) -> Any:
         """What the implementation returns; an async one runs on a loop of its own."""
         result = self.bound(**available)()
         if not inspect.isawaitable(result):

@@ -193,18 +193,7 @@ class Plugins:
         owners = dict.fromkeys(reserved, "assent itself")
         for impl in self.implementations("register_commands"):
             own = click.Group()
-            try:
-                bounded(self.start_timeout, partial(impl.now, cli=own))
-            except Overdue:
-                raise PluginError(
-                    f"{impl.described}: register_commands did not return within "
-                    f"{self.start_timeout:g} seconds (server.start_timeout); {MEND}"
-                ) from None
-            except (Exception, SystemExit) as error:
-                raise PluginError(
-                    f"{impl.described}: register_commands raised "
-                    f"{type(error).__name__}: {error}; {MEND}"
-                ) from error
+            impl.at_start(self.start_timeout, cli=own)
             for name, command in own.commands.items():
                 if not isinstance(command, click.Command):
                     raise PluginError(f"{impl.described}: {name!r} is no click.Command; {MEND}")

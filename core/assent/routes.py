@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from assent.deadlines import Overdue, bounded
-from assent.errors import PluginError, StartupError
-from assent.implementations import MEND
+from assent.errors import PluginError
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute, Router
@@ -128,24 +125,14 @@ def loses_middleware(router: Router) -> bool:
 def _router(impl: Impl, host: Host, timeout: float) -> Router | None:
     from starlette.routing import Router
 
-    try:
-        router = bounded(timeout, partial(impl.now, host=host))
-    except Overdue:
-        raise PluginError(
-            f"{impl.described}: register_routes did not return within {timeout:g} seconds "
-            f"(server.start_timeout); {MEND}"
-        ) from None
-    except StartupError as error:
-        raise PluginError(f"{impl.described}: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise PluginError(
-            f"{impl.described}: register_routes raised {type(error).__name__}: {error}; {MEND}"
-        ) from error
-    if router is not None and not isinstance(router, Router):
+    router = impl.at_start(timeout, host=host)
+    if router is None:
+        return None
+    if not isinstance(router, Router):
         raise PluginError(
             f"{impl.described}: register_routes returned {type(router).__name__}; "
             "return a fastapi.APIRouter, a starlette Router, or None"
         )
-    if router is not None and loses_middleware(router):
+    if loses_middleware(router):
         raise PluginError(f"{impl.described}: {LOST_MIDDLEWARE}")
     return router
