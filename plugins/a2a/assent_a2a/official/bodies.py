@@ -105,12 +105,7 @@ def problem_of_content(content: object, nesting: int) -> str:
 
 
 def known_state(value: object) -> bool:
-    """Whether a filter names a state, or is left open; 0.3 writes them in lower case."""
-    if value is None or value == "":
-        return True
+    """Whether a filter names a state, or is left open; the SDK takes any other for left open."""
     if isinstance(value, int):
         return value in TaskState.values()
-    name = str(value)
-    return name in TaskState.keys() or f"TASK_STATE_{name.upper().replace('-', '_')}" in (
-        TaskState.keys()
-    )
+    return value in (None, "", *TaskState.keys())
