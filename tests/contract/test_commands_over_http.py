@@ -328,6 +328,27 @@ def test_sent_again_without_session_equal_commands_of_an_earlier_turn_stay_open(
     assert (tmp_path / "log").read_text() == "x\nx\n"
 
 
+def test_command_whose_request_was_sent_twice_is_that_of_the_newer_reply(
+    served: Serve, shell: LocalShell
+) -> None:
+    lines = ["echo $((1 + 1))", "echo other"]
+    script = [[suggest("echo one")], "ok", [suggest(*lines)], [suggest(*lines)], "ran"]
+    agent, _ = scripted(script, commands=shell)
+    service = served(agent)
+    talk = [user("one")]
+    talk += [said(service.chat(*talk)), user("never mind")]
+    talk += [said(service.chat(*talk)), user("two")]
+    lost, reply = service.chat(*talk), service.chat(*talk)
+    bare = [{"command": line, "execute": True} for line in lines]
+    decided = [said(reply), user("", data={"cmds": bare[:1]})]
+    first = service.chat(*talk, *decided)
+    assert [e["output"] for e in first["data"]["executed_cmds"]] == ["2\n"]
+    assert [c["id"] for c in first["data"]["cmds"]] == [reply["data"]["cmds"][1]["id"]]
+    assert service.chat(*talk, *decided) == first
+    by_id = user("", data={"cmds": [approved(lost["data"]["cmds"][0])]})
+    assert service.ask(*talk, said(lost), by_id).status == 200
+
+
 @pytest.mark.parametrize("keeps_session", [True, False])
 @pytest.mark.parametrize("carrier", ["user", "assistant"])
 def test_sent_again_an_approval_leaves_the_equal_command_proposed_after_it_open(

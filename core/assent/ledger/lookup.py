@@ -52,7 +52,9 @@ class Lookup:
         near = {row.reference for row in rows}
         for reference in self._conversation.nearest(message) if near else ():
             if reference in near:
-                return [row for row in rows if row.reference == reference]
+                # Asked for twice, as after a lost reply: what was decided, else the newer one.
+                same = [row for row in rows if row.reference == reference]
+                return _of_turn(same, [row for row in same if row.decision] or same)
         return _of_turn(rows, rows)
 
     def _nearest(self, wanted: bytes, message: int) -> Sequence[Proposal]:
