@@ -35,7 +35,6 @@ from assent.events import (
     reply_json,
 )
 from assent.frames import text_frame
-from assent.gate import cut
 from assent.history import _Builder, model_turns
 from assent.ledger import texts as ledger_texts
 from assent.ledger.choices import Decided
@@ -46,6 +45,7 @@ from assent.streams import Events
 from assent.testing import Service, served
 from assent.testing.server import running
 from assent.tools import text_of
+from assent.traces import cut
 from assent.workers import Channel, Workers
 
 texts = st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=40)

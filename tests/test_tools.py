@@ -30,7 +30,6 @@ from typing_extensions import TypeAliasType
 
 from assent import Agent, Call
 from assent.errors import ToolInputError
-from assent.gate import error_text, hidden_trace
 from assent.session import Session
 from assent.testing import scripted, served
 from assent.tools import (
@@ -44,6 +43,7 @@ from assent.tools import (
     text_of,
     tool,
 )
+from assent.traces import error_text, hidden_trace
 
 if TYPE_CHECKING:
     from assent.agent import RequestContext

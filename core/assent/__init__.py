@@ -64,7 +64,7 @@ if TYPE_CHECKING:
         fold,
     )
     from assent.failures import Failure
-    from assent.gate import Outcome, hidden_trace
+    from assent.gate import Outcome
     from assent.hookspecs import hookimpl
     from assent.host import Host
     from assent.http import ChatEndpoint, caller_of, read_body, standard_error
@@ -128,6 +128,7 @@ if TYPE_CHECKING:
         ToolResult,
         tool,
     )
+    from assent.traces import hidden_trace
     from assent.turn import Caller
     from assent.workers import per_loop
 
@@ -152,7 +153,7 @@ _MODULES = {
         "encode fold"
     ),
     "failures": "Failure",
-    "gate": "Outcome hidden_trace",
+    "gate": "Outcome",
     "hookspecs": "hookimpl",
     "host": "Host",
     "http": "ChatEndpoint caller_of read_body standard_error",
@@ -177,6 +178,7 @@ _MODULES = {
     "stderr": "StandardError",
     "targets": "load_agent",
     "tools": ("AudioContent ImageContent ResourceContent TextContent Tool ToolResult tool"),
+    "traces": "hidden_trace",
     "turn": "Caller",
     "workers": "per_loop",
 }

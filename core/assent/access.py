@@ -13,9 +13,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assent.credentials import secret_forms
 from assent.errors import AgentError, Busy, RequestError, TurnError, Unauthenticated
-from assent.gate import hide
 from assent.host import Host
 from assent.http import PRINCIPAL, standard_error
+from assent.traces import hide
 
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
 PUBLIC = {"/health", "/ready", "/.well-known/agent.json", "/.well-known/agent-card.json"}

@@ -16,7 +16,7 @@ from assent.commands import SUGGEST_COMMANDS, read_suggestion
 from assent.ending import finish, suspend
 from assent.errors import AgentError, ModelError, ToolInputError
 from assent.events import IntermittentUpdate, StopReason, TextDelta
-from assent.gate import Outcome, hidden_trace
+from assent.gate import Outcome
 from assent.history import bound_to, model_turns
 from assent.ledger import Proposal
 from assent.messages import Approval
@@ -36,6 +36,7 @@ from assent.models import (
 )
 from assent.output import Output
 from assent.tools import Tool
+from assent.traces import hidden_trace
 from assent.wording import spoken
 from assent.workers import cancelled_here, let_cancel
 

@@ -33,7 +33,7 @@ from assent.events import (
     fold,
     fold_done,
 )
-from assent.gate import Outcome, cut, error_text
+from assent.gate import Outcome
 from assent.ledger import Proposal
 from assent.messages import (
     AgentMessage,
@@ -46,6 +46,7 @@ from assent.messages import (
     ToolCall,
 )
 from assent.output import done_of, executed_events
+from assent.traces import cut, error_text
 from assent.workers import cancelled_here, let_cancel
 
 if TYPE_CHECKING:

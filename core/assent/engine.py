@@ -14,13 +14,14 @@ from assent.code import UserCode
 from assent.discovery import AGENT
 from assent.errors import RequestError, TurnTimeout
 from assent.events import AgentEvent
-from assent.gate import Gate, hidden_trace, hide
+from assent.gate import Gate
 from assent.ledger.record import Ledger
 from assent.messages import ChatRequest
 from assent.models import Model
 from assent.output import Sink
 from assent.settings import ApprovalSettings, LimitSettings
 from assent.slots import Slot
+from assent.traces import hidden_trace, hide
 from assent.turn import Caller, RunningTurn
 
 if TYPE_CHECKING:

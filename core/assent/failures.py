@@ -10,7 +10,7 @@ from secrets import token_hex
 from assent.approvals import mask
 from assent.errors import AgentError, LedgerUnavailable, RequestError, TurnError, named, reasons
 from assent.events import ErrorEvent
-from assent.gate import hidden_in, hidden_trace
+from assent.traces import hidden_in, hidden_trace
 
 logger = logging.getLogger("assent.host")
 
