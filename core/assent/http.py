@@ -130,9 +130,8 @@ class ChatEndpoint:
         """Serve one request (ASGI)."""
         try:
             body = await read_body(scope, receive, self.host.config.limits.body)
-            client = scope.get("client")
-            address = client[0] if client else None
-            request, caller = self.read(body, scope.get(PRINCIPAL), address)
+            known = caller_of(scope, self.protocol)
+            request, caller = self.read(body, known.principal, known.address)
         except asyncio.CancelledError:
             # The server has waited long enough for the rest of the body.
             await _respond(send, *self.refusal(Busy("the service is stopping")))
@@ -146,7 +145,7 @@ class ChatEndpoint:
             await self._reply(request, caller, receive, send)
 
     def read(
-        self, body: bytes, principal: str | None, address: str | None
+        self, body: bytes | str, principal: str | None, address: str | None
     ) -> tuple[ChatRequest, Caller]:
         """The request and who calls, from where; raises RequestError."""
         limits = self.host.config.limits

@@ -24,5 +24,5 @@ class V2(Plugin):
         router = Router()
         router.routes.append(Route("/api/chat", chat, methods=["POST"]))
         router.routes.append(Route("/api/chat-stream", stream, methods=["POST"]))
-        router.routes.append(WebSocketRoute("/api/chat-ws", ChatSocket(host)))
+        router.routes.append(WebSocketRoute("/api/chat-ws", ChatSocket(chat)))
         return router

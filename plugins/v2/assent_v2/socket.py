@@ -11,15 +11,14 @@ from starlette.types import Receive, Scope, Send
 
 from assent import (
     Caller,
+    ChatEndpoint,
     ErrorEvent,
     EventStream,
-    Host,
     RequestError,
     Socket,
     TooLarge,
     caller_of,
     encode,
-    parse_request,
 )
 
 WAITING = 8
@@ -29,23 +28,24 @@ logger = logging.getLogger("assent.server")
 
 
 class ChatSocket:
-    """Serves `/api/chat-ws` as an ASGI application."""
+    """Serves `/api/chat-ws` as an ASGI application; frames are read as bodies of `endpoint`."""
 
-    def __init__(self, host: Host) -> None:
-        self.host = host
+    def __init__(self, endpoint: ChatEndpoint) -> None:
+        self.endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
-        await _Connection(self.host, caller_of(scope, "v2")).serve(receive, send)
+        caller = caller_of(scope, self.endpoint.protocol)
+        await _Connection(self.endpoint, caller).serve(receive, send)
 
 
 class _Connection(Socket):
     """Turns on one connection; a task runs only while frames wait or a turn does."""
 
-    __slots__ = ("caller", "context", "frames", "gone", "host", "stream", "work")
+    __slots__ = ("caller", "context", "endpoint", "frames", "gone", "stream", "work")
 
-    def __init__(self, host: Host, caller: Caller) -> None:
-        self.host = host
+    def __init__(self, endpoint: ChatEndpoint, caller: Caller) -> None:
+        self.endpoint = endpoint
         self.caller = caller
         self.frames: list[str | bytes] = []
         self.gone = False
@@ -89,24 +89,16 @@ class _Connection(Socket):
             self.work = None
 
     async def _turn(self, frame: str | bytes) -> None:
-        limits = self.host.config.limits
+        host, known = self.endpoint.host, self.caller
+        limit = host.config.limits.frame
         try:
-            if _size(frame) > limits.frame:
-                raise TooLarge("frame", limits.frame)
-            request = parse_request(
-                frame,
-                messages=limits.messages,
-                nesting=limits.nesting,
-                values=limits.values,
-                lazily=self.host.agent.function is not None,
-            )
+            if _size(frame) > limit:
+                raise TooLarge("frame", limit)
+            request, caller = self.endpoint.read(frame, known.principal, known.address)
         except RequestError as error:
             await self._send(encode(ErrorEvent(str(error), error.code)) + b"\n")
             return
-        known = self.caller
-        fields = request.request_fields
-        caller = Caller("v2", known.principal, known.address, request_fields=fields)
-        stream = self.stream = self.host.stream(request, caller)
+        stream = self.stream = host.stream(request, caller)
         try:
             more = True
             while more:
