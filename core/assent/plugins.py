@@ -277,14 +277,13 @@ class Plugins:
         """What `function` returns; whatever it raises becomes a PluginError."""
         try:
             return bounded(self.start_timeout, function)
-        except Overdue:
-            cause = f"it did not come back within {self.start_timeout:g} seconds"
-        except (Exception, SystemExit) as error:
+        except (Exception, Overdue, SystemExit) as error:
             cause = f"{type(error).__name__}: {error}"
+            if isinstance(error, Overdue):
+                cause = f"it did not come back within {self.start_timeout:g} seconds"
             raise PluginError(
                 f"{_described(choice)} {failure}: {cause}; {_repair(choice)}"
             ) from error
-        raise PluginError(f"{_described(choice)} {failure}: {cause}; {_repair(choice)}")
 
     def _register(self, name: str, plugin: object, choice: Choice) -> None:
         hooks = checked_hooks(plugin, self._manager.parse_hookimpl_opts, _described(choice))
