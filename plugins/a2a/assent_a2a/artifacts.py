@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -96,8 +97,6 @@ def text_of_parts(parts: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _line(part: Mapping[str, Any]) -> str:
-    import json
-
     if "text" in part:
         return str(part["text"])
     if "data" in part:

@@ -10,23 +10,24 @@ from typing import Any
 from pydantic import BaseModel
 
 from assent import ConfigError, Host
+from assent_a2a.settings import Settings
 
 _NETLOC = re.compile(r"[A-Za-z0-9._~-]+(:\d{1,5})?|\[[0-9a-fA-F:.]+\](:\d{1,5})?")
 _PREFIX = re.compile(r"(/[A-Za-z0-9._~-]+)*/?")
 
 
-def base_url(scope: Mapping[str, Any], url: str | None, *, trust_forwarded: bool) -> str:
+def base_url(scope: Mapping[str, Any], settings: Settings) -> str:
     """The service's address without a slash at its end: `url`, else as the request names it.
 
     The headers that proxies add count only with `trust_forwarded`; everybody can send them.
     """
-    if url:
-        return url.rstrip("/")
+    if settings.url:
+        return settings.url.rstrip("/")
     headers = {name: value.decode("latin-1") for name, value in reversed(scope["headers"])}
     scheme = str(scope.get("scheme", "http"))
     netloc = headers.get(b"host", "")
     prefix = str(scope.get("root_path", ""))
-    if trust_forwarded:
+    if settings.trust_forwarded:
         scheme = _first(headers, b"x-forwarded-proto") or scheme
         netloc = _first(headers, b"x-forwarded-host") or netloc
         prefix = _first(headers, b"x-forwarded-prefix") or prefix

@@ -293,25 +293,20 @@ def _task_answer(task: Any) -> Answer:
 
     shown = whole(MessageToDict(task))
     state = TaskState.Name(task.status.state).removeprefix("TASK_STATE_")
-    parts = shown.get("status", {}).get("message", {}).get("parts", [])
-    said = _parts(parts)
-    return Answer(
-        task.id,
-        state.lower().replace("_", "-"),
-        said.text,
-        said.waiting,
-        list(shown.get("artifacts", ())),
-    )
+    text, waiting = _said(shown.get("status", {}).get("message", {}).get("parts", []))
+    artifacts = list(shown.get("artifacts", ()))
+    return Answer(task.id, state.lower().replace("_", "-"), text, waiting, artifacts)
 
 
 def _message_answer(message: Any) -> Answer:
     from google.protobuf.json_format import MessageToDict
 
-    said = _parts(whole(MessageToDict(message)).get("parts", []))
-    return Answer(message.task_id, "completed", said.text)
+    text, _ = _said(whole(MessageToDict(message)).get("parts", []))
+    return Answer(message.task_id, "completed", text)
 
 
-def _parts(parts: Sequence[Json]) -> Answer:
+def _said(parts: Sequence[Json]) -> tuple[str, list[Json]]:
+    """The text of the parts, and the calls among them that wait for a decision."""
     texts = [str(part["text"]) for part in parts if part.get("text")]
     waiting = [
         part["data"]
@@ -320,7 +315,7 @@ def _parts(parts: Sequence[Json]) -> Answer:
         and part["data"].get("execute") is False
         and "id" in part["data"]
     ]
-    return Answer("", "", "\n".join(texts), waiting)
+    return "\n".join(texts), waiting
 
 
 def _artifact_text(artifact: Json) -> str:

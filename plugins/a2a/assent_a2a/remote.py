@@ -10,7 +10,7 @@ call's name and input, and exactly these are what the approval carries.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, overload
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -63,9 +63,6 @@ class RemoteAgent(Sequence[Tool]):
 
     def __len__(self) -> int:
         return len(self._tools)
-
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self._tools)
 
     def __repr__(self) -> str:
         return f"RemoteAgent({self.url!r}, name={self.name!r})"

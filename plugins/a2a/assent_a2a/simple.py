@@ -78,9 +78,7 @@ class Simple:
             await self._tasks.close()
 
     async def _card(self, request: Request) -> Response:
-        url = base_url(
-            request.scope, self._settings.url, trust_forwarded=self._settings.trust_forwarded
-        )
+        url = base_url(request.scope, self._settings)
         return _json(simple_card(self._host, url, self._custom))
 
     async def _look(self, request: Request) -> Response:

@@ -176,7 +176,7 @@ class Official:
 
     async def _card(self, request: Request) -> Response:
         legacy = self._settings.legacy_card or request.headers.get("a2a-version", "")[:2] == "0."
-        body = to_json(card_json(self.card(_url(request, self._settings)), legacy=legacy))
+        body = to_json(card_json(self.card(base_url(request.scope, self._settings)), legacy=legacy))
         tag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
         headers = {
             "Cache-Control": f"public, max-age={_CARD_SECONDS}",
@@ -190,10 +190,6 @@ class Official:
         if _fresh(request, tag, self._made):
             return Response(status_code=304, headers=headers)
         return Response(body, media_type="application/json", headers=headers)
-
-
-def _url(request: Request, settings: Settings) -> str:
-    return base_url(request.scope, settings.url, trust_forwarded=settings.trust_forwarded)
 
 
 def _fresh(request: Request, tag: str, made: str) -> bool:
@@ -218,9 +214,7 @@ class _Contexts(CallContexts):
         """The context of one call."""
         context = super().build(request)
         scope = {**request.scope, "root_path": request.scope.get("assent.root_path", "")}
-        context.state["assent.url"] = base_url(
-            scope, self._settings.url, trust_forwarded=self._settings.trust_forwarded
-        )
+        context.state["assent.url"] = base_url(scope, self._settings)
         return context
 
 
