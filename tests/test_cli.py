@@ -20,8 +20,9 @@ from assent.cli import group
 from assent.config import Config, load_config
 from assent.discovery import discover
 from assent.errors import ConfigError
+from assent.hookspecs import hookimpl
 from assent.ledger import open_store
-from assent.plugins import Plugin, Plugins, hookimpl
+from assent.plugins import Plugin, Plugins
 from assent.settings import ServerSettings
 from terminal import terminal
 
@@ -260,6 +261,8 @@ def test_config_shows_values_origins_and_no_secret(
             "postgresql://h/db?sslkey=********&sslpassword=********&connect_timeout=3",
         ),
         ("postgresql://u:SECRETQ@SECRETQ?@h/db", "postgresql://********@h/db"),
+        ("postgresql://u:SECRETQ/SECRETQ@h/db", "postgresql://********@h/db"),
+        ("https://h:8443/@scope/x", "https://h:8443/@scope/x"),
         ("postgresql://h/db?pass%77ord=SECRETQ", "postgresql://h/db?pass%77ord=********"),
         ("host=h password=SECRETQ&SECRETQ port=1", "host=h password=******** port=1"),
         ("password = 'a \\'SECRETQ' host=h", "password = ******** host=h"),

@@ -21,7 +21,8 @@ from assent.settings import Section, meanings
 _SECRET = re.compile(
     r"token|secret|passw|passphrase|pwd|key|credential|signature|authori[sz]ation", re.IGNORECASE
 )
-_CREDENTIALS = re.compile(r"(?<=://)[^/]*(?=@)")
+# A password may hold a slash that should have been quoted; what stands before a port is none.
+_CREDENTIALS = re.compile(r"(?<=://)(?:[^/]*|[^/:@]*:(?!\d+/).*)(?=@)")
 _QUERY = re.compile(r"([^?&;=]+)(=)([^&]*)")
 # As libpq reads "host=db password='a b'".
 _WORDS = re.compile(r"([^\s=]+)(\s*=\s*)('(?:[^'\\]|\\.)*'?\S*|(?:\\.|\S)*)")
