@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from importlib import metadata
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -18,8 +18,8 @@ def installed(group: str) -> dict[str, list[EntryPoint]]:
     return found
 
 
-def made(entries: list[EntryPoint], what: str, needed: str, *arguments: Any) -> Any:
-    """What the one factory in `entries` makes of `arguments`; it has the attribute `needed`.
+def made(entries: list[EntryPoint], what: str, needed: Sequence[str], *arguments: Any) -> Any:
+    """What the one factory in `entries` makes of `arguments`; it has the attributes `needed`.
 
     Raises ConfigError with the name of the `what` and of its distribution.
     """
@@ -42,12 +42,12 @@ def made(entries: list[EntryPoint], what: str, needed: str, *arguments: Any) -> 
             f"the {what} {entry.name!r} {failure}: {type(error).__name__}: {error}; mend its "
             f"distribution {sources[0]!r}, or take it out of the configuration"
         ) from error
-    if not hasattr(result, needed):
+    if missing := [repr(name) for name in needed if not hasattr(result, name)]:
         if isinstance(result, Coroutine):
             result.close()
         raise ConfigError(
             f"the {what} {entry.name!r} (distribution {sources[0]!r}) made "
-            f"{type(result).__name__}, which is no {what}"
+            f"{type(result).__name__}, which is no {what}: it has no {', '.join(missing)}"
         )
     return result
 

@@ -65,9 +65,12 @@ def test_other_packages_bring_stores(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text(
         "[assent.ledgers]\nstrange = strange:Strange\nbroken = strange_missing:X\n"
+        "bare = strange:Bare\n"
     )
     (tmp_path / "strange.py").write_text(
-        "class Strange:\n    def __init__(self, url):\n        self.url = url\n"
+        "from assent.ledger.memory import MemoryStore\n"
+        "class Bare:\n    def __init__(self, url):\n        self.url = url\n"
+        "class Strange(Bare, MemoryStore): ...\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     store = open_store("strange://there", Path("/base"), Path("/state"))
@@ -76,3 +79,5 @@ def test_other_packages_bring_stores(tmp_path: Path, monkeypatch: pytest.MonkeyP
         open_store("stranger://there", Path("/base"), Path("/state"))
     with pytest.raises(ConfigError, match="'broken' cannot be imported"):
         open_store("broken://there", Path("/base"), Path("/state"))
+    with pytest.raises(ConfigError, match="which is no ledger: it has no 'shared', 'open', "):
+        open_store("bare://there", Path("/base"), Path("/state"))

@@ -121,6 +121,8 @@ def broken(name, settings): raise OSError("no key")
 def leaves(name, settings): sys.exit(3)
 def wrong(name, settings): return 5
 async def later(name, settings): ...
+class halfway:
+    def __init__(self, name, settings): self.name = name
 number = 5
 """
 
@@ -133,6 +135,7 @@ number = 5
         ("number", "cannot be made: TypeError"),
         ("wrong", "(distribution 'strange 1.0') made int, which is no model"),
         ("later", "made coroutine, which is no model"),
+        ("halfway", "made halfway, which is no model: it has no 'provider', 'stream'"),
         ("missing", "cannot be imported: AttributeError"),
         ("twice", "'other 1.0' and 'strange 1.0' both have a model 'twice'"),
     ],

@@ -300,6 +300,7 @@ class Store(Protocol):
 
 
 _BUILT_IN = ("memory", "postgresql", "sqlite")
+_MEMBERS = ("url", "shared", "open", "close", "run", "renew", "hold", "dead")
 
 
 def open_store(url: str, base: Path, state_dir: Path) -> Store:
@@ -354,5 +355,5 @@ def _installed(scheme: str, url: str) -> Store:
         # What stands behind the first word may be a password.
         shown = re.split(r"[^\w.+-]", scheme, maxsplit=1)[0][:20]
         raise ConfigError(f"'approvals.ledger' has the unknown scheme {shown!r}; known: {known}")
-    store: Store = made(found[scheme], "ledger", "url", url)
+    store: Store = made(found[scheme], "ledger", _MEMBERS, url)
     return store

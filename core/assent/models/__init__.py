@@ -249,6 +249,6 @@ def _factory(provider: str) -> _Factory:
 
     found = installed("assent.models")
     if provider in found:
-        return partial(made, found[provider], "model", "provider")
+        return partial(made, found[provider], "model", ("provider", "name", "stream"))
     known = ", ".join(sorted({*_BUILT_IN, *found}))
     raise ConfigError(f"there is no model provider {provider!r}; known ones: {known}")
