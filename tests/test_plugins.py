@@ -17,7 +17,7 @@ from typing import Any, cast
 import click
 import pytest
 from fastapi import APIRouter
-from starlette.routing import Mount, Route
+from starlette.routing import Mount, Route, Router
 
 from assent import discovery
 from assent.config import Config, load_config
@@ -179,7 +179,7 @@ class Site:
 
 
 QUIET = """
-    from assent.plugins import Plugin, hookimpl
+    from assent import Plugin, hookimpl
     class P(Plugin):
         active_by_default = False
         class Settings(Plugin.Settings):
@@ -618,6 +618,15 @@ class TestRoutes:
     def test_route_without_a_path_names_the_plugin(self) -> None:
         plugins = Plugins.load(NONE, [routed("a", ("GET", ""))])
         with pytest.raises(PluginError, match="plugin 'a': a route of its router has no path"):
+            plugins.routes(HOST)
+
+    def test_mount_of_all_paths_is_told_where_to_mount(self) -> None:
+        def register_routes(self: Any) -> Router:
+            return Router([Mount("/", app=router(("GET", "/y")))])
+
+        hooks = {"name": "a", "register_routes": hookimpl(register_routes)}
+        plugins = Plugins.load(NONE, [type("Made", (Plugin,), hooks)()])
+        with pytest.raises(PluginError, match="a Mount that of all, '/'; .* or mount at '/name'"):
             plugins.routes(HOST)
 
     def test_async_implementation_and_a_running_loop_are_fine(self) -> None:

@@ -43,8 +43,8 @@ def collect_routes(
         for method, path in claims(router):
             if not path:
                 raise PluginError(
-                    f"{impl.described}: a route of its router has no path; write '/' or more, or "
-                    "give the router a prefix"
+                    f"{impl.described}: a route of its router has no path, or a Mount that of all, "
+                    "'/'; write '/' for a route, give the router a prefix, or mount at '/name'"
                 )
             if (other := claimed.add(method, path, impl.plugin)) is not None:
                 taken, owner = other
