@@ -19,6 +19,7 @@ from assent.events import ToolCallApproved, ToolCallRejected
 from assent.ledger import ENDED, Proposal
 from assent.ledger.choices import Choice, Decided, Edit, Grant
 from assent.messages import AgentMessage, Data, Message, beyond_text
+from assent.output import OUTCOMES
 from assent.session import Session
 
 if TYPE_CHECKING:
@@ -210,9 +211,8 @@ def collect_outcomes(turn: RunningTurn, ran: set[str]) -> None:
         if row.purged:
             # Its outcome stands in the recorded reply, while that is kept.
             continue
-        if row.state == "REJECTED" and choice.through_approvals and choice.newest:
-            turn.data.executed_approvals.append(approvals.executed_approval(row))
-        if row.state not in ("DONE", "FAILED", "INDETERMINATE"):
+        rejected = row.state == "REJECTED" and choice.through_approvals
+        if not rejected and row.state not in ("DONE", "FAILED", "INDETERMINATE"):
             continue
         if row.id not in ran and not choice.newest and not _untold(turn, choice, row):
             continue
@@ -316,7 +316,7 @@ async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] |
 async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
     """Send the recorded reply of a continuation again, without asking the model."""
     reply = AgentMessage.model_validate(recorded["reply"])
-    for name in ("executed_tool_calls", "executed_cmds", "executed_approvals"):
+    for name in OUTCOMES:
         told = getattr(turn.data, name)
         ids = {outcome.id for outcome in told}
         told += [outcome for outcome in getattr(reply.data, name) if outcome.id not in ids]

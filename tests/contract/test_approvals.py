@@ -170,6 +170,21 @@ def test_rejection_through_approvals_is_told(served: Serve) -> None:
 
 
 @PATHS
+def test_rejection_through_approvals_of_the_assistant_message_is_told(
+    served: Serve, path: str
+) -> None:
+    r = Round(served, path=path)
+    item = {**r.reply["data"]["approvals"][0], "rejection_reason": "no"}
+    history = [r.first, {**said(r.reply), "data": {"approvals": [item]}}]
+    for _ in range(2):
+        reply = r.chat(*history, user(""))
+        assert [e["output"] for e in reply["data"]["executed_approvals"]] == ["Rejected: no"]
+    later = r.chat(*history, user(""), said(reply), user("and now?"))
+    assert later["data"]["executed_approvals"] == []
+    assert r.tools.runs == []
+
+
+@PATHS
 def test_sent_again_the_recorded_result_comes_back(served: Serve, path: str) -> None:
     r = Round(served, path=path)
     first = r.decide(approved(r.call))
