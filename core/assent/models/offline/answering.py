@@ -49,9 +49,9 @@ def _requested(said: str, turns: Sequence[Turn], ask: Ask) -> list[Block]:
     request = _request(turns)
     made = plan(request.text, ask.tools, request.answers)
     if made.question:
-        return [Text(_joined([*made.remarks, made.question]))]
+        return [Text(" ".join([*made.remarks, made.question]))]
     if made.stages:
-        remarks: list[Block] = [Text(_joined(made.remarks))] if made.remarks else []
+        remarks: list[Block] = [Text(" ".join(made.remarks))] if made.remarks else []
         return remarks + _called(made.stages[0], ask)
     return [Text(_unmatched(said, made, ask))]
 
@@ -86,7 +86,7 @@ def _next_stage(turns: Sequence[Turn], results: Sequence[Result], ask: Ask) -> l
     stages = plan(request.text, ask.tools, request.answers).stages[request.done :]
     if not stages or not request.done:
         return []
-    if all(prose.was_run(result) for result in results):
+    if not any(result.is_error for result in results):
         return _called(stages[0], ask)
     rest = ", ".join(f"`{wanted.tool.name}`" for stage in stages for wanted in stage)
     return [Text(f"\n\nI stop here; not called: {rest}.")]
@@ -127,7 +127,3 @@ def _called(stage: Sequence[Wanted], ask: Ask) -> list[Block]:
 def _text(turn: Turn) -> str:
     said = (b.text for b in turn.blocks if isinstance(b, Text) and not b.note)
     return "\n".join(said).strip()
-
-
-def _joined(parts: Sequence[str]) -> str:
-    return " ".join(parts)

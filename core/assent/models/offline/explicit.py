@@ -102,7 +102,7 @@ def _with_json(tool: ToolDefinition, text: str) -> Wanted:
 def _with_keywords(tool: ToolDefinition, text: str) -> Wanted:
     wrong = f"the arguments of `{tool.name}` cannot be read; write them as key=value"
     try:
-        call = ast.parse(f"f{_python(text)}", mode="eval").body
+        call = ast.parse("f" + text.replace("\n", " "), mode="eval").body
     except (SyntaxError, ValueError):
         return _with_words(tool, text[1:-1])
     if not isinstance(call, ast.Call) or any(keyword.arg is None for keyword in call.keywords):
@@ -130,10 +130,6 @@ def _literal(node: ast.expr, schema: Mapping[str, Any]) -> Any:
             read = coerce(word, schema)
             value = _UNREAD if read is None else read
     return value
-
-
-def _python(text: str) -> str:
-    return text.replace("\n", " ")
 
 
 def _with_words(tool: ToolDefinition, text: str) -> Wanted:

@@ -95,11 +95,6 @@ def summary(calls: Mapping[str, Call], results: Iterable[Result]) -> str:
     return "\n\n".join(_outcome(calls.get(result.call_id), result) for result in results)
 
 
-def was_run(result: Result) -> bool:
-    """Whether the call ended well."""
-    return not result.is_error
-
-
 def _outcome(call: Call | None, result: Result) -> str:
     name = f"`{call.name}`" if call else "An earlier call"
     output = result.output.strip()

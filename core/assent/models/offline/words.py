@@ -111,7 +111,7 @@ def action_of(word: str) -> str | None:
 
 def without_politeness(text: str) -> str:
     """`text` from its verb or question word on."""
-    return text[_POLITE.match(text).end() :] if _POLITE.match(text) else text  # type: ignore[union-attr]
+    return _POLITE.sub("", text, count=1)
 
 
 def is_question(text: str) -> bool:
