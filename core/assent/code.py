@@ -75,9 +75,6 @@ class UserCode:
             value = await fn(*args)
             leave_fork()
             return value
-        except Exception as error:
-            leave_fork(error)
-            raise
         except BaseException as error:
             passing = passed_on(error)
             if passing is error:
@@ -85,7 +82,7 @@ class UserCode:
             raise passing from error
 
     async def _in_thread(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        result = await self.workers.in_thread(_contained, fn, args)
+        result = await self.workers.in_thread(fn, *args)
         if inspect.isawaitable(result):
             awaitable = result
             return await self.workers.spawn(lambda: _await(awaitable))
@@ -95,7 +92,7 @@ class UserCode:
         """What a plain function gives that is quick as a rule: a validator."""
         if may_block_here():
             return fn(*args)
-        return await self.workers.in_thread(_contained, fn, args)
+        return await self.workers.in_thread(fn, *args)
 
     def items(self, iterator: AsyncIterator[T] | Iterator[T]) -> AsyncIterator[T]:
         """The items of a user's iterator, plain or async, pulled away from this loop.
@@ -177,14 +174,6 @@ def _close(iterator: object) -> None:
         close()
 
 
-def _contained(fn: Callable[..., T], args: tuple[Any, ...]) -> T:
-    try:
-        return fn(*args)
-    except StopIteration as error:
-        # A future cannot carry it.
-        raise RuntimeError("the code raised StopIteration") from error
-
-
 def passed_on(error: BaseException) -> BaseException:
     """What user code's `error` is to its caller: exceptions pass, and that somebody cancels the
     calling task; an exception stands for all else, which would end a task or a loop."""
@@ -194,9 +183,7 @@ def passed_on(error: BaseException) -> BaseException:
     task = asyncio.current_task()
     if isinstance(error, (asyncio.CancelledError, GeneratorExit)) and task and task.cancelling():
         return error
-    failure = contained(error)
-    failure.__cause__ = error
-    return failure
+    return contained(error)
 
 
 async def _await(awaitable: Any) -> Any:

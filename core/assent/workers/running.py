@@ -132,7 +132,7 @@ class Running(Generic[T]):
         except BaseException as error:
             cancelled = self._cancelled or place.stopping
             passes = cancelled and isinstance(error, asyncio.CancelledError)
-            self._end(place, None, error if passes else _caused(contained(error), error))
+            self._end(place, None, error if passes else contained(error))
         else:
             self._end(place, result, None)
         finally:
@@ -208,12 +208,9 @@ def _task(
     return task, step
 
 
-def _caused(failure: Exception, cause: BaseException) -> Exception:
-    failure.__cause__ = cause
-    return failure
-
-
 def contained(error: BaseException) -> Exception:
     """What stands in the result for an exception that would end a process or a loop."""
     leave_fork(error)
-    return RuntimeError(f"the code raised {type(error).__name__}")
+    failure = RuntimeError(f"the code raised {type(error).__name__}")
+    failure.__cause__ = error
+    return failure

@@ -169,6 +169,4 @@ def _settable(error: BaseException) -> Exception:
     """An exception that a future takes: neither one that ends a process nor StopIteration."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    failure = contained(error)
-    failure.__cause__ = error
-    return failure
+    return contained(error)
