@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -45,15 +44,13 @@ from assent.messages import (
     ExecutedToolCall,
     ToolCall,
 )
-from assent.output import done_of, executed_events
+from assent.output import OUTCOMES, done_of, executed_events
 from assent.traces import cut, error_text
 from assent.workers import cancelled_here, let_cancel
 
 if TYPE_CHECKING:
     from assent.turn import RunningTurn
 
-logger = logging.getLogger("assent.agent")
-_OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
 _EVENTS = frozenset(get_args(Event))
 _ANSWERS = (AgentError, ModelError, Blocked, Silence)
 """What a callable raises that says by itself how the turn ends."""
@@ -189,7 +186,7 @@ async def _send_outcomes(turn: RunningTurn, reply: AgentMessage) -> None:
         told = turn.data = Data()
         collect_outcomes(turn, ran)
     _extend(turn.data, already)
-    for name in _OUTCOMES:
+    for name in OUTCOMES:
         # An event tells of all outcomes of its kind; a kind that has not grown was told before.
         if getattr(told, name):
             setattr(told, name, list(getattr(turn.data, name)))
@@ -197,7 +194,7 @@ async def _send_outcomes(turn: RunningTurn, reply: AgentMessage) -> None:
 
 
 def _extend(data: Data, more: Data) -> None:
-    for name in _OUTCOMES:
+    for name in OUTCOMES:
         getattr(data, name).extend(getattr(more, name))
 
 
@@ -342,7 +339,7 @@ class _Collected:
         data = self.reply.data
         if data.outcomes or data.executed_cmds:
             await _send_outcomes(self.turn, self.reply)
-            for name in _OUTCOMES:
+            for name in OUTCOMES:
                 setattr(data, name, [])
 
     def _rest(self, done: Done) -> None:

@@ -32,6 +32,9 @@ from assent.session import Session
 if TYPE_CHECKING:
     from assent.turn import RunningTurn
 
+_STATED = (
+    "id kind name input turn index call_id created expires description input_description intent"
+).split()
 # They leave as recorded, whatever stands here.
 _PROPOSALS = {"data": {"tool_calls", "cmds", "approvals"}}
 
@@ -218,18 +221,4 @@ async def _record(
 
 def _plain(row: Proposal) -> dict[str, Any]:
     """What of a proposal a recorded reply needs to state it again."""
-    names = (
-        "id",
-        "kind",
-        "name",
-        "input",
-        "turn",
-        "index",
-        "call_id",
-        "created",
-        "expires",
-        "description",
-        "input_description",
-        "intent",
-    )
-    return {name: getattr(row, name) for name in names}
+    return {name: getattr(row, name) for name in _STATED}

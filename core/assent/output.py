@@ -26,15 +26,9 @@ from assent.events import (
 from assent.ledger import Proposal
 from assent.messages import AgentMessage, Data
 
-_IN_EVENTS = {
-    "cmds",
-    "executed_cmds",
-    "tool_calls",
-    "executed_tool_calls",
-    "approvals",
-    "executed_approvals",
-    "session",
-}
+OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
+"""The lists of `Data` that hold outcomes."""
+_IN_EVENTS = {*OUTCOMES, "tool_calls", "cmds", "approvals", "session"}
 
 
 class Sink(Protocol):
@@ -234,16 +228,12 @@ def unfold(reply: AgentMessage, events: Sequence[Event]) -> list[Event]:
     """The events of an altered reply: its text and outcomes, the proposals of `events` as they
     are, one `done`."""
     done = next(e for e in reversed(events) if isinstance(e, Done))
-    deltas: list[Event] = [e for e in events if isinstance(e, TextDelta)]
-    if reply.content != "".join(e.text for e in deltas if isinstance(e, TextDelta)):
+    deltas = [e for e in events if isinstance(e, TextDelta)]
+    if reply.content != "".join(e.text for e in deltas):
         deltas = [TextDelta(reply.content)] if reply.content else []
     proposals = [e for e in events if isinstance(e, (Approvals, ToolCalls, Commands))]
-    return [
-        *executed_events(reply.data),
-        *deltas,
-        *proposals,
-        done_of(reply, done.stop_reason),
-    ]
+    last = done_of(reply, done.stop_reason)
+    return [*executed_events(reply.data), *deltas, *proposals, last]
 
 
 def done_of(reply: AgentMessage, stop: StopReason) -> Done:
