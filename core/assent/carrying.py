@@ -65,7 +65,9 @@ async def carry_out(
         outcome = Outcome("FAILED", error_text(error, secrets))
     if grant.again:
         outcome = replace(outcome, output=_AGAIN + outcome.output)
-    change = mask(change_of(before, context.session), context.platform.secrets())
+    # What has changed while a command ran was done by calls beside it.
+    changed = change_of(before, context.session) if row.kind == "tool_call" else None
+    change = mask(changed, context.platform.secrets())
     if await record(engine, grant, outcome, change, resume, unrecorded):
         row = replace(
             row,

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Counted, delete, scripted
+from agents import Counted, delete, scripted, suggest
 from processes import CONFIG, Nursery, commanded, lines, lost
 from serving import Json, Serve, Service, approved, assistant, rejected, said, until, user
 
-from assent import ChatRequest, RequestContext, Session, tool
+from assent import ChatRequest, LocalShell, RequestContext, Session, tool
 from assent.errors import ModelError
 from assent.models import Call, Result
 
@@ -385,6 +385,39 @@ def test_two_clients_that_decide_calls_of_one_turn_lose_no_change_of_the_session
     reply = service.chat(*deciding(reply, approved(two)))
     assert reply["data"]["session"] == {"steps": 2}
     assert [e["output"] for e in reply["data"]["executed_tool_calls"]] == ["step 2"]
+
+
+def test_a_command_takes_back_no_change_of_the_session_that_calls_made_after_it(
+    served: Serve, tmp_path: Path
+) -> None:
+    @tool(requires_approval=True)
+    def count(session: Session) -> str:
+        """Count on, and let the command end."""
+        session["counts"] = session.get("counts", 0) + 1
+        (tmp_path / "counted").touch()
+        return "counted"
+
+    beside = f"until [ -e {tmp_path}/counted ]; do sleep 0.01; done"
+    calls = [Call("p", "count", {}), Call("q", "count", {}), suggest(beside, "echo last")]
+    agent, _ = scripted([calls, "all"], [count], commands=LocalShell(tmp_path / "work"))
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    one, two = reply["data"]["tool_calls"]
+    talk = [user("wipe"), said(reply)]
+    # A client that knows the fields of the contract alone sends back no ids of commands.
+    first, last = ({"command": line, "execute": True} for line in (beside, "echo last"))
+    for data in (
+        {"tool_calls": [approved(one)], "cmds": [first]},
+        {"tool_calls": [approved(two)]},
+        {"cmds": [last]},
+    ):
+        talk.append(user(data=data))
+        reply = service.chat(*talk)
+        for ran in reply["data"]["executed_cmds"]:
+            del ran["id"]
+        talk.append(said(reply))
+    assert reply["content"] == "all"
+    assert reply["data"]["session"]["counts"] == 2
 
 
 @pytest.mark.parametrize("content", ["go on", ""])
