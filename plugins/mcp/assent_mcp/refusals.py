@@ -27,6 +27,17 @@ _ANSWER = re.compile(
 )
 
 
+def message_of(line: bytes) -> types.JSONRPCMessage:
+    """The message of a line; ValueError for what is none."""
+    message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    if isinstance(message, types.JSONRPCNotification):
+        # Some clients write the id of a notification as null. Anything else that has an id wants
+        # an answer, and one that no request can have makes a notification of it.
+        if not message.method.startswith("notifications/") and "id" in json.loads(line):
+            raise ValueError("the id is neither a string nor an integer")
+    return message
+
+
 def refusal(line: bytes) -> SessionMessage | None:
     """The error for a line that was read and is no message; None for a wrong answer of a client,
     which gets none itself."""

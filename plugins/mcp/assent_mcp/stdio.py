@@ -23,7 +23,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from assent import PluginError
-from assent_mcp.refusals import PART, refusal, too_long
+from assent_mcp.refusals import PART, message_of, refusal, too_long
 from assent_mcp.service import Service
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -217,7 +217,7 @@ class _Reader:
         if not line.strip():
             return
         try:
-            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+            message = message_of(line)
         except ValueError:
             self._refuse(refusal(line))
             return

@@ -206,6 +206,17 @@ def test_request_of_which_only_the_id_can_be_read_is_refused(stdio: Process) -> 
     assert stdio.call(3, "prints") == "printed"
 
 
+@pytest.mark.parametrize("id_", [None, 1.5, True, [1]])
+def test_request_whose_id_is_neither_string_nor_integer_is_refused(
+    stdio: Process, id_: Any
+) -> None:
+    stdio.begin()
+    stdio.send(id=None, method="notifications/initialized")
+    stdio.send(id=id_, method="tools/list")
+    assert stdio.answer(None)["error"]["code"] == -32600
+    assert stdio.call(2, "prints") == "printed"
+
+
 def test_error_that_no_json_holds_does_not_end_the_process(stdio: Process) -> None:
     stdio.begin()
     stdio.send(id=1, method="tools/call", params={"name": "misses", "arguments": {}})
