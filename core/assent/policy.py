@@ -38,7 +38,7 @@ class Policy:
         """
         sent = _Input(tool, input) if self.reads_inputs and input is not None else None
         for rule in self.rules:
-            if self._matches(rule, tool, sent, platform or PlatformContext()):
+            if self._matches(rule, tool, sent, platform):
                 return rule.action
         return "require" if tool.requires_approval else "allow"
 
@@ -47,20 +47,21 @@ class Policy:
         rule: ApprovalRule,
         tool: Tool[..., Any],
         input: _Input | None,
-        platform: PlatformContext,
+        platform: PlatformContext | None,
     ) -> bool:
         if not fnmatchcase(tool.name, rule.tool):
             return False
-        for name, wanted in rule.arguments.items():
+        if rule.arguments:
             if input is None:
                 return False
-            if not (input.is_sent if rule.action == "allow" else input.holds)(name, wanted):
+            meets = input.is_sent if rule.action == "allow" else input.holds
+            if not all(meets(name, wanted) for name, wanted in rule.arguments.items()):
                 return False
-        fields = {**(platform.model_extra or {}), **platform.model_dump(mode="json")}
-        for name, pattern in rule.platform.items():
-            if not _fits(pattern, fields.get(name)):
-                return False
-        return True
+        if not rule.platform:
+            return True
+        stated = platform or PlatformContext()
+        fields = {**(stated.model_extra or {}), **stated.model_dump(mode="json")}
+        return all(_fits(pattern, fields.get(name)) for name, pattern in rule.platform.items())
 
     def loosened(self, tools: Sequence[Tool[..., Any]]) -> list[str]:
         """The gated tools that some rule lets run without approval, for the start-up lines."""
