@@ -437,7 +437,7 @@ def test_slow_reader_gets_every_item_of_a_fast_thread() -> None:
     async def main() -> None:
         async with Workers() as workers:
             channel: Channel[int] = Channel(3)
-            threads = [workers.in_thread(put_many, channel, n) for n in range(4)]
+            threads = [workers.threads.run(put_many, channel, n) for n in range(4)]
             putting = asyncio.gather(*threads)
             got: list[int] = []
             while len(got) < 4000:

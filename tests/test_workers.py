@@ -100,7 +100,7 @@ def test_blocking_functions_get_a_thread_each() -> None:
         gate = Gate()
 
         async def turn() -> None:
-            await workers.in_thread(gate.block)
+            await workers.threads.run(gate.block)
 
         turns = [workers.spawn(turn) for _ in range(64)]
         await until(lambda: gate.count == 64)
@@ -113,7 +113,7 @@ def test_blocking_functions_get_a_thread_each() -> None:
 def test_blocking_functions_in_threads_need_no_further_loop() -> None:
     async def work(workers: Workers) -> None:
         gate = Gate()
-        turns = [workers.spawn(lambda: workers.in_thread(gate.block)) for _ in range(8)]
+        turns = [workers.spawn(lambda: workers.threads.run(gate.block)) for _ in range(8)]
         await until(lambda: gate.count == 8)
         assert set(await asyncio.gather(*[workers.spawn(thread_name) for _ in range(8)])) == {
             "assent-home"
@@ -147,7 +147,7 @@ def test_standard_way_to_a_thread_gets_a_thread_each_too() -> None:
 def test_desk_has_a_thread_while_user_code_holds_all_of_its_own() -> None:
     async def work(workers: Workers) -> None:
         gate = Gate()
-        turn = workers.spawn(lambda: workers.in_thread(gate.block))
+        turn = workers.spawn(lambda: workers.threads.run(gate.block))
         await until(lambda: gate.count == 1)
         try:
             # So the stores open and close.
@@ -175,7 +175,7 @@ def test_threads_keep_to_their_limit_and_idle_ones_end() -> None:
                 running -= 1
 
         before = set(threading.enumerate())
-        jobs = asyncio.gather(*[workers.in_thread(job) for _ in range(12)])
+        jobs = asyncio.gather(*[workers.threads.run(job) for _ in range(12)])
         await until(lambda: gate.count == 3)
         gate.open()
         await jobs
@@ -183,7 +183,7 @@ def test_threads_keep_to_their_limit_and_idle_ones_end() -> None:
         await until(
             lambda: not any(t.name == "assent-thread" for t in set(threading.enumerate()) - before)
         )
-        assert await workers.in_thread(lambda: "again") == "again"
+        assert await workers.threads.run(lambda: "again") == "again"
 
     run(work, threads=3, idle_seconds=0.05)
 
@@ -256,10 +256,10 @@ def test_calls_wait_for_the_threads_there_are_while_no_more_can_be_had(
 ) -> None:
     async def work(workers: Workers) -> None:
         gate = Gate()
-        first = asyncio.ensure_future(workers.in_thread(gate.block))
+        first = asyncio.ensure_future(workers.threads.run(gate.block))
         await until(lambda: gate.count == 1)
         shortage.set()
-        more = asyncio.gather(*[workers.in_thread(gate.block) for _ in range(8)])
+        more = asyncio.gather(*[workers.threads.run(gate.block) for _ in range(8)])
         gate.open()
         assert [await first] * 8 == await more
 
@@ -274,9 +274,9 @@ def test_calls_without_any_thread_fail_and_cost_none_of_the_later_ones(
         shortage.set()
         for _ in range(4):
             with pytest.raises(RuntimeError, match="can't start new thread"):
-                await workers.in_thread(gate.block)
+                await workers.threads.run(gate.block)
         shortage.clear()
-        calls = asyncio.gather(*[workers.in_thread(gate.block) for _ in range(4)])
+        calls = asyncio.gather(*[workers.threads.run(gate.block) for _ in range(4)])
         await until(lambda: gate.count == 4)
         gate.open()
         await calls
@@ -402,11 +402,11 @@ def test_exception_that_ends_programs_ends_no_loop_and_no_thread(
             fail()
 
         with pytest.raises(RuntimeError):
-            await workers.in_thread(fail)
+            await workers.threads.run(fail)
         with pytest.raises(RuntimeError):
             await workers.spawn(fail_here)
         assert await workers.spawn(thread_name) == "assent-home"
-        assert await workers.in_thread(lambda: 1) == 1
+        assert await workers.threads.run(lambda: 1) == 1
 
     run(work)
 
@@ -511,7 +511,7 @@ def test_turn_and_thread_run_in_a_copy_of_the_callers_context() -> None:
 
     async def work(workers: Workers) -> None:
         async def turn() -> str:
-            heard = word.get() + await workers.in_thread(word.get)
+            heard = word.get() + await workers.threads.run(word.get)
             word.set("changed")
             return heard
 
@@ -763,7 +763,7 @@ def test_channel_takes_items_from_threads() -> None:
 
         async def produce() -> None:
             await asyncio.gather(
-                *[workers.in_thread(channel.put_nowait, number) for number in range(50)]
+                *[workers.threads.run(channel.put_nowait, number) for number in range(50)]
             )
             channel.close()
 

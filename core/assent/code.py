@@ -82,7 +82,7 @@ class UserCode:
             raise passing from error
 
     async def _in_thread(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        result = await self.workers.in_thread(fn, *args)
+        result = await self.workers.threads.run(fn, *args)
         if inspect.isawaitable(result):
             awaitable = result
             return await self.workers.spawn(lambda: _await(awaitable))
@@ -92,7 +92,7 @@ class UserCode:
         """What a plain function gives that is quick as a rule: a validator."""
         if may_block_here():
             return fn(*args)
-        return await self.workers.in_thread(fn, *args)
+        return await self.workers.threads.run(fn, *args)
 
     def items(self, iterator: AsyncIterator[T] | Iterator[T]) -> AsyncIterator[T]:
         """The items of a user's iterator, plain or async, pulled away from this loop.

@@ -146,7 +146,7 @@ class Workers:
     def at_desk(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
         """Run `work()` as one task on the desk, a loop that no user code runs on.
 
-        For the course of a turn, which awaits user code by `spawn` and `in_thread`: a turn that
+        For the course of a turn, which awaits user code by `spawn` and on `threads`: a turn that
         awaits at home would stand still while another's code blocks home.
         """
         self._open()
@@ -167,14 +167,6 @@ class Workers:
         running = Running(work)
         home.post(partial(running.begin, home))
         return await running
-
-    async def in_thread(self, fn: Callable[..., T], *args: Any) -> T:
-        """What `fn(*args)` returns or raises, run on a thread of its own.
-
-        In a copy of the caller's context variables. Cancelling leaves a call that has begun to
-        finish, its result unseen.
-        """
-        return await self.threads.run(fn, *args)
 
     def release(self, worker: WorkerLoop) -> bool:
         """Whether the idle further loop `worker` may end; then no turn is placed on it."""
