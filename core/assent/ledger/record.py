@@ -69,7 +69,7 @@ class Ledger:
         # Since when the store refuses to record what became of these calls and turns.
         self._refused: dict[str, float] = {}
 
-    def visible(self, row: Proposal | SuspendedTurn, who: Requester) -> bool:
+    def visible(self, row: Proposal, who: Requester) -> bool:
         """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
         return self._rules.visible(row, who)
 

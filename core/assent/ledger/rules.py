@@ -65,7 +65,7 @@ class Rules:
         found.keep_turns(turns.values(), who)
         return found
 
-    def visible(self, row: Proposal | SuspendedTurn, who: Requester) -> bool:
+    def visible(self, row: Proposal, who: Requester) -> bool:
         """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
         if row.tenant is not None and who.tenant is not None and row.tenant != who.tenant:
             return False
