@@ -19,7 +19,8 @@ import click
 from pydantic import ValidationError
 
 from assent.cli.chat_text import pretty, visible
-from assent.cli.options import config_option, configuration
+from assent.cli.group import config_option
+from assent.cli.options import configuration
 from assent.errors import AssentError, ConfigError, InvalidRequest
 from assent.ledger import LogRow, Proposal, State, Transaction
 from assent.ledger.choices import Choice, Conversation, Requester
@@ -152,15 +153,12 @@ async def _pages(
 def show(config_file: Path | None, id: str) -> None:
     """Show the proposal ID as JSON: input, decision, outcome, and its rows of the log."""
 
-    async def work(ledger: Ledger) -> tuple[dict[str, Proposal], list[LogRow]]:
-        return await ledger.settle([id]), [r async for r in _log(ledger) if r.entry.get("id") == id]
+    async def work(ledger: Ledger) -> tuple[Proposal, list[LogRow]]:
+        row = await _settled(ledger, id)
+        return row, [r async for r in _log(ledger) if r.entry.get("id") == id]
 
-    rows, history = _with_ledger(config_file, work)
-    if id not in rows:
-        raise ConfigError(f"there is no proposal {id!r}; see: assent approvals list")
-    shown = asdict(rows[id]) | {
-        "log": [{"seq": r.seq, "at": _time(r.at), **r.entry} for r in history]
-    }
+    row, history = _with_ledger(config_file, work)
+    shown = asdict(row) | {"log": [{"seq": r.seq, "at": _time(r.at), **r.entry} for r in history]}
     click.echo(pretty(shown))
 
 
@@ -187,11 +185,15 @@ def reject(config_file: Path | None, id: str, reason: str) -> None:
     click.echo(f"{row.id}  {row.state}  {_what(row)}")
 
 
-async def _decide(ledger: Ledger, id: str, approved: bool, reason: str | None) -> Proposal:
+async def _settled(ledger: Ledger, id: str) -> Proposal:
     rows = await ledger.settle([id])
     if id not in rows:
         raise ConfigError(f"there is no proposal {id!r}; see: assent approvals list")
-    row = rows[id]
+    return rows[id]
+
+
+async def _decide(ledger: Ledger, id: str, approved: bool, reason: str | None) -> Proposal:
+    row = await _settled(ledger, id)
     who = Requester(row.principal, row.tenant, None, "cli", None)
     choice = Choice(id, row.kind, approved, ("id",), True, reason)
     try:
@@ -239,8 +241,10 @@ async def _log(ledger: Ledger) -> AsyncIterator[LogRow]:
 
 @command.command(short_help="Write the log as JSON lines.")
 @config_option
-@click.option("--jsonl", is_flag=True, default=True, help="One JSON object a line (the default).")
-def export(config_file: Path | None, jsonl: bool) -> None:
+@click.option(
+    "--jsonl", is_flag=True, expose_value=False, help="One JSON object a line (the default)."
+)
+def export(config_file: Path | None) -> None:
     """Write the whole log, a row a line; keep the last line elsewhere to prove the rest."""
 
     async def work(ledger: Ledger) -> None:

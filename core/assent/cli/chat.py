@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assent.cli.options import config_option
+from assent.cli.group import config_option
 
 if TYPE_CHECKING:
     from assent.cli.chat_talk import Talk

@@ -11,14 +11,9 @@ from threading import Timer
 import click
 
 from assent.cli.chat_http import ChatError
+from assent.cli.demo import ALONE
 from assent.cli.options import configuration
 
-_ALONE = {
-    "server.host": "127.0.0.1",
-    "server.workers": 1,
-    "server.reload": False,
-    "server.drain_timeout": 0.0,
-}
 _SILENT = 1.5
 """Seconds that the end may take without a word."""
 
@@ -30,10 +25,12 @@ def serving(target: str, config_file: Path | None) -> Iterator[str]:
     It is configured as `assent serve TARGET` would be. Raises StartupError.
     """
     from assent.app import create_app
-    from assent.config import load_agent
+    from assent.targets import load_agent
     from assent.testing.server import running
 
-    config = configuration(config_file, overrides={**_ALONE, "agent": target})
+    config = configuration(
+        config_file, overrides={**ALONE, "server.drain_timeout": 0.0, "agent": target}
+    )
     # Where a person or a script reads, only what went wrong is worth a line.
     logging.getLogger("assent").setLevel(logging.WARNING)
     app = create_app(load_agent(target, Path.cwd()), config=config)

@@ -27,7 +27,7 @@ class Screen:
         self.terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
         self.colour = self.terminal and not os.environ.get("NO_COLOR")
         self._status = False
-        self._column = 0
+        self._in_line = False
 
     def event(self, event: Json) -> None:
         """Show one event of a turn; proposals are left to `proposal`."""
@@ -68,7 +68,7 @@ class Screen:
     def end_line(self) -> None:
         """Leave the cursor at the start of a line, and no status line behind."""
         self._clear_status()
-        if self._column:
+        if self._in_line:
             self._write("\n")
 
     def proposal(self, proposal: Proposal, place: str, *, whole: bool) -> bool:
@@ -107,19 +107,19 @@ class Screen:
     def _show_status(self, text: str) -> None:
         if not self.terminal or not text.strip():
             return
-        if self._column:
+        if self._in_line:
             self._write("\n")
         first = visible(" ".join(text.split()), strict=True)
         piece = next(_pieces(first, self._width() - 3))
         self._clear_status()
         self._write(self._styled(f"… {piece}", dim=True))
-        self._status, self._column = True, 0
+        self._status, self._in_line = True, False
 
     def _clear_status(self) -> None:
         if self._status:
             self._status = False
             self._write(_ERASE)
-            self._column = 0
+            self._in_line = False
 
     def _styled(self, text: str, **style: Any) -> str:
         return click.style(text, **style) if self.colour and style else text
@@ -129,7 +129,7 @@ class Screen:
             # click.echo would take the escape sequences of a status line out again.
             sys.stdout.write(text)
             sys.stdout.flush()
-            self._column = 0 if text.endswith("\n") else 1
+            self._in_line = not text.endswith("\n")
 
     def _width(self) -> int:
         return max(shutil.get_terminal_size().columns, 40) if self.terminal else 10_000

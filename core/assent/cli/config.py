@@ -12,7 +12,8 @@ from urllib.parse import unquote
 import click
 from pydantic import BaseModel, SecretStr
 
-from assent.cli.options import config_option, configuration
+from assent.cli.group import config_option
+from assent.cli.options import configuration
 from assent.config import Config
 from assent.discovery import discover
 from assent.plugins import Plugins

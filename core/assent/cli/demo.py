@@ -10,7 +10,8 @@ from pathlib import Path
 
 import click
 
-from assent.cli.options import config_option, configuration
+from assent.cli.group import config_option
+from assent.cli.options import configuration
 
 ALONE = {"server.host": "127.0.0.1", "server.workers": 1, "server.reload": False}
 DEFAULT_URL = "http://127.0.0.1:8000"

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from assent.cli.options import config_option, configuration, overrides, server_options
+from assent.cli.group import config_option
+from assent.cli.options import configuration, overrides, server_options
 
 DEFAULTS = {
     "server.host": "127.0.0.1",

@@ -87,9 +87,7 @@ def _exists(name: str) -> bool:
     return importlib.util.find_spec(f"assent.cli.{name}") is not None
 
 
-@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="assent")
-@click.option(
+config_option = click.option(
     "--config",
     "-c",
     "config_file",
@@ -97,6 +95,12 @@ def _exists(name: str) -> bool:
     metavar="FILE",
     help="Configuration file; default: assent.toml, or [tool.assent] in pyproject.toml.",
 )
+"""Gives a command the parameter `config_file`; see `assent.cli.options.configuration`."""
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="assent")
+@config_option
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def cli(config_file: Path | None, debug: bool) -> None:
     """Serve one tool-calling agent; nothing dangerous runs without a person's assent."""

@@ -41,18 +41,6 @@ class SettingOption(click.Option):
         return super().get_help_record(ctx)
 
 
-def config_option(command: Command) -> Command:
-    """Give `command` the parameter `config_file`; see `configuration`."""
-    return click.option(
-        "--config",
-        "-c",
-        "config_file",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="Configuration file; default: assent.toml, or [tool.assent] in pyproject.toml.",
-    )(command)
-
-
 def server_options(command: Command, defaults: Mapping[str, object] = {}) -> Command:
     """Give `command` one option for each key of `[server]`, and those of `OTHERS`.
 

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 import click
 
 from assent.cli.config import plain
-from assent.cli.group import COMMANDS
-from assent.cli.options import config_option, configuration
-from assent.config import ApprovalSettings, Config, ModelSettings, load_agent
+from assent.cli.group import COMMANDS, config_option
+from assent.cli.options import configuration
+from assent.config import Config
 from assent.discovery import BUILT_IN, Installed, discover, way_out
 from assent.errors import AssentError
 from assent.layers import canonical
 from assent.plugins import PluginInfo
+from assent.settings import ApprovalSettings, ModelSettings
+from assent.targets import load_agent
 from assent.versions import names
 
 if TYPE_CHECKING:
