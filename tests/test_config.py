@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from assent.config import Config, bearer_tokens, load_agent, load_config, state_dir
+from assent.config import Config, bearer_tokens, load_config, state_dir
 from assent.discovery import select
 from assent.errors import ConfigError, InvalidRequest
 from assent.exact import VariableText
@@ -31,6 +31,7 @@ from assent.settings import (
     seconds,
     size,
 )
+from assent.targets import load_agent
 
 
 @pytest.fixture

@@ -20,36 +20,13 @@ from pydantic import PrivateAttr, SecretStr, ValidationError
 from assent.errors import ConfigError
 from assent.layers import Layers, Origin, canonical, dotted, explain, paths, read_environment
 from assent.settings import (
-    ApprovalRule,
     ApprovalSettings,
     AuthSettings,
-    Duration,
     LimitSettings,
-    ModelConfig,
     ModelSettings,
     Section,
     ServerSettings,
-    Size,
 )
-from assent.targets import load_agent
-
-__all__ = [
-    "ApprovalRule",
-    "ApprovalSettings",
-    "AuthSettings",
-    "Config",
-    "Duration",
-    "LimitSettings",
-    "ModelConfig",
-    "ModelSettings",
-    "Section",
-    "ServerSettings",
-    "Size",
-    "bearer_tokens",
-    "load_agent",
-    "load_config",
-    "state_dir",
-]
 
 FILE = "assent.toml"
 

@@ -106,17 +106,14 @@ def _installed(entry_point: EntryPoint) -> Installed:
 
 
 def select(
-    config: Config,
-    installed: Mapping[str, Installed] | None = None,
-    given: Collection[str] = (),
+    config: Config, known: Mapping[str, Installed], given: Collection[str] = ()
 ) -> Selection:
-    """The plugins that `config` chooses, in its order, without importing any.
+    """The plugins of those `known` that `config` chooses, in its order, without importing any.
 
     `given` are names of plugins that the caller brings as objects. Raises PluginError for a
     plugin that is named and neither installed nor given, ConfigError for a file whose `plugins`
     list disagrees with its own switches or tables.
     """
-    known = discover() if installed is None else installed
     _refuse_disagreement(config)
     _refuse_unknown_tables(config, {*known, *given, *BUILT_IN})
     off = {canonical(n): w for n, w in _switched(config, False).items()}

@@ -33,7 +33,7 @@ from assent.discovery import (
     way_out,
 )
 from assent.errors import ConfigError, PluginError
-from assent.hookspecs import HOOKS, PROJECT, hookimpl
+from assent.hookspecs import HOOKS, PROJECT
 from assent.implementations import MEND, Impl, check_paths, checked_hooks, made_impl
 from assent.layers import Origin, annotation_at, explain, parsed
 from assent.lifespans import Stuck, around
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from starlette.routing import Router
 
     from assent.host import Host
-
-__all__ = ["Impl", "Plugin", "PluginInfo", "Plugins", "discover", "hookimpl", "select"]
 
 log = logging.getLogger("assent.plugins")
 

@@ -80,8 +80,8 @@ def _config(given: str | Path, folder: Path) -> Config:
 
 
 def _agent(config: Config) -> object:
-    from assent.config import load_agent
     from assent.errors import ConfigError
+    from assent.targets import load_agent
 
     if config.agent is None:
         raise ConfigError("there is no agent; give one to served(), or name one in its config")
