@@ -257,14 +257,17 @@ def test_bearer_token_names_the_caller_without_a_task(
             ([b"Authorization: Bearer a-secret-of-ann"], b'"content":"ann"'),
             ([b"Authorization: Bearer another"], b"HTTP/1.1 401"),
             ([], b"HTTP/1.1 401"),
-            ([b"Authorization: Bearer \xff", b"Authorization: Bearer a-secret-of-ann"], b'"ann"'),
+            (
+                [b"Authorization: Bearer \xff", b"Authorization: Bearer a-secret-of-ann"],
+                b"HTTP/1.1 401",
+            ),
         ):
             sent = request("/api/chat", ask("hej"), *given, b"Connection: close")
             found = both.said(sent)
             assert wanted in found
             with both.through_asgi():
                 assert both.said(sent) == found
-    assert len(begun) == 2
+    assert len(begun) == 1
 
 
 class Waiting:
