@@ -6,8 +6,9 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from assent import (
     Approval,
@@ -164,7 +165,7 @@ class Tasks:
 
     async def _turn(self, task: Task, caller: Caller) -> Turned:
         if task.status == "pending":
-            await self._rows.change(task.owner, task.id, self._if_mine(task, _running))
+            await self._set(task, status="running")
         newest = task.messages[-1]
         sent = Incoming(
             secrets.token_hex(8),
@@ -213,22 +214,21 @@ class Tasks:
         await self._rows.change(task.owner, task.id, change)
         return stands[0]
 
-    def _if_mine(
-        self, task: Task, change: Callable[[Task], None]
-    ) -> Callable[[Row | None], Row | None]:
-        def work(row: Row | None) -> Row | None:
+    async def _set(self, task: Task, **values: Any) -> None:
+        """Change fields of the stored task while this run is the one that may."""
+
+        def change(row: Row | None) -> Row | None:
             current = None if row is None else Task.model_validate_json(row.body)
             if current is None or current.run != task.run:
                 return None
-            change(current)
-            return current.row()
+            return current.model_copy(update=values).row()
 
-        return work
+        await self._rows.change(task.owner, task.id, change)
 
     async def _keep_alive(self, task: Task) -> None:
         while True:
             await asyncio.sleep(LEASE / 3)
-            await self._rows.change(task.owner, task.id, self._if_mine(task, _renewed))
+            await self._set(task, lease=time.time() + LEASE)
             current = task_of(await self._rows.get(task.owner, task.id))
             run = self._runs.get(task.run)
             if run is not None and current is not None and current.run != task.run:
@@ -286,11 +286,3 @@ def _check_free(task: Task) -> None:
         raise TaskBusy("TASK_RUNNING", "the task still runs; ask for it until it has ended")
     if task.status == "canceled":
         raise TaskBusy("TASK_ENDED", "the task was canceled; begin another one")
-
-
-def _running(task: Task) -> None:
-    task.status = "running"
-
-
-def _renewed(task: Task) -> None:
-    task.lease = time.time() + LEASE

@@ -51,13 +51,10 @@ class Service:
         """Whether new calls are refused."""
         return self.calls.stopping.is_set() or self.host.stopping
 
-    def stop(self) -> None:
-        """Take no new call, and let open questions end unanswered."""
-        self.calls.stopping.set()
-
     async def drain(self, seconds: float) -> None:
-        """Stop, and let the calls in flight end within `seconds`, with or without their client."""
-        self.stop()
+        """Take no new call, let open questions end unanswered, and those in flight end within
+        `seconds`, with or without their client."""
+        self.calls.stopping.set()
         end = time.monotonic() + seconds
         try:
             async with asyncio.timeout(seconds):

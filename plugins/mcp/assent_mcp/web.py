@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 import anyio
@@ -36,26 +36,16 @@ async def web_app(
     """The application, while its sessions can live; `address` is the one it is bound to."""
     security = allowed(host, settings, address)
     limit = host.config.limits.body
+    sessions: AbstractAsyncContextManager[None] = nullcontext()
+    app: ASGIApp
     if settings.transport == "sse":
-        async with _ended_at_exit(_sse(server, security, limit), host, settings, security) as app:
-            yield app
-        return
-    manager = StreamableHTTPSessionManager(
-        server, security_settings=security, max_request_body_size=limit
-    )
-    inner = Starlette(routes=[Route("/mcp", _Raw(manager.handle_request))])
-    async with (
-        manager.run(),
-        _ended_at_exit(inner, host, settings, security) as app,
-    ):
-        yield app
-
-
-@asynccontextmanager
-async def _ended_at_exit(
-    inner: ASGIApp, host: Host, settings: Any, security: TransportSecuritySettings
-) -> AsyncIterator[Streams]:
-    app: ASGIApp = inner
+        app = _sse(server, security, limit)
+    else:
+        manager = StreamableHTTPSessionManager(
+            server, security_settings=security, max_request_body_size=limit
+        )
+        app = Starlette(routes=[Route("/mcp", _Raw(manager.handle_request))])
+        sessions = manager.run()
     if host.guarded:
         app = Authentication(app, host)
     if settings.origins:
@@ -67,10 +57,11 @@ async def _ended_at_exit(
             expose_headers=["Mcp-Session-Id"],
         )
     streams = Streams(Known(app, security))
-    try:
-        yield streams
-    finally:
-        streams.end()
+    async with sessions:
+        try:
+            yield streams
+        finally:
+            streams.end()
 
 
 def allowed(host: Host, settings: Any, address: str) -> TransportSecuritySettings:
