@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import process_time
 
+THRESHOLD = 20_000
+"""Objects that are made before the collector looks at the youngest: a turn leaves none."""
 _FRESH = 3.0
 
 

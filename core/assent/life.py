@@ -13,11 +13,6 @@ logger = logging.getLogger("assent.server")
 
 Phase = Literal["startup", "shutdown"]
 
-BACKLOG = 2048
-"""Connections that wait at a socket until somebody takes them."""
-GC_THRESHOLD = 20_000
-"""Objects that are made before the garbage collector looks at the youngest: a turn leaves none."""
-
 
 class GivenUp(Exception):
     """The service was told to stop before it had started."""

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 
-from assent.life import BACKLOG, GC_THRESHOLD, GivenUp, Life
+from assent.garbage import THRESHOLD
+from assent.life import GivenUp, Life
+from assent.ports import BACKLOG
 from assent.protocol import CLOSING, Http
 from assent.signals import answered, nothing
 
@@ -136,7 +138,7 @@ class Listener(uvicorn.Server):
         await self._listen({self._place.own if self._place else 0})
         gc.collect()
         gc.freeze()
-        gc.set_threshold(GC_THRESHOLD)
+        gc.set_threshold(THRESHOLD)
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

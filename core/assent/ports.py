@@ -10,6 +10,8 @@ import os
 import socket
 from weakref import WeakSet
 
+BACKLOG = 2048
+"""Connections that wait at a socket until somebody takes them."""
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 _listening: WeakSet[socket.socket] = WeakSet()
 

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from assent.agent import as_agent
 from assent.config import Config
 from assent.errors import ConfigError, StartupError
-from assent.garbage import keep_all, no_collecting
-from assent.life import BACKLOG, GC_THRESHOLD
+from assent.garbage import THRESHOLD, keep_all, no_collecting
 from assent.options import Extras, Options, configured
 from assent.place import Place, take_place
-from assent.ports import serves_on
+from assent.ports import BACKLOG, serves_on
 from assent.signals import answered, nothing
 from assent.stderr import StandardError
 from assent.targets import load_agent, loading
@@ -72,7 +71,7 @@ def serve(
         else:
             served = _agent(agent, settings)
             # Already now: what a start makes stays, and looking through it takes its time.
-            gc.set_threshold(GC_THRESHOLD)
+            gc.set_threshold(THRESHOLD)
             _run(served, settings, extras, place, on_ready)
     except StartupError as error:
         if settings.server.debug:
