@@ -87,6 +87,9 @@ def remote_agent(
     if parts.scheme not in ("http", "https") or not parts.netloc:
         # It may hold a password, where only the scheme is wrong.
         raise ValueError("the address of a remote agent begins with http:// or https://")
+    if parts.query or parts.fragment:
+        # The path of the card goes behind it; errors name the address.
+        raise ValueError("the address of a remote agent ends with its path; give a key in headers")
     if not 0 < timeout < math.inf:
         raise ValueError(f"remote_agent: timeout must be above 0 seconds, not {timeout!r}")
     # Errors and logs name the address, and its card other addresses of the same agent.

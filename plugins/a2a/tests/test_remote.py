@@ -288,6 +288,13 @@ def test_a_wrong_address_is_refused_without_its_password(address: str) -> None:
     assert "pass-word" not in str(caught.value)
 
 
+@pytest.mark.parametrize("more", ["?token=pass-word-1", "/kube?token=pass-word-1", "#pass-word-1"])
+def test_an_address_with_more_than_a_path_is_refused_without_its_key(more: str) -> None:
+    with pytest.raises(ValueError, match="ends with its path") as caught:
+        remote_agent(f"https://billing.example{more}")
+    assert "pass-word" not in str(caught.value)
+
+
 def test_only_addresses_and_times_are_taken() -> None:
     with pytest.raises(ValueError, match="begins with http"):
         remote_agent("billing.example")
