@@ -60,7 +60,7 @@ def test_a_turn_that_is_cancelled_as_a_handler_ends_goes_on_no_more() -> None:
         def call_hook(bound: Callable[[], Any], plugin: str) -> Any:
             return bound()
 
-        impl = Impl("ears", "plugin 'ears'", "on_event", heard, True, ("event",))
+        impl = Impl("ears", "plugin 'ears'", "on_event", heard, ("event",))
         plugins = SimpleNamespace(implementations=lambda hook: [impl])
         engine = cast(Engine, SimpleNamespace(plugins=plugins, host=None, call_hook=call_hook))
 

@@ -6,8 +6,8 @@ A plain ASGI object costs half of what a path operation does; middleware applies
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
@@ -28,14 +28,8 @@ PRINCIPAL = "assent.principal"
 _PLAIN = {b"", b"identity", b"chunked"}
 JSON = (b"content-type", b"application/json")
 Headers = Sequence[tuple[bytes, bytes]]
-
-
-class ErrorShape(Protocol):
-    """How a protocol words a refusal or a failure: a status and a JSON body."""
-
-    def __call__(self, error: BaseException, failure: Failure, /) -> tuple[int, dict[str, Any]]:
-        """The HTTP status and the body for `error`."""
-        ...
+ErrorShape = Callable[[BaseException, Failure], tuple[int, dict[str, Any]]]
+"""How a protocol words a refusal or a failure: the HTTP status and a JSON body."""
 
 
 def caller_of(scope: Scope, protocol: str) -> Caller:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,7 +17,6 @@ from assent.hookspecs import HOOKS
 MEND = "mend the plugin, take it out of the configuration, or uninstall it"
 """The way out where an implementation failed at the start."""
 
-InThread = Callable[..., Awaitable[Any]]
 Marks = Callable[[object, str], Mapping[str, Any] | None]
 
 
@@ -31,23 +30,15 @@ class Impl(NamedTuple):
     described: str
     hook: str
     function: Callable[..., Any]
-    is_async: bool
     names: tuple[str, ...]
 
     def bound(self, **available: Any) -> Callable[[], Any]:
         """The call of it, with only the arguments that it names."""
         return partial(self.function, **{name: available[name] for name in self.names})
 
-    async def __call__(self, in_thread: InThread | None, /, **available: Any) -> Any:
-        """What the implementation returns, called as `bound` has it.
-
-        A plain function is called as `await in_thread(function)`, directly when that is None.
-        """
-        call = self.bound(**available)
-        if self.is_async or in_thread is None:
-            result = call()
-        else:
-            result = await in_thread(call)
+    async def __call__(self, **available: Any) -> Any:
+        """What the implementation returns, called as `bound` has it, on this loop."""
+        result = self.bound(**available)()
         return await result if inspect.isawaitable(result) else result
 
     def at_start(self, seconds: float, **available: Any) -> Any:
@@ -161,4 +152,4 @@ def made_impl(hook: str, plugin: str, described: str, function: Callable[..., An
     """The implementation of `hook` by `plugin`, as `checked_hooks` let it pass."""
     known = _arguments_of(hook)
     names = tuple(name for name in inspect.signature(function).parameters if name in known)
-    return Impl(plugin, described, hook, function, inspect.iscoroutinefunction(function), names)
+    return Impl(plugin, described, hook, function, names)

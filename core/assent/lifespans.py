@@ -81,7 +81,7 @@ class _Named(AbstractAsyncContextManager[None]):
             raise self._failed(f"raised {type(error).__name__}: {error}") from error
 
     async def _enter(self) -> None:
-        inner = await self._impl(None, host=self._host)
+        inner = await self._impl(host=self._host)
         if inner is not None:
             self._inner = self._checked(inner)
             await self._inner.__aenter__()
