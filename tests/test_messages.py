@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from assent.approvals import mask
 from assent.bodies import check_size
 from assent.canonical import canonical
 from assent.credentials import in_kubeconfig
 from assent.errors import InvalidRequest, MessagesMissing
+from assent.masking import mask
 from assent.messages import (
     AgentMessage,
     Data,

@@ -19,6 +19,7 @@ from assent.events import IntermittentUpdate, StopReason, TextDelta
 from assent.gate import Outcome
 from assent.history import bound_to, model_turns
 from assent.ledger import Proposal
+from assent.masking import holds_secret, mask
 from assent.messages import Approval
 from assent.models import (
     Ask,
@@ -193,7 +194,7 @@ class _Step:
                 else:
                     await self._propose_call(call, tool)
             except ToolInputError as error:
-                text = approvals.mask(f"Error: {error}", self.turn.secrets)
+                text = mask(f"Error: {error}", self.turn.secrets)
                 refused = Outcome("FAILED", text)
                 if self.turn.events_on:
                     await self._tell(call, refused)
@@ -219,7 +220,7 @@ class _Step:
         return _result(call, outcome)
 
     async def _tell(self, call: Call, outcome: Outcome) -> None:
-        given = approvals.mask(dict(call.input), self.turn.secrets)
+        given = mask(dict(call.input), self.turn.secrets)
         item = Approval(id=call.id, name=call.name, input=given, execute=True)
         await self.turn.fire(outcome.event(item))
 
@@ -281,7 +282,7 @@ class _Step:
     def _propose(self, call: Call, **fields: Any) -> None:
         if why := approvals.unsendable(fields["input"], self.turn.engine.limits.nesting):
             raise ToolInputError(f"nobody could send the input back to approve it: {why}")
-        if approvals.holds_secret(fields["input"], self.turn.secrets):
+        if holds_secret(fields["input"], self.turn.secrets):
             raise ToolInputError("the input holds a secret of the platform context")
         self.proposals.append(self.turn.new_proposal(call_id=call.id, **fields))
 

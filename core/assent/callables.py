@@ -34,6 +34,7 @@ from assent.events import (
 )
 from assent.gate import Outcome
 from assent.ledger import Proposal
+from assent.masking import holds_secret, mask
 from assent.messages import (
     AgentMessage,
     Approval,
@@ -137,7 +138,7 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
         output = _stated(reply.data, row, carried) or reply.content
         failed = output.startswith("Error:")
         most = limits.command_output if row.kind == "command" else limits.tool_output
-        output = cut(approvals.mask(output, turn.secrets), most)
+        output = cut(mask(output, turn.secrets), most)
         await _ended(turn, grant, Outcome("FAILED" if failed else "DONE", output, took), change)
     return reply
 
@@ -151,7 +152,7 @@ def _change(
     except Exception:
         # No caller could send it back: the reply fails for it, once its outcomes are recorded.
         return None
-    change: dict[str, Any] | None = approvals.mask(change_of(before, turn.session), turn.secrets)
+    change: dict[str, Any] | None = mask(change_of(before, turn.session), turn.secrets)
     return change
 
 
@@ -379,7 +380,7 @@ def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
     for row in found:
         if why := approvals.unsendable(row.input, turn.engine.limits.nesting):
             raise AgentError(f"the agent proposed a call with an input that cannot be sent: {why}")
-    if any(approvals.holds_secret(row.input, turn.secrets) for row in found):
+    if any(holds_secret(row.input, turn.secrets) for row in found):
         raise AgentError("the agent proposed a call that holds a secret of the platform context")
     return found
 

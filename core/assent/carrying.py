@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from assent.agent import RequestContext
-from assent.approvals import mask
 from assent.errors import LedgerUnavailable, reasons
 from assent.events import dump_json
 from assent.gate import Outcome
 from assent.ledger import Proposal
 from assent.ledger.choices import Continuation, Grant
+from assent.masking import mask
 from assent.messages import CommandFile
 from assent.session import Session
 from assent.traces import cut, error_text, hidden_trace

@@ -18,6 +18,7 @@ from assent.errors import ApprovalsPending, InvalidRequest
 from assent.events import ToolCallApproved, ToolCallRejected
 from assent.ledger import ENDED, Proposal
 from assent.ledger.choices import Choice, Decided, Edit, Grant
+from assent.masking import holds_secret, mask
 from assent.messages import AgentMessage, Data, Message, beyond_text
 from assent.output import OUTCOMES
 from assent.session import Session
@@ -45,10 +46,10 @@ def _storable(turn: RunningTurn, choice: Choice) -> Choice:
     if not turn.secrets:
         return choice
     unissued = turn.engine.ledger.accept_unissued and choice.approved and not choice.copy
-    if unissued and approvals.holds_secret(choice.input, turn.secrets):
+    if unissued and holds_secret(choice.input, turn.secrets):
         text = "the input holds a secret of the platform context"
         raise InvalidRequest.at(list(choice.loc), "approval_not_issued", text)
-    return replace(choice, reason=approvals.mask(choice.reason, turn.secrets))
+    return replace(choice, reason=mask(choice.reason, turn.secrets))
 
 
 async def carry_decisions(turn: RunningTurn) -> bool:

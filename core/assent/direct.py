@@ -28,6 +28,7 @@ from assent.events import (
 from assent.gate import Outcome
 from assent.ledger import Proposal, State, Transaction
 from assent.ledger.choices import Choice, Conversation, Decided, Edit, Requester, not_issued
+from assent.masking import holds_secret, mask
 from assent.messages import Approval, Kind, PlatformContext
 from assent.output import hidden_line
 from assent.policy import Verdict
@@ -76,9 +77,9 @@ class DirectCalls:
         self, name: str, input: Mapping[str, Any], platform: PlatformContext | None, why: str
     ) -> None:
         secret = (platform or PlatformContext()).secrets()
-        given = approvals.mask(dict(input), secret)
+        given = mask(dict(input), secret)
         call = Approval(id=secrets.token_hex(16), name=name, input=given, execute=True)
-        refused = Outcome("FAILED", approvals.mask(f"Error: {why}", secret))
+        refused = Outcome("FAILED", mask(f"Error: {why}", secret))
         await self._engine.code.workers.at_desk(partial(self._engine.fire, refused.event(call)))
 
     async def run(
@@ -101,7 +102,7 @@ class DirectCalls:
 
         async def work() -> Outcome:
             outcome = await self._engine.gate.run(self._tool(name), input, session, context)
-            given = approvals.mask(dict(input), context.platform.secrets())
+            given = mask(dict(input), context.platform.secrets())
             call = Approval(id=secrets.token_hex(16), name=name, input=given, execute=True)
             await self._engine.fire(outcome.event(call))
             return outcome
@@ -126,7 +127,7 @@ class DirectCalls:
             raise ToolInputError(_forbidden(name))
         tool = self._tool(name)
         given = platform or PlatformContext()
-        if approvals.holds_secret(dict(input), given.secrets()):
+        if holds_secret(dict(input), given.secrets()):
             raise ToolInputError("the input holds a secret of the platform context")
         row = Proposal(
             id=secrets.token_hex(16),
@@ -139,7 +140,7 @@ class DirectCalls:
             created=0.0,
             expires=0.0,
             description=tool.description,
-            intent=approvals.mask(intent, given.secrets()),
+            intent=mask(intent, given.secrets()),
             input_description=tool.input_description,
             idempotent=tool.idempotent,
             principal=caller.principal,

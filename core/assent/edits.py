@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from assent import approvals
 from assent.canonical import canonical
 from assent.errors import InvalidRequest, ToolInputError
 from assent.ledger import Proposal
 from assent.ledger.choices import Decided, Edit
+from assent.masking import holds_secret
 from assent.tools import Tool
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Edits:
         }
         if not isinstance(tool.editable, bool) and not changed <= set(tool.editable):
             return None
-        if approvals.holds_secret(stated, self._secrets):
+        if holds_secret(stated, self._secrets):
             return None
         # What was left as it was runs as it was recorded: a client may have rounded a number.
         edited = {

@@ -24,6 +24,7 @@ from assent.events import (
     fold_done,
 )
 from assent.ledger import Proposal, SuspendedTurn
+from assent.masking import mask, mask_sent
 from assent.messages import AgentMessage, Data
 from assent.models import Turn, dump_turns
 from assent.output import done_of, proposal_events
@@ -52,7 +53,7 @@ async def suspend(
     key = turn.session.conversation or ""
     references = turn.references or approvals.references(turn.said)
     dumped = dump_turns(transcript)
-    masked = approvals.mask(dumped, turn.secrets)
+    masked = mask(dumped, turn.secrets)
     suspended = SuspendedTurn(
         id=secrets.token_hex(16),
         created=0.0,
@@ -70,9 +71,9 @@ async def suspend(
     for i, p in enumerate(proposals):
         p.turn, p.index = suspended.id, i
         p.conversation, p.reference = key, references[-1]
-        p.description = approvals.mask(p.description, turn.secrets)
-        p.input_description = approvals.mask(p.input_description, turn.secrets)
-        p.intent = approvals.mask(p.intent, turn.secrets)
+        p.description = mask(p.description, turn.secrets)
+        p.input_description = mask(p.input_description, turn.secrets)
+        p.intent = mask(p.intent, turn.secrets)
     await finish(turn, "approval_required", pending=proposals, suspended=suspended, reply=reply)
 
 
@@ -114,9 +115,9 @@ def done(turn: RunningTurn, stop: StopReason, reply: AgentMessage | None = None)
         last = done_of(reply, stop)
         last.meta_data = dict(last.meta_data)
     if turn.caller.request_fields:
-        echo = approvals.mask(dict(turn.caller.request_fields), turn.secrets)
+        echo = mask(dict(turn.caller.request_fields), turn.secrets)
         last.meta_data["request_context"] = echo
-    last.session = approvals.mask_sent(turn.session.dump(), turn.secrets)
+    last.session = mask_sent(turn.session.dump(), turn.secrets)
     return last
 
 
@@ -167,7 +168,7 @@ def _keep_session(
     stated = shown if data.session is None else dict(data.session)
     change = change_of(before, turn.session)
     if change is not None:
-        merged = {**(stated or {}), **approvals.mask(change["set"], turn.secrets)}
+        merged = {**(stated or {}), **mask(change["set"], turn.secrets)}
         stated = {k: v for k, v in merged.items() if k not in change["delete"]}
     # What the interceptor holds may change in place.
     data.session = copy.deepcopy(stated)
@@ -206,7 +207,7 @@ async def _record(
         # The echo is of each request's own fields.
         meta_data = {k: v for k, v in last.meta_data.items() if k != "request_context"}
         fold_done(replace(last, meta_data=meta_data), reply)
-        recorded = approvals.mask(
+        recorded = mask(
             {
                 "reply": from_json(dump_json(reply)),
                 "stop_reason": stop,

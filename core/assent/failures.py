@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass
 from secrets import token_hex
 
-from assent.approvals import mask
 from assent.errors import AgentError, LedgerUnavailable, RequestError, TurnError, named, reasons
 from assent.events import ErrorEvent
+from assent.masking import mask
 from assent.traces import hidden_in, hidden_trace
 
 logger = logging.getLogger("assent.host")

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from assent.agent import RequestContext
-from assent.approvals import mask
 from assent.code import UserCode, may_block_here, passed_on
 from assent.events import ToolExecuted, ToolExecutionFailed
 from assent.ledger import State
 from assent.ledger.choices import Grant, unknown_outcome
+from assent.masking import mask
 from assent.messages import Approval
 from assent.policy import Policy, Verdict
 from assent.session import Session

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pydantic_core import from_json
 
-from assent.approvals import approval, command, mask_sent, tool_call
+from assent.approvals import approval, command, tool_call
 from assent.events import (
     Approvals,
     Commands,
@@ -24,6 +24,7 @@ from assent.events import (
     fold,
 )
 from assent.ledger import Proposal
+from assent.masking import mask_sent
 from assent.messages import AgentMessage, Data
 
 OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")

@@ -6,8 +6,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from assent.approvals import mask
 from assent.errors import ToolInputError, message_of
+from assent.masking import mask
 
 _LONGEST_ERROR = 500
 _LONGEST_TRACE = 64 * 2**10
