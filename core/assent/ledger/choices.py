@@ -220,17 +220,8 @@ def _file(given: dict[str, Any]) -> dict[str, Any]:
 
 def decision_of(choice: Choice, who: Requester, now: float) -> Decision:
     """The decision as the row records it."""
-    name, claimed, protocol, address = name_of(who)
-    return Decision(
-        choice.approved,
-        now,
-        name,
-        claimed,
-        protocol,
-        address,
-        choice.reason,
-        choice.through_approvals,
-    )
+    by = name_of(who)
+    return Decision(choice.approved, now, *by, choice.reason, choice.through_approvals)
 
 
 def name_of(who: Requester) -> tuple[str | None, bool, str, str | None]:
