@@ -26,7 +26,8 @@ def decision_of(value: object) -> Decision:
 
     respond, reasoning = get("should_respond"), get("reasoning")
     if not isinstance(respond, bool):
-        given = type(value if respond is _NOTHING else respond).__name__
+        given = type(respond).__name__
+        given = type(value).__name__ if respond is _NOTHING else f"should_respond as {given}"
         raise ValueError(
             "a router must return an object or dict with should_respond (true or false) and "
             f"reasoning; it returned {given}"

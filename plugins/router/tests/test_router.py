@@ -268,6 +268,14 @@ class TestFailures:
         assert "ValueError: refused: [secret]" in caplog.text
         assert "tok-SECRET" not in caplog.text
 
+    def test_log_says_that_the_decision_is_no_boolean(
+        self, assent_served: Served, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        service = assent_served(answering(), channel_router=wrong({"should_respond": "false"}))
+        with caplog.at_level(logging.WARNING, "assent.router"):
+            assert asked(service) == "here I am"
+        assert "reasoning; it returned should_respond as str" in caplog.text
+
     def test_failure_answers_by_default(self, assent_served: Served) -> None:
         assert asked(assent_served(answering(), channel_router=failing)) == "here I am"
 
