@@ -132,6 +132,15 @@ def test_wrong_address_of_the_database_names_the_setting_and_a_right_one(
         routes(cluster.agent, tmp_path, adapter="a2a", database=address)
 
 
+def test_address_of_the_database_with_a_password_that_was_not_quoted_is_refused_without_it(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    address = "sqlite+aiosqlite://me:pass@word:-1@db/x"
+    with pytest.raises(StartupError, match=r"plugin\.a2a\.database .*as %XX") as caught:
+        routes(cluster.agent, tmp_path, adapter="a2a", database=address)
+    assert "-1@db" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

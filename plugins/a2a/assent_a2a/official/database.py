@@ -61,6 +61,12 @@ def _engine(url: str) -> AsyncEngine:
             "plugin.a2a.database names no database and async driver of SQLAlchemy, "
             f"such as 'postgresql+asyncpg://db/assent': {error}"
         ) from error
+    except ValueError:
+        # What SQLAlchemy takes for the port may be the end of a password.
+        raise PluginError(
+            "plugin.a2a.database names a port that is no number; "
+            "write special characters of a password as %XX"
+        ) from None
 
 
 class DatabaseTasks(DatabaseTaskStore):
