@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import monotonic
-from typing import Protocol
 
 from starlette.types import Receive
 
@@ -35,7 +34,7 @@ class Departure:
         self._slow = slow
         self._task: asyncio.Task[None] | None = None
         if then is not None:
-            soon().add(self)
+            soon().add(self.look)
 
     def stop(self) -> None:
         """The turn has ended; nobody is called any more."""
@@ -57,24 +56,16 @@ class Departure:
             self._then()
 
 
-class Looking(Protocol):
-    """What wants to look at its turn a moment after it has begun."""
-
-    def look(self) -> None:
-        """A moment has passed; the turn may have ended."""
-        ...
-
-
 class _Soon:
     """Those of one loop that do not look yet: a timer for each would cost as much as a task."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[float, Looking]] = deque()
+        self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
         self._armed = False
 
-    def add(self, looking: Looking) -> None:
-        """Have it look a moment from now."""
-        self._waiting.append((monotonic() + A_MOMENT, looking))
+    def add(self, look: Callable[[], None]) -> None:
+        """Call `look` a moment from now; the turn may have ended by then."""
+        self._waiting.append((monotonic() + A_MOMENT, look))
         if not self._armed:
             self._arm()
 
@@ -86,7 +77,7 @@ class _Soon:
     def _look(self) -> None:
         now = monotonic()
         while self._waiting and self._waiting[0][0] <= now:
-            self._waiting.popleft()[1].look()
+            self._waiting.popleft()[1]()
         self._armed = False
         if self._waiting:
             self._arm()

@@ -113,7 +113,7 @@ class Exchange:
             request, caller = endpoint.read(body, self._principal, client[0] if client else None)
             if endpoint.streams:
                 self._stream = endpoint.host.stream(request, caller)
-                soon().add(self)
+                soon().add(self.look)
                 self._stream.when_ready(self._more)
             else:
                 self._gathered = Gathered()
