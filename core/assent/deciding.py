@@ -26,6 +26,7 @@ from assent.session import Session
 if TYPE_CHECKING:
     from assent.turn import RunningTurn
 
+_CARRIED_OUT = ("DONE", "FAILED", "INDETERMINATE")
 _SUPERSEDED = "superseded by a new message"
 
 
@@ -213,16 +214,26 @@ def collect_outcomes(turn: RunningTurn, ran: set[str]) -> None:
             # Its outcome stands in the recorded reply, while that is kept.
             continue
         rejected = row.state == "REJECTED" and choice.through_approvals
-        if not rejected and row.state not in ("DONE", "FAILED", "INDETERMINATE"):
+        if not rejected and row.state not in _CARRIED_OUT:
             continue
         if row.id not in ran and not choice.newest and not _untold(turn, choice, row):
             continue
-        if choice.through_approvals:
-            turn.data.executed_approvals.append(approvals.executed_approval(row))
-        elif row.kind == "tool_call":
-            turn.data.executed_tool_calls.append(approvals.executed_tool_call(row))
-        else:
-            turn.data.executed_cmds.append(approvals.executed_command(row))
+        _tell(turn, row, choice.through_approvals)
+    # What a callable has run may have been approved by messages that are no choice of this request.
+    named = {id_ for id_, _ in told}
+    for grant in turn.found.grants:
+        row = turn.found.rows[grant.proposal.id]
+        if row.id not in named and row.state in _CARRIED_OUT:
+            _tell(turn, row, through_approvals=False)
+
+
+def _tell(turn: RunningTurn, row: Proposal, through_approvals: bool) -> None:
+    if through_approvals:
+        turn.data.executed_approvals.append(approvals.executed_approval(row))
+    elif row.kind == "tool_call":
+        turn.data.executed_tool_calls.append(approvals.executed_tool_call(row))
+    else:
+        turn.data.executed_cmds.append(approvals.executed_command(row))
 
 
 def _untold(turn: RunningTurn, choice: Choice, row: Proposal) -> bool:

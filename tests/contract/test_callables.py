@@ -642,6 +642,33 @@ def test_commands_of_a_callable_are_proposed_and_decided(served: Serve) -> None:
     assert service.chat(*messages) == got
 
 
+def test_command_that_an_earlier_message_approved_is_told_when_the_callable_has_run_it(
+    served: Serve,
+) -> None:
+    def agent(messages: Any, context: Any) -> Any:
+        if not context.decisions:
+            return {
+                "content": "may I?",
+                "data": {"cmds": [{"command": "ls"}], "tool_calls": [CALL]},
+            }
+        return {"content": "ran", "data": {"executed_cmds": [{"command": "ls", "output": "x y"}]}}
+
+    service = served(agent)
+    reply = propose(service)
+    (command,), (call,) = reply["data"]["cmds"], reply["data"]["tool_calls"]
+    first = user("", data={"cmds": [approved(command)]})
+    partial = service.chat(user("go"), said(reply), first)
+    messages = [
+        *(user("go"), said(reply), first, said(partial)),
+        user("", data={"tool_calls": [rejected(call)]}),
+    ]
+    got = service.chat(*messages)
+    assert [(e["id"], e["output"]) for e in got["data"]["executed_cmds"]] == [
+        (command["id"], "x y")
+    ]
+    assert service.chat(*messages) == got
+
+
 def test_equal_commands_of_a_callable_keep_their_own_outputs(served: Serve) -> None:
     def agent(messages: Any, context: Any) -> Any:
         if not context.decisions:
