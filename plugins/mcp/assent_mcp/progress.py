@@ -74,7 +74,7 @@ def _number(value: object) -> float | None:
 
 def wanted(context: Context) -> bool:
     """Whether the client asked for progress of this request."""
-    return bool(context.meta) and (context.meta or {}).get("progress_token") is not None
+    return (context.meta or {}).get("progress_token") is not None
 
 
 @asynccontextmanager

@@ -122,16 +122,19 @@ async def answered(
 
 def takes_forms(context: Context) -> bool:
     """Whether the client can ask its human by a form; a bare `elicitation: {}` says so, too."""
-    capabilities = context.session.client_capabilities
-    elicitation = capabilities.elicitation if capabilities is not None else None
-    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+    asking = _elicitation(context)
+    return asking is not None and (asking.form is not None or asking.url is None)
 
 
 def takes_links(context: Context) -> bool:
     """Whether the client can send its human to a page."""
+    asking = _elicitation(context)
+    return asking is not None and asking.url is not None
+
+
+def _elicitation(context: Context) -> types.ElicitationCapability | None:
     capabilities = context.session.client_capabilities
-    elicitation = capabilities.elicitation if capabilities is not None else None
-    return elicitation is not None and elicitation.url is not None
+    return None if capabilities is None else capabilities.elicitation
 
 
 def cannot_ask(name: str) -> MCPError:

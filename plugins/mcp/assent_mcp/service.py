@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
@@ -23,6 +23,7 @@ from assent_mcp.peers import Context, Peer, Peers, Remembered, is_modern, princi
 from assent_mcp.progress import wanted
 
 logger = logging.getLogger("assent.mcp")
+Page = TypeVar("Page", bound=types.PaginatedResult)
 
 
 class Service:
@@ -80,9 +81,11 @@ class Service:
             get_tool_input_schema=self._schema,
             on_list_tools=self._list,
             on_call_tool=self._call,
-            on_list_resources=_no_resources,
-            on_list_resource_templates=_no_templates,
-            on_list_prompts=_no_prompts,
+            on_list_resources=_empty(types.ListResourcesResult, "resources"),
+            on_list_resource_templates=_empty(
+                types.ListResourceTemplatesResult, "resource_templates"
+            ),
+            on_list_prompts=_empty(types.ListPromptsResult, "prompts"),
         )
         security = RequestStateSecurity(
             keys=[self.key], ttl=self.settings.ask_timeout, bind_principal=principal_of
@@ -159,22 +162,11 @@ def _check_first(params: types.PaginatedRequestParams | None) -> None:
         raise MCPError(code=types.INVALID_PARAMS, message="this cursor is not one of this server")
 
 
-async def _no_resources(
-    context: Context, params: types.PaginatedRequestParams | None
-) -> types.ListResourcesResult:
-    _check_first(params)
-    return types.ListResourcesResult(resources=[])
+def _empty(kind: type[Page], name: str) -> Callable[..., Awaitable[Page]]:
+    """What answers a request for a list that has nothing."""
 
+    async def answer(context: Context, params: types.PaginatedRequestParams | None) -> Page:
+        _check_first(params)
+        return kind(**{name: []})
 
-async def _no_templates(
-    context: Context, params: types.PaginatedRequestParams | None
-) -> types.ListResourceTemplatesResult:
-    _check_first(params)
-    return types.ListResourceTemplatesResult(resource_templates=[])
-
-
-async def _no_prompts(
-    context: Context, params: types.PaginatedRequestParams | None
-) -> types.ListPromptsResult:
-    _check_first(params)
-    return types.ListPromptsResult(prompts=[])
+    return answer
