@@ -20,7 +20,7 @@ from assent.exact import VariableText
 PREFIX = "ASSENT_"
 TOKEN = "ASSENT_TOKEN"
 """The bearer token of `assent chat`; no setting, though it resembles one."""
-Path = tuple[str, ...]
+Keys = tuple[str, ...]
 
 # What Kubernetes sets in each pod beside a Service whose name begins with "assent".
 _KUBERNETES = re.compile(r"ASSENT_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_.*)?)")
@@ -43,7 +43,7 @@ class Layers:
         self.values: dict[str, Any] = {}
         self.origins: dict[str, Origin] = {}
 
-    def add_table(self, table: Mapping[str, Any], origin: Origin, path: Path = ()) -> None:
+    def add_table(self, table: Mapping[str, Any], origin: Origin, path: Keys = ()) -> None:
         """Set each leaf of `table`, a table of a TOML file."""
         for key, value in table.items():
             if isinstance(value, Mapping):
@@ -52,7 +52,7 @@ class Layers:
             else:
                 self.set((*path, key), value, origin)
 
-    def set(self, path: Path, value: Any, origin: Origin) -> None:
+    def set(self, path: Keys, value: Any, origin: Origin) -> None:
         """Set the value at `path`, and forget the origins of what it replaces."""
         parent = self._parent(path)
         own = dotted(path)
@@ -61,7 +61,7 @@ class Layers:
         parent[path[-1]] = value
         self.origins[own] = origin
 
-    def origin(self, path: Path) -> Origin | None:
+    def origin(self, path: Keys) -> Origin | None:
         """Where the value at `path`, or the list or table it is part of, comes from.
 
         For a table it is where the first of its values comes from.
@@ -73,7 +73,7 @@ class Layers:
         inside = (key for key in self.origins if parts and key.startswith(f"{parts[0]}."))
         return self.origins.get(next(inside, ""))
 
-    def _parent(self, path: Path) -> dict[str, Any]:
+    def _parent(self, path: Keys) -> dict[str, Any]:
         table = self.values
         for depth, key in enumerate(path[:-1]):
             if path[0] == "plugin" and depth == 1:
@@ -98,7 +98,7 @@ def dotted(path: Sequence[str]) -> str:
 
 def read_environment(
     environ: Mapping[str, str], model: type[BaseModel]
-) -> Iterator[tuple[Path, Any, Origin]]:
+) -> Iterator[tuple[Keys, Any, Origin]]:
     """Each configuration variable: its path, its value, its origin. Empty ones are not set.
 
     `ASSENT_SERVER__PORT` is `server.port`, `ASSENT_PLUGINS` is `plugins`; lists are comma
@@ -135,7 +135,7 @@ def _refuse_misspelt(name: str, value: str, key: str, model: type[BaseModel]) ->
         raise ConfigError(f"environment {name} is no setting; did you mean {right}?")
 
 
-def paths(model: type[BaseModel], prefix: Path = ()) -> Iterator[Path]:
+def paths(model: type[BaseModel], prefix: Keys = ()) -> Iterator[Keys]:
     """The path of each key of `model` that holds a value, not a section."""
     for name, field in model.model_fields.items():
         section = field.annotation
@@ -145,7 +145,7 @@ def paths(model: type[BaseModel], prefix: Path = ()) -> Iterator[Path]:
             yield (*prefix, name)
 
 
-def annotation_at(model: type[BaseModel], path: Path) -> Any:
+def annotation_at(model: type[BaseModel], path: Keys) -> Any:
     """The type at `path` of `model`; None where the model does not say."""
     field = model.model_fields.get(path[0])
     annotation = field.annotation if field else None
@@ -181,8 +181,8 @@ def _kinds(annotation: Any) -> set[Any]:
 def explain(
     error: ValidationError,
     model: type[BaseModel],
-    origin: Callable[[Path], Origin | None],
-    prefix: Path = (),
+    origin: Callable[[Keys], Origin | None],
+    prefix: Keys = (),
 ) -> str:
     """One line for each wrong key: the key, its origin, what was expected; never the value.
 
@@ -206,7 +206,7 @@ def explain(
     return "\n".join(lines)
 
 
-def _keys_in(message: str, model: type[BaseModel], path: Path) -> list[str]:
+def _keys_in(message: str, model: type[BaseModel], path: Keys) -> list[str]:
     """The keys of the section at `path` that a message about the whole section names."""
     last = annotation_at(model, path) if path else model
     if not (isinstance(last, type) and issubclass(last, BaseModel)):
@@ -228,7 +228,7 @@ def _shape(kind: str, name: str, annotation: Any) -> str:
     return f"expected a table, [{name}]{example}"
 
 
-def _name(prefix: Path, path: Path) -> str:
+def _name(prefix: Keys, path: Keys) -> str:
     return ".".join((*prefix, *path))
 
 
@@ -243,7 +243,7 @@ _ELSEWHERE = {
 """Where the contract's start-up options belong that are no keys of `[server]`."""
 
 
-def _suggestion(model: type[BaseModel], path: Path) -> str:
+def _suggestion(model: type[BaseModel], path: Keys) -> str:
     import difflib  # needed for a mistake alone
 
     if path[-1] in _ELSEWHERE:
@@ -258,7 +258,7 @@ def _suggestion(model: type[BaseModel], path: Path) -> str:
     return f"; known here: {', '.join(siblings)}" if siblings else ""
 
 
-def _fields(model: type[BaseModel], path: Path) -> list[str]:
+def _fields(model: type[BaseModel], path: Keys) -> list[str]:
     for name in path:
         annotation = model.model_fields[name].annotation if name in model.model_fields else None
         kinds = [annotation, *get_args(annotation)]

@@ -58,11 +58,12 @@ class Extras(TypedDict, total=False):
     a2a_agent_card: Any
 
 
-_PLUGIN_KEYS = {
+PLUGIN_KEYS = {
     "mcp_port": "plugin.mcp.port",
     "mcp_transport": "plugin.mcp.transport",
     "a2a_adapter": "plugin.a2a.adapter",
 }
+"""The options that are settings of plugins, and the keys that they set."""
 _OBJECTS = tuple(Extras.__annotations__)
 
 
@@ -96,8 +97,8 @@ def configured(options: Mapping[str, Any], config: Config | None = None) -> tupl
 def _key(name: str) -> str:
     if name in ServerSettings.model_fields:
         return f"server.{name}"
-    if name in _PLUGIN_KEYS:
-        return _PLUGIN_KEYS[name]
+    if name in PLUGIN_KEYS:
+        return PLUGIN_KEYS[name]
     import difflib  # needed for a mistake alone
 
     close = difflib.get_close_matches(name, Options.__annotations__, n=1)

@@ -10,17 +10,12 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import click
 
 from assent.config import Config, load_config
+from assent.options import PLUGIN_KEYS
 from assent.settings import ServerSettings, meanings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-OTHERS = {
-    "plugins": "plugins",
-    "model": "model.name",
-    "mcp_port": "plugin.mcp.port",
-    "mcp_transport": "plugin.mcp.transport",
-    "a2a_adapter": "plugin.a2a.adapter",
-}
+OTHERS = {"plugins": "plugins", "model": "model.name", **PLUGIN_KEYS}
 """Parameters that are no key of `[server]`, and the keys that they set."""
 
 
