@@ -205,6 +205,18 @@ def test_refused_message_of_a_new_task_is_no_part_of_the_conversation(
     assert len(cluster.model.asks[-1].turns) == 3
 
 
+def test_message_that_another_task_still_answers_is_not_answered_twice(
+    rpc: Rpc, cluster: Cluster
+) -> None:
+    body = {"message": message("hold"), "configuration": {"returnImmediately": True}}
+    context = rpc("SendMessage", **body)["result"]["task"]["contextId"]
+    wait_for(cluster.began.is_set)
+    rpc.task("hello", contextId=context)
+    cluster.holding.set()
+    (turn,) = next(ask for ask in reversed(cluster.model.asks) if "hello" in str(ask)).turns
+    assert [getattr(block, "text", None) for block in turn.blocks] == ["hello"]
+
+
 def test_session_goes_on_with_the_context_as_it_was(serve: Serve) -> None:
     kept = {"count": 1, "id": 9007199254740993, "ratio": 2.0, "list": [1, {"a": None}]}
     seen: list[Any] = []

@@ -173,11 +173,12 @@ class Executor(AgentExecutor):
         return ChatRequest(messages=[*history, user_message(message)])
 
     async def _earlier(self, context: RequestContext) -> list[Task]:
-        """The other tasks of the same context: this one goes on with their conversation."""
+        """The other tasks of the context that do not run: this one goes on with what they said."""
         wanted = ListTasksRequest(context_id=context.context_id or "", page_size=_EARLIER_TASKS)
         found = await self._store.list(wanted, context.call_context)
-        tasks = [task for task in found.tasks if task.id != context.task_id]
-        return sorted(tasks, key=lambda task: task.status.timestamp.ToNanoseconds())
+        still = [task for task in found.tasks if task.status.state not in RUNNING]
+        others = [task for task in still if task.id != context.task_id]
+        return sorted(others, key=lambda task: task.status.timestamp.ToNanoseconds())
 
 
 def _caller(context: RequestContext, message: WireMessage, *, held: bool) -> Caller:
