@@ -55,10 +55,6 @@ class ToolCalls:
             raise MCPError(code=types.INVALID_PARAMS, message=f"unknown tool: {params.name!r}")
         return await _Call(self, context, params).result()
 
-    async def finished(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """What `work` gives; it goes on when the request is cancelled meanwhile."""
-        return await asyncio.shield(self.keep(work))
-
     def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run `work` to its end, also without anybody waiting."""
         task = asyncio.ensure_future(work)
@@ -219,19 +215,19 @@ class _Call:
         async with progress(self.context) as update:
             try:
                 async with asyncio.timeout(self.host.config.limits.turn_time) as limit:
-                    row = await self.calls.finished(
-                        self.host.calls.decide(
-                            id_,
-                            self.caller,
-                            approved=answer.approved,
-                            reason=answer.reason,
-                            input=self.input,
-                            session=self.peer.session,
-                            update=update,
-                            wait=self.host.config.limits.turn_time,
-                            ran=ran.append,
-                        )
+                    work = self.host.calls.decide(
+                        id_,
+                        self.caller,
+                        approved=answer.approved,
+                        reason=answer.reason,
+                        input=self.input,
+                        session=self.peer.session,
+                        update=update,
+                        wait=self.host.config.limits.turn_time,
+                        ran=ran.append,
                     )
+                    # It goes on when the request is cancelled meanwhile.
+                    row = await asyncio.shield(self.calls.keep(work))
             except TimeoutError:
                 if not limit.expired():
                     raise
