@@ -223,8 +223,8 @@ def collect_outcomes(turn: RunningTurn, ran: set[str]) -> None:
     named = {id_ for id_, _ in told}
     for grant in turn.found.grants:
         row = turn.found.rows[grant.proposal.id]
-        if row.id not in named and row.state in _CARRIED_OUT:
-            _tell(turn, row, through_approvals=False)
+        if row.decision and row.id not in named and row.state in _CARRIED_OUT:
+            _tell(turn, row, row.decision.through_approvals)
 
 
 def _tell(turn: RunningTurn, row: Proposal, through_approvals: bool) -> None:

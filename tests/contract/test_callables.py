@@ -669,6 +669,21 @@ def test_command_that_an_earlier_message_approved_is_told_when_the_callable_has_
     assert service.chat(*messages) == got
 
 
+@pytest.mark.parametrize(
+    ("shown", "told"), [("approvals", "executed_approvals"), ("tool_calls", "executed_tool_calls")]
+)
+def test_call_approved_before_a_trimmed_history_is_told_by_the_carrier_of_its_approval(
+    served: Serve, shown: str, told: str
+) -> None:
+    service = served(Proposing(CALL, OTHER))
+    reply = propose(service)
+    one, two = reply["data"][shown]
+    first = user("", data={shown: [approved(one)]})
+    partial = service.chat(user("go"), said(reply), first)
+    got = service.chat(said(partial), user("", data={shown: [approved(two)]}))
+    assert {outcome["id"] for outcome in got["data"][told]} == {one["id"], two["id"]}
+
+
 def test_equal_commands_of_a_callable_keep_their_own_outputs(served: Serve) -> None:
     def agent(messages: Any, context: Any) -> Any:
         if not context.decisions:
