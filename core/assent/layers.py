@@ -221,11 +221,13 @@ def _shape(kind: str, name: str, annotation: Any) -> str:
         return f"expected a list of tables, [[{name}]]" if of_tables else "expected a list, [...]"
     if kind not in ("model_type", "dict_type"):
         return ""
-    rows, _, number = name.rpartition(".")
-    if number.isdigit():
-        return f"expected a table, [[{rows}]]"
+    parts = name.split(".")
+    # TOML numbers no tables: a header means the last one of its list.
+    header = ".".join(part for part in parts if not part.isdigit())
+    if parts[-1].isdigit():
+        return f"expected a table, [[{header}]]"
     example = '; write [model] and below it name = "offline"' if name == "model" else ""
-    return f"expected a table, [{name}]{example}"
+    return f"expected a table, [{header}]{example}"
 
 
 def _name(prefix: Keys, path: Keys) -> str:
