@@ -335,7 +335,7 @@ def test_zero_turns_pings_off(folder: Path, zero: str) -> None:
         ),
         (
             '[[approvals.rules]]\ntool = "a"\naction = "deny"\nplatform = 1\n',
-            "approvals.rules.0.platform (assent.toml): expected a table, [approvals.rules.platform]",
+            "approvals.rules.0.platform (assent.toml): expected a table, [approvals.rules.plat",
         ),
         ('[server]\ncors_origins = ["*", "a.b"]\n', "server.cors_origins (assent.toml): exp"),
         ('[server]\ncors_origins = ["https://a.b/"]\n', "such as 'https://example.com', without"),
