@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -279,6 +280,27 @@ def test_an_outcome_after_the_conversation_went_on_comes_as_text() -> None:
     texts = [(b.text, b.note) for b in turns[-1].blocks if isinstance(b, Text)]
     assert "42" in texts[0][0] and texts[0][1]
     assert texts[-1] == ("now do it", False)
+
+
+def test_turns_of_two_requests_at_once_whose_calls_have_one_id_keep_their_own_results() -> None:
+    """Some providers count from zero for each reply."""
+    messages = [
+        user("go"),
+        assistant("I will", tool_calls=[{**CALL, "id": "p1", "execute": True}]),
+        user("go on"),
+        assistant("I will", tool_calls=[{**CALL, "id": "p2", "execute": True}]),
+        user(""),
+    ]
+    found, other = suspended("elsewhere"), suspended("elsewhere")
+    found.turns["u"] = replace(other.turns["t"], id="u", created=2.0, calls=["p2"])
+    found.rows["p2"] = replace(other.rows["p1"], id="p2", turn="u", output="43")
+    turns = model_turns(messages, found, prefixes(messages), "same")
+    called = [b.id for t in turns for b in t.blocks if isinstance(b, Call)]
+    results = [b for t in turns for b in t.blocks if isinstance(b, Result)]
+    assert [result.output for result in results] == ["42", "43"]
+    assert [result.call_id for result in results] == called
+    assert_accepted_by_providers(turns)
+    assert model_turns(messages, found, prefixes(messages), "same") == turns
 
 
 def test_a_call_that_no_model_made_is_told_as_a_call_with_its_result() -> None:
