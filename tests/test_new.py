@@ -84,9 +84,17 @@ def test_folder_with_something_in_it_is_left_alone(
     assert [path.name for path in (here / "shout").iterdir()] == ["mine.txt"]
 
 
-def test_new_without_a_kind_says_what_to_write(
+@pytest.mark.parametrize("kind", [[], ["agent"]])
+def test_new_writes_an_agent_into_the_folder_that_is_named(
+    here: Path, capsys: pytest.CaptureFixture[str], kind: list[str]
+) -> None:
+    assert assent(["new", *kind, "shops/desk/"]) == 0
+    assert (here / "shops" / "desk" / "desk_agent.py").is_file()
+    assert "cd shops/desk\n" in capsys.readouterr().out
+
+
+def test_new_with_a_misspelt_kind_writes_nothing(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert assent(["new", "desk"]) == 2
-    assert "assent new agent desk, or: assent new plugin desk" in capsys.readouterr().err
+    assert assent(["new", "plugn", "shout"]) == 2
     assert list(here.iterdir()) == []

@@ -1,4 +1,4 @@
-"""`assent new plugin` and `assent new agent`."""
+"""`assent new plugin NAME` and `assent new agent DIR`, in short `assent new DIR`."""
 
 from __future__ import annotations
 
@@ -40,11 +40,9 @@ class _Kinds(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError:
-            kinds = f"assent new agent {args[0]}, or: assent new plugin {args[0]}"
-            raise click.UsageError(f"say which kind {args[0]!r} is: {kinds}", ctx) from None
+        if self.get_command(ctx, args[0]) is None:
+            args = ["agent", *args]
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=_Kinds, short_help="Write a new plugin or agent that runs at once.")
@@ -53,8 +51,8 @@ def command() -> None:
 
     \b
     Examples:
+      assent new order-desk            an agent, as assent new agent order-desk
       assent new plugin shout
-      assent new agent order-desk
     """
 
 
@@ -70,11 +68,11 @@ def plugin(name: str) -> None:
 
 
 @command.command()
-@click.argument("name")
-def agent(name: str) -> None:
-    """Write an agent into the folder NAME: two tools, one of them gated, and their tests."""
-    written("agent", name, Path.cwd())
-    _say(name, f"cd {name}", "pip install -e . pytest", "pytest", "assent serve")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+def agent(folder: Path) -> None:
+    """Write an agent into the folder DIR: two tools, one of them gated, and their tests."""
+    written("agent", folder.name, Path.cwd() / folder.parent)
+    _say(str(folder), f"cd {folder}", "pip install -e . pytest", "pytest", "assent serve")
 
 
 def written(kind: str, name: str, directory: Path) -> Path:
