@@ -251,6 +251,26 @@ def test_an_owner_whose_lease_ran_out_is_dead_for_the_others(make: Make) -> None
     run(work())
 
 
+def test_a_dead_owner_is_logged_once_though_refused_requests_look_again(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        ledger, other, row = make(lease=500), make(lease=500), call("t")
+        await proposed(ledger, row)
+        await other.open()
+        await decide(ledger, approve(row))
+        staged(ledger).world.late = 600
+        for _ in range(3):
+            assert await refused(other, approve(row), approve(call("t")))
+        await decide(other, approve(row))
+        await ledger.close()
+        await other.close()
+
+    run(work())
+    told = [line for line in caplog.messages if "its outcome is unknown" in line]
+    assert len(told) == 1
+
+
 def test_a_late_finish_does_not_count_after_another_claim(make: Make) -> None:
     async def work() -> None:
         ledger, other, row = make(lease=500), make(lease=500), call("t", idempotent=True)

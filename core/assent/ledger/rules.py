@@ -6,7 +6,7 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from assent.canonical import canonical
@@ -49,6 +49,8 @@ class Rules:
     deciders: Literal["principal", "any"]
     accept_unissued: bool
     gone: Callable[[Owner], bool]
+    logged: set[tuple[str, int]] = field(default_factory=set)
+    """The claims, by call and fence, of which the log says that their process died."""
 
     def rows(self, tx: Transaction, ids: Sequence[str], who: Requester) -> Decided:
         """The visible proposals with these ids, and all others of their turns."""
@@ -79,7 +81,10 @@ class Rules:
             row.state, row.finished = "INDETERMINATE", tx.now
             why = "the process that ran it died"
             row.output = unknown_outcome(why, idempotent=row.idempotent)
-            logger.warning("call %s of %s: %s, its outcome is unknown", row.id, row.name, why)
+            # A transaction that is refused or retried looks again.
+            if (claim := (row.id, row.owner.fence)) not in self.logged:
+                self.logged.add(claim)
+                logger.warning("call %s of %s: %s, its outcome is unknown", row.id, row.name, why)
         else:
             return row
         tx.put(row)
