@@ -20,7 +20,7 @@ from typing import Any
 from assent.agent import Agent, as_agent
 from assent.approvals import carries_calls
 from assent.asking import is_built_in
-from assent.code import UserCode, is_coroutine_function
+from assent.code import UserCode, is_async_generator_function, is_coroutine_function
 from assent.config import Config, bearer_tokens, state_dir
 from assent.direct import DirectCalls
 from assent.engine import Engine
@@ -349,16 +349,29 @@ class Host:
 
 
 def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
-    """Whether no plain function runs before the agent's own code. It would have a thread, and the
-    turn that waits for it at home would stand behind others that block. Nor an event handler: one
-    that blocks is left after a while, which has to be noticed elsewhere."""
+    """Whether no turn waits at home for a thread while another's async code may block home.
+
+    That would hold it up there. So the code of a turn is all async, or one plain callable. Nor
+    is there an event handler: one that blocks is left after a while, which has to be noticed
+    elsewhere.
+    """
     if plugins.implementations("on_event"):
         return False
-    before = [i.function for i in plugins.implementations("intercept_request")]
-    before += agent.request_interceptors
+    hooks = ("intercept_request", "intercept_response")
+    around = [impl.function for hook in hooks for impl in plugins.implementations(hook)]
+    around += (*agent.request_interceptors, *agent.response_interceptors)
     if callable(agent.system_context):
-        before.append(agent.system_context)
-    return all(map(is_coroutine_function, before))
+        around.append(agent.system_context)
+    if agent.function is None:
+        # A call with a time limit is one that its turn waits for.
+        straight = all(t.is_async and t.timeout is None for t in agent.tools.values())
+    else:
+        straight = not around or _is_async(agent.function)
+    return straight and all(map(is_coroutine_function, around))
+
+
+def _is_async(function: Any) -> bool:
+    return is_coroutine_function(function) or is_async_generator_function(function)
 
 
 def _model_name(model: Model) -> str:

@@ -16,7 +16,7 @@ import pytest
 from agents import Counted, delete, scripted
 from serving import DEADLINE, Json, Serve, Service, approved, said, until, user
 
-from assent import Agent, Call, TextDelta, tool
+from assent import Agent, Call, Reply, Text, TextDelta, Turn, tool
 from assent.models.offline import Offline
 from gates import Gate
 
@@ -122,8 +122,6 @@ def model_step(gate: Gate, **options: Any) -> Any:
         name = "own"
 
         async def stream(self, ask: Any) -> Any:
-            from assent import Reply, Text, TextDelta, Turn
-
             gate.block()
             yield TextDelta("ok")
             yield Reply(Turn("assistant", [Text("ok")]), "end_turn")
@@ -136,6 +134,43 @@ def model_step_behind_plain_hooks(gate: Gate) -> Any:
         """Do nothing, on a thread."""
 
     return model_step(gate, request_interceptors=pass_by, on_event=pass_by, system_context=pass_by)
+
+
+def model_step_after_a_plain_tool(gate: Gate) -> Any:
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    class Calling:
+        provider = "own"
+        name = "own"
+
+        async def stream(self, ask: Any) -> Any:
+            if len(ask.turns) == 1:
+                yield Reply(Turn("assistant", [Call("c", "look", {})]), "tool_use")
+                return
+            gate.block()
+            yield Reply(Turn("assistant", [Text("ok")]), "end_turn")
+
+    return Agent(model=Calling(), tools=[look])
+
+
+def response_interceptor_after_a_plain_one(gate: Gate) -> Any:
+    def pass_by(response: Any, context: Any) -> None:
+        """Do nothing, on a thread."""
+
+    async def wait(response: Any, context: Any) -> None:
+        gate.block()
+
+    class Saying:
+        provider = "own"
+        name = "own"
+
+        async def stream(self, ask: Any) -> Any:
+            yield Reply(Turn("assistant", [Text("ok")]), "end_turn")
+
+    return Agent(model=Saying(), response_interceptors=[pass_by, wait])
 
 
 BLOCKING: list[Callable[[Gate], Any]] = [
@@ -151,6 +186,8 @@ BLOCKING: list[Callable[[Gate], Any]] = [
     async_context,
     model_step,
     model_step_behind_plain_hooks,
+    model_step_after_a_plain_tool,
+    response_interceptor_after_a_plain_one,
 ]
 
 
