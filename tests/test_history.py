@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ def prefixes(messages: list[Message]) -> list[str]:
     return references((m.role, m.content) for m in messages)
 
 
-IDS = st.sampled_from(["a", "b", "c", "p1", "p2"])
+IDS = st.sampled_from(["a", "b", "c", "p1", "p2", "p3", "p4"])
 TEXTS = st.sampled_from(["", " ", "hello", "more"])
 
 
@@ -74,38 +75,60 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 
 @st.composite
 def ledgers(draw: st.DrawFn, messages: list[Message]) -> Decided:
-    """One suspended turn of two calls, in any state, placed anywhere."""
+    """Up to two suspended turns of two calls each, in any state, placed anywhere."""
     found = Decided()
-    if draw(st.booleans()):
-        return found
     known = prefixes(messages)
-    reference = draw(st.sampled_from([*known, "elsewhere"]))
-    asked = Turn("assistant", [Text("thinking"), Call("x1", "tool", {}), Call("x2", "tool", {})])
-    found.turns["t"] = SuspendedTurn(
-        id="t",
-        created=1.0,
-        reference=reference,
-        transcript=draw(st.sampled_from([dump_turns([asked]), []])),
-        calls=["p1", "p2"],
-        prefix=draw(st.sampled_from(["same", "other"])),
-    )
-    for index, (id_, call_id) in enumerate([("p1", "x1"), ("p2", "x2")]):
-        state = draw(st.sampled_from(["PENDING", "DONE", "FAILED", "REJECTED", "EXPIRED"]))
-        found.rows[id_] = Proposal(
-            id=id_,
-            kind="tool_call",
-            name="tool",
-            input={},
-            turn="t",
-            index=index,
-            call_id=call_id,
-            created=1.0,
-            expires=2.0,
-            state=state,
-            decision=Decision(state != "REJECTED", 1.0, reason="no"),
-            output="out",
+    for name, ids in [("t", ["p1", "p2"]), ("u", ["p3", "p4"])][: draw(st.integers(0, 2))]:
+        calls = [Call(f"{name}{n}", "tool", {"id": id_}) for n, id_ in enumerate(ids)]
+        asked = Turn("assistant", [Text("thinking"), *calls])
+        found.turns[name] = SuspendedTurn(
+            id=name,
+            created=float(len(found.turns)),
+            reference=draw(st.sampled_from([*known, "elsewhere"])),
+            transcript=draw(st.sampled_from([dump_turns([asked]), []])),
+            calls=ids,
+            prefix=draw(st.sampled_from(["same", "other"])),
         )
+        for index, (id_, call) in enumerate(zip(ids, calls, strict=True)):
+            state: Any = draw(st.sampled_from(["PENDING", "DONE", "FAILED", "REJECTED", "EXPIRED"]))
+            found.rows[id_] = Proposal(
+                id=id_,
+                kind="tool_call",
+                name="tool",
+                input={"id": id_},
+                turn=name,
+                index=index,
+                call_id=call.id,
+                created=1.0,
+                expires=2.0,
+                state=state,
+                decision=Decision(state != "REJECTED", 1.0, reason="no"),
+                output=f"out of {id_}",
+            )
     return found
+
+
+def with_ids_again(found: Decided) -> Decided:
+    """The same with ids of the model's calls that other replies and the messages have too."""
+    again = {f"{turn}{n}": id_ for turn in "tu" for n, id_ in enumerate("ab")}
+
+    def transcript(turn: SuspendedTurn) -> list[dict[str, Any]]:
+        text = json.dumps(turn.transcript)
+        for own, id_ in again.items():
+            text = text.replace(f'"{own}"', f'"{id_}"')
+        loaded: list[dict[str, Any]] = json.loads(text)
+        return loaded
+
+    rows = {id_: replace(row, call_id=again[row.call_id]) for id_, row in found.rows.items()}
+    turns = {name: replace(t, transcript=transcript(t)) for name, t in found.turns.items()}
+    return replace(found, rows=rows, turns=turns)
+
+
+def without_ids(turns: list[Turn]) -> list[list[object]]:
+    return [[replace(b, **_NO_ID.get(type(b), {})) for b in turn.blocks] for turn in turns]
+
+
+_NO_ID: dict[type, dict[str, Any]] = {Call: {"id": ""}, Result: {"call_id": ""}}
 
 
 def assert_accepted_by_providers(turns: list[Turn]) -> None:
@@ -140,6 +163,18 @@ def test_every_conversation_satisfies_the_pairing_rules(
     found = data.draw(ledgers(messages))
     turns = model_turns(messages, found, prefixes(messages), "same")
     assert_accepted_by_providers(turns)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), messages=conversations())
+def test_ids_that_a_provider_gives_again_change_nothing_that_the_model_is_told(
+    data: st.DataObject, messages: list[Message]
+) -> None:
+    found = data.draw(ledgers(messages))
+    turns = model_turns(messages, found, prefixes(messages), "same")
+    again = model_turns(messages, with_ids_again(found), prefixes(messages), "same")
+    assert_accepted_by_providers(again)
+    assert without_ids(again) == without_ids(turns)
 
 
 @settings(max_examples=300, deadline=None)

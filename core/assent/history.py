@@ -86,7 +86,6 @@ class _Builder:
     out: list[Turn] = field(default_factory=list)
     outcomes: dict[str, tuple[str, bool]] = field(default_factory=dict)
     called: set[str] = field(default_factory=set)
-    model_ids: set[str] = field(default_factory=set)
     decided_in: dict[str, int] = field(default_factory=dict)
     placed: dict[tuple[str | int, ...], str] = field(default_factory=dict)
     ran: set[str] = field(default_factory=set)
@@ -185,18 +184,7 @@ class _Builder:
             if isinstance(block, Call):
                 given = have.get(block.id) or self._result(block, rows.get(block.id, []), index)
                 results.append(given)
-        self.out += self._own_ids(turn.id, [*turns, Turn("user", results)])
-
-    def _own_ids(self, owner: str, turns: list[Turn]) -> list[Turn]:
-        """The turns with no id of a call that another suspended turn has.
-
-        Some providers count from zero for each reply, and requests may be made at once.
-        """
-        ids = {b.id for t in turns for b in t.blocks if isinstance(b, Call)}
-        if self.model_ids.isdisjoint(ids):
-            self.model_ids |= ids
-            return turns
-        return [Turn(t.role, [_owned(b, owner) for b in t.blocks]) for t in turns]
+        self.out += [*turns, Turn("user", results)]
 
     def _result(self, call: Call, rows: Sequence[Proposal], index: int) -> Result:
         if not rows:
@@ -378,15 +366,6 @@ class _Builder:
             and canonical(plain(row.input)) == wanted
         )
         return next(equal, None)
-
-
-def _owned(block: Block, owner: str) -> Block:
-    match block:
-        case Call():
-            return replace(block, id=f"{owner}_{block.id}")
-        case Result():
-            return replace(block, call_id=f"{owner}_{block.call_id}")
-    return block
 
 
 def _calls_run(data: Data) -> list[ExecutedToolCall | ExecutedApproval]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from assent.models import Block, Call, Result, Text, Turn
 from assent.wording import LOST
@@ -26,7 +27,7 @@ def paired(turns: Sequence[Turn]) -> list[Turn]:
         merged.append(Turn("user", []))
     if len(merged) > 1 and not merged[0].blocks:
         merged[0] = Turn("user", [Text("(The beginning of the conversation is not shown.)")])
-    seen: set[str] = set()
+    seen: dict[str, int] = {}
     for index in range(1, len(merged) - 1, 2):
         merged[index], merged[index + 1] = _pair(merged[index], merged[index + 1], seen)
     first = [b for b in merged[0].blocks if not isinstance(b, Result)]
@@ -34,26 +35,37 @@ def paired(turns: Sequence[Turn]) -> list[Turn]:
     return merged
 
 
-def _pair(asking: Turn, answering: Turn, seen: set[str]) -> tuple[Turn, Turn]:
-    calls = [b for b in asking.blocks if isinstance(b, Call)]
-    fresh = []
-    for call in calls:
-        if call.id not in seen:
-            seen.add(call.id)
-            fresh.append(call)
-    given = {b.call_id: b for b in reversed(answering.blocks) if isinstance(b, Result)}
-    results = [given.get(c.id) or Result(c.id, LOST, True) for c in fresh]
+def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Turn]:
     # Not one by one: a client's history may hold thousands of calls.
-    kept = {id(call) for call in fresh}
-    blocks: list[Block] = [
-        b for b in asking.blocks if (isinstance(b, Text) and b.text.strip()) or id(b) in kept
-    ]
-    if not blocks:
-        blocks = [Text("(no reply)")]
-    whole = len(blocks) == len(asking.blocks)
+    given = {b.call_id: b for b in reversed(answering.blocks) if isinstance(b, Result)}
+    blocks: list[Block] = []
+    results: dict[str, Block] = {}
+    for block in asking.blocks:
+        if isinstance(block, Text) and block.text.strip():
+            blocks.append(block)
+        elif isinstance(block, Call) and block.id not in results:
+            result = given.get(block.id) or Result(block.id, LOST, True)
+            fresh = _unused(block.id, seen)
+            renamed = fresh != block.id
+            results[block.id] = replace(result, call_id=fresh) if renamed else result
+            blocks.append(replace(block, id=fresh) if renamed else block)
+    whole = blocks == asking.blocks
     after = [b for b in answering.blocks if isinstance(b, Text) and b.text.strip()]
-    told: list[Block] = [*results, *after]
+    told = [*results.values(), *after]
     return (
-        Turn("assistant", blocks, asking.raw if whole else None),
+        Turn("assistant", blocks or [Text("(no reply)")], asking.raw if whole else None),
         Turn("user", told or [Text("(continue)")]),
     )
+
+
+def _unused(id_: str, seen: dict[str, int]) -> str:
+    """The id, or where an earlier turn has it the next number of it that none has.
+
+    Some providers count from zero for each reply, and requests may be made at once.
+    """
+    fresh = id_
+    while fresh in seen:
+        seen[id_] += 1
+        fresh = f"{id_}_{seen[id_]}"
+    seen[fresh] = 1
+    return fresh
