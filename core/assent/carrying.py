@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("assent.turn")
 _NOTE = 1024
-_AGAIN = "(Run again: the outcome of an earlier run is unknown.)\n"
+_AGAIN = "(Run again: the outcome of an earlier run is unknown.)"
 
 Ran = Callable[[Proposal, Outcome], Awaitable[None]]
 Unrecorded = asyncio.Future[LedgerUnavailable]
@@ -64,7 +64,9 @@ async def carry_out(
         logger.error("call %s of %s failed\n%s", row.id, row.name, hidden_trace(error, secrets))
         outcome = Outcome("FAILED", error_text(error, secrets))
     if grant.again:
-        outcome = replace(outcome, output=_AGAIN + outcome.output)
+        # What did not end well begins with what it is: `Error:` or `Outcome unknown:`.
+        told = [_AGAIN, outcome.output] if outcome.state == "DONE" else [outcome.output, _AGAIN]
+        outcome = replace(outcome, output="\n".join(told))
     # What has changed while a command ran was done by calls beside it.
     changed = change_of(before, context.session) if row.kind == "tool_call" else None
     change = mask(changed, context.platform.secrets())

@@ -227,6 +227,29 @@ def test_the_real_end_after_a_timeout_is_recorded(served: Serve, asynchronous: b
     assert slow.runs == ["a"]
 
 
+def test_a_failed_second_run_says_that_it_ran_again_behind_its_error(served: Serve) -> None:
+    runs: list[str] = []
+
+    @tool(requires_approval=True, timeout=0.2, idempotent=True)
+    async def slow(name: str) -> str:
+        """Take long, then fail."""
+        runs.append(name)
+        if len(runs) > 1:
+            raise ValueError("too late")
+        await asyncio.sleep(600)
+        return name
+
+    agent, _ = scripted([[Call("p", "slow", {"name": "a"})], "hm", "hm"], [slow])
+    service = served(agent)
+    messages = deciding(service.chat(user("wipe")))
+    service.chat(*messages)
+    (again,) = service.chat(*messages)["data"]["executed_tool_calls"]
+    assert again["output"] == (
+        "Error: too late\n(Run again: the outcome of an earlier run is unknown.)"
+    )
+    assert runs == ["a", "a"]
+
+
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_an_async_tool_that_its_timeout_cancelled_has_no_known_end(
     served: Serve, idempotent: bool
@@ -255,7 +278,8 @@ def test_an_async_tool_that_its_timeout_cancelled_has_no_known_end(
     (again,) = service.chat(*messages)["data"]["executed_tool_calls"]
     assert told["output"].startswith("Outcome unknown:")
     if idempotent:
-        assert again["output"].startswith("(Run again:")
+        assert again["output"].startswith("Outcome unknown:")
+        assert "(Run again:" in again["output"]
         assert runs == ["a", "b", "a"]
     else:
         assert again == told
