@@ -499,7 +499,7 @@ class TestOffline:
         assert code == 1
         assert "FAIL 1: delete_pod" in said
         assert "deny, not allow" in said
-        assert "1 case" in said
+        assert "1 of 5 cases failed" in said
 
     @pytest.mark.parametrize(
         "cases",

@@ -294,7 +294,7 @@ def test(config_file: Path | None, file: Path, target: str | None) -> None:
         mark = "ok  " if ok else "FAIL"
         click.echo(f"{mark} {number}: {text}: {verdict}" + ("" if ok else f", not {expected}"))
     if failed:
-        raise AssentError(f"{failed} cases failed")
+        raise AssentError(f"{failed} of {number} cases failed")
 
 
 def _cases(
