@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from asking import WEATHER, assistant, user
@@ -86,6 +87,21 @@ def test_repeated_ids_are_told_apart_with_their_results() -> None:
     outcome = [block for turn in turns for block in turn.blocks if isinstance(block, Result)]
     assert [result.output for result in outcome] == ["first", "second"]
     assert len({result.call_id for result in outcome}) == 2
+
+
+def test_thousands_of_calls_cost_no_more_each_than_a_few() -> None:
+    count = 10_000
+    alike = [Call("1", "a", {}) for _ in range(count)]
+    apart = [Call(f"c{n}", "a", {}) for n in range(count)]
+    results = [Result(call.id, str(n)) for calls in (alike, apart) for n, call in enumerate(calls)]
+    start = time.process_time()
+    turns = transcript([user("go"), assistant(*alike, *apart), user(*results)])
+    for n in range(count // 10):
+        turns += [assistant(Call("1", "a", {})), user(Result("1", str(n)))]
+    turns = transcript(turns)
+    assert time.process_time() - start < 4
+    outcomes = [block for turn in turns for block in turn.blocks if isinstance(block, Result)]
+    assert len({result.call_id for result in outcomes}) == 2 * count + count // 10
 
 
 def test_schema_of_an_object_is_left_as_it_is() -> None:

@@ -116,7 +116,7 @@ def _merged(turns: Iterable[Turn], adapter: str) -> list[Turn]:
 
 def _paired(turns: Sequence[Turn], adapter: str, id_length: int) -> list[Turn]:
     done: list[Turn] = []
-    used: set[str] = set()
+    used: dict[str, int] = {}
     waiting: list[_Sent] = []
     for turn in turns:
         if turn.role == "user":
@@ -128,7 +128,8 @@ def _paired(turns: Sequence[Turn], adapter: str, id_length: int) -> list[Turn]:
             waiting = []
         done.append(turn if has_raw(turn, adapter) else _renamed(turn, used, id_length))
         sent = [call.id for call in _calls(done[-1])]
-        used.update(sent)
+        for call_id in sent:
+            used.setdefault(call_id, 1)
         waiting += zip((call.id for call in _calls(turn)), sent, strict=True)
     if waiting:
         done.append(_answered(Turn("user", ()), waiting))
@@ -144,41 +145,45 @@ def _calls(turn: Turn) -> list[Call]:
     return [block for block in turn.blocks if isinstance(block, Call)]
 
 
-def _renamed(turn: Turn, used: set[str], id_length: int) -> Turn:
+def _renamed(turn: Turn, used: dict[str, int], id_length: int) -> Turn:
     blocks: list[Block] = []
-    taken = set(used)
     for block in turn.blocks:
         match block:
             case Result():
                 blocks.append(_as_text(block))
             case Call():
-                fresh = _fresh(block.id, taken, id_length)
-                taken.add(fresh)
+                fresh = _fresh(block.id, used, id_length)
                 blocks.append(replace(block, id=fresh, name=clean_name(block.name)))
             case Text():
                 blocks.append(block)
     return replace(turn, blocks=tuple(blocks))
 
 
-def _fresh(call_id: str, used: set[str], length: int) -> str:
+def _fresh(call_id: str, used: dict[str, int], length: int) -> str:
+    """An id that is not `used`, which has the last number given to each; it is used from now on."""
     clean = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:length] or "call"
-    fresh, number = clean, 2
+    fresh = clean
     while fresh in used:
-        suffix = f"_{number}"
-        fresh, number = clean[: length - len(suffix)] + suffix, number + 1
+        used[clean] += 1
+        suffix = f"_{used[clean]}"
+        fresh = clean[: length - len(suffix)] + suffix
+    used[fresh] = 1
     return fresh
 
 
 def _answered(turn: Turn, waiting: Sequence[_Sent]) -> Turn:
     results: dict[str, Result] = {}
     rest: list[Block] = []
+    open_ids: dict[str, list[str]] = {}
+    for original, sent in reversed(waiting):
+        open_ids.setdefault(original, []).append(sent)
     for block in turn.blocks:
         if not isinstance(block, Result):
             rest.append(_as_text(block))
             continue
-        open_ids = [s for original, s in waiting if original == block.call_id and s not in results]
-        if open_ids:
-            results[open_ids[0]] = Result(open_ids[0], _spoken(block), block.is_error)
+        if still_open := open_ids.get(block.call_id):
+            sent = still_open.pop()
+            results[sent] = Result(sent, _spoken(block), block.is_error)
         else:
             rest.append(Text(f"(outcome of an earlier call: {block.output})"))
     paired = [results.get(sent) or Result(sent, NOT_RECORDED, True) for _, sent in waiting]
