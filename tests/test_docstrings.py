@@ -35,6 +35,11 @@ Parameters:
 - name: What to scale.
 - count: How many,
   at least one.""",
+    "a list with marks": """
+Args:
+    * `name`: What to scale.
+    * **count** (int): How many,
+      at least one.""",
     "numpy": """
 Parameters
 ----------

@@ -21,8 +21,9 @@ _FIELD = re.compile(
     r"(?:type|returns?|rtype|yields?|ytype|raises?|except|exception|var|meta|deprecated)\b[^:\n]*):",
     re.M,
 )
-_NAMES = r"(\*{0,2}\w+(?:\s*,\s*\*{0,2}\w+)*)"
-_GOOGLE_ENTRY = re.compile(rf"(?:[-+] )?{_NAMES}\s*(?:\(.*?\))?\s*:(.*)", re.S)
+_NAME = r"[`*]*\w+[`*]*"
+_NAMES = rf"({_NAME}(?:\s*,\s*{_NAME})*)"
+_GOOGLE_ENTRY = re.compile(rf"(?:[-+*] )?{_NAMES}\s*(?:\(.*?\))?\s*:(.*)", re.S)
 _NUMPY_ENTRY = re.compile(rf"{_NAMES}\s*(?::[^\n]*)?\n(.*)", re.S)
 
 
@@ -47,7 +48,7 @@ def read_docstring(fn: Callable[..., Any]) -> Docstring:
         if part[1]:
             for names, words in _entries(part, text[part.end() : end]):
                 if said := " ".join(words.split()):
-                    described |= {name.strip(" *\n"): said for name in names.split(",")}
+                    described |= {name.strip(" `*\n"): said for name in names.split(",")}
     return Docstring(text[: found[0].start()].rstrip(), described)
 
 
