@@ -197,6 +197,20 @@ def test_parameter_descriptions_come_from_each_docstring_style(docstring: str) -
     }
 
 
+@pytest.mark.parametrize("place", ["$defs", "definitions"])
+def test_definitions_of_a_stated_schema_are_described_by_either_name(place: str) -> None:
+    def scale(count: int) -> str:
+        return ""
+
+    stated = {
+        "properties": {"count": {"$ref": f"#/{place}/Count"}},
+        "required": ["count"],
+        place: {"Count": {"type": "integer", "description": "How many."}},
+    }
+    made = tool(scale, input_schema=stated)
+    assert made.input_description == {"count": {"type": "integer", "description": "How many."}}
+
+
 def test_docstring_that_begins_with_its_parameters_describes_them() -> None:
     @tool(description="Scale it.")
     def scale(name: str) -> str:

@@ -10,6 +10,7 @@ import copy
 import functools
 import itertools
 import json
+import re
 import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Protocol, TypeVar, cast
@@ -208,7 +209,8 @@ class SchemaInputs:
 
 def describe(schema: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """`{parameter: {type, description}}` of an input schema (interface.md, "ToolCall")."""
-    definitions = schema.get("$defs", {})
+    # Under the older name too, which schemas that were stated have.
+    definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
     types: dict[str, str] = {}
     return {
         name: {
@@ -376,7 +378,7 @@ def _no_retrieval(uri: str, /) -> Any:
 
 
 def _named(schema: Mapping[str, Any]) -> str:
-    return str(schema.get("$ref", "")).removeprefix("#/$defs/")
+    return re.sub(r"^#/(\$defs|definitions)/", "", str(schema.get("$ref", "")))
 
 
 def _description(schema: Any, definitions: Mapping[str, Any]) -> str:
