@@ -334,7 +334,7 @@ def test_stdin_and_stdout_may_be_non_blocking(tmp_path: Path) -> None:
             stdin=stdin,
             stdout=stdout,
             stderr=errors,
-            env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path)},
+            env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},
         )
     os.close(stdin)
     os.close(stdout)
