@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -36,7 +36,9 @@ class SmallHost:
 
     async def drain(self, timeout: float) -> None:
         self.stopping.set()
-        print("draining", file=sys.stderr, flush=True)
+        # Past Python's buffer, which would be emptied at the end where nobody reads it any more.
+        with suppress(OSError):
+            os.write(2, b"draining\n")
         if self.streams:
             await self.all_ended.wait()
 

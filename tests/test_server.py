@@ -117,6 +117,8 @@ def test_service_whose_log_nobody_reads_serves_all_the_same(tmp_path: Path) -> N
     os.close(reader)
     command = [sys.executable, "service.py"]
     environ = os.environ | {"PYTHONPATH": str(CORE), "PYTHONDONTWRITEBYTECODE": "1"}
+    # With a buffer, too, as Python has it unless told otherwise.
+    environ.pop("PYTHONUNBUFFERED", None)
     with subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=writer) as process:
         os.close(writer)
 

@@ -12,7 +12,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -24,7 +24,7 @@ from assent.options import Extras, Options, configured
 from assent.place import Place, take_place
 from assent.ports import BACKLOG, serves_on
 from assent.signals import answered, nothing
-from assent.stderr import StandardError
+from assent.stderr import StandardError, say
 from assent.targets import load_agent, loading
 from assent.workers import new_event_loop
 
@@ -76,7 +76,7 @@ def serve(
     except StartupError as error:
         if settings.server.debug:
             logger.debug("the start failed", exc_info=True)
-        print(f"assent: {error}", file=sys.stderr)
+        say(str(error))
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
@@ -293,10 +293,7 @@ def _url(listening: socket.socket) -> str:
 
 
 def _announce(app: Any, url: str) -> None:
-    # A log that nobody reads any more, or a full disk below it, is no reason not to serve.
-    with suppress(OSError):
-        for line in (f"listening on {url}", *app.host.describe()):
-            print(f"assent: {line}", file=sys.stderr, flush=True)
+    say(f"listening on {url}", *app.host.describe())
 
 
 def _configure_logging(level: str) -> None:

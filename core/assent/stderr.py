@@ -103,6 +103,17 @@ class StandardError(logging.StreamHandler[TextIO]):
             return bool(self._waiting)
 
 
+def say(*lines: str) -> None:
+    """Tell whoever started this process `lines`, each behind `assent: `.
+
+    That nobody reads them, or the disk below is full, is no failure; and nothing of them stays in
+    a buffer that Python would try to empty at its end, and exit with 120 where it cannot.
+    """
+    handler = StandardError()
+    handler.emit(logging.makeLogRecord({"msg": "\n".join(f"assent: {line}" for line in lines)}))
+    handler.flush()
+
+
 def _takes_at_once(number: int, size: int) -> bool:
     """Whether nobody has to read before so many bytes are written."""
     if stat.S_ISREG(os.fstat(number).st_mode):

@@ -9,7 +9,6 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any
 
 from assent.place import VARIABLE, Role, command
 from assent.processes import signal_name
+from assent.stderr import say
 from assent.watch import Watch
 
 logger = logging.getLogger("assent.supervisor")
@@ -178,7 +178,7 @@ class Supervisor:
                 logger.error("a new worker did not start (%s); the old ones go on", error)
                 self._renewing = []
             elif not self._served:
-                print(f"assent: no process can be started: {error}", file=sys.stderr)
+                say(f"no process can be started: {error}")
                 self._status = 1
                 self._stop()
             else:
@@ -291,10 +291,9 @@ class Supervisor:
     def _give_up(self, status: int) -> None:
         """The first of its role never served: it has said why, or it never called `serve`."""
         if status == 0:
-            print(
-                "assent: the program ended without serving; with workers or reload it runs "
-                "again in each process and must call serve() again",
-                file=sys.stderr,
+            say(
+                "the program ended without serving; with workers or reload it runs again in each "
+                "process and must call serve() again"
             )
         self._status = status if status > 0 else 1
         self._stop()
