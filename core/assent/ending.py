@@ -141,6 +141,8 @@ async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
             raise AgentError(
                 f"a response interceptor returned what is no message: plugin {impl.plugin!r}"
             )
+        if not isinstance(reply.data, Data) or not isinstance(reply.data.session, Mapping | None):
+            raise AgentError(f"a response interceptor left no valid message, of {impl.plugin!r}")
         _keep_session(turn, reply, shown, before)
     try:
         if not isinstance(reply.content, str):
@@ -148,7 +150,8 @@ async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
             raise TypeError(f"a content of {type(reply.content).__name__}")
         AgentMessage.model_validate(reply.model_dump(exclude=_PROPOSALS, warnings=False))
     except (TypeError, ValueError) as error:
-        raise AgentError("a response interceptor left no valid message") from error
+        among = ", ".join(repr(impl.plugin) for impl in turn.hooks("intercept_response"))
+        raise AgentError(f"a response interceptor left no valid message, of {among}") from error
     return reply
 
 
@@ -162,16 +165,13 @@ def _keep_session(
 
     It saw `shown` in the reply, and the context's was `before` as it leaves.
     """
-    data: object = reply.data
-    if not isinstance(data, Data) or not isinstance(data.session, Mapping | None):
-        raise AgentError("a response interceptor left no valid message")
-    stated = shown if data.session is None else dict(data.session)
+    stated = shown if reply.data.session is None else dict(reply.data.session)
     change = change_of(before, turn.session)
     if change is not None:
         merged = {**(stated or {}), **mask(change["set"], turn.secrets)}
         stated = {k: v for k, v in merged.items() if k not in change["delete"]}
     # What the interceptor holds may change in place.
-    data.session = copy.deepcopy(stated)
+    reply.data.session = copy.deepcopy(stated)
 
 
 def _keep_conversation(turn: RunningTurn, reply: AgentMessage) -> None:

@@ -257,16 +257,16 @@ class RunningTurn:
                     f"a request interceptor returned what is no request: plugin {impl.plugin!r}"
                 )
         if implementations:
+            among = ", ".join(repr(impl.plugin) for impl in implementations)
+            failure = f"a request interceptor left no valid request, of {among}"
             # A dict is easily taken for a Message; here nothing has run yet.
             messages = self.seen.messages or []
             if not all(isinstance(m, Message) and isinstance(m.content, str) for m in messages):
-                raise AgentError(
-                    "a request interceptor left no valid request: each message is a Message"
-                )
+                raise AgentError(f"{failure}: each message is a Message")
             try:
                 check_messages(self.seen)
             except InvalidRequest as error:
-                raise AgentError("a request interceptor left no valid request") from error
+                raise AgentError(failure) from error
         return answer
 
     async def _show(self) -> None:

@@ -656,7 +656,7 @@ def test_messages_that_an_interceptor_spoils_stop_the_turn_before_an_approved_ca
     data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
     answer = service.ask(user("delete a"), said(reply), user("", data=data))
     assert answer.status == 500
-    assert "left no valid request" in answer.json()["detail"]
+    assert "left no valid request, of 'agent'" in answer.json()["detail"]
     assert tools.runs == []
 
 
@@ -672,7 +672,7 @@ def test_reply_whose_text_an_interceptor_makes_no_text_fails_with_that_cause(
     service = served(agent)
     answer = service.ask(user("x"), path=way)
     assert answer.status == 500
-    cause = "a response interceptor left no valid message"
+    cause = "a response interceptor left no valid message, of 'agent'"
     assert cause in answer.json()["detail"]
     assert cause in service.stream(user("x"), path=way)[-1]["error"]
 

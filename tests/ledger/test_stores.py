@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,18 @@ def test_memory_is_not_shared() -> None:
     store = open_store("memory://", Path("/base"), Path("/state"))
     assert isinstance(store, MemoryStore)
     assert not store.shared
+
+
+@pytest.mark.parametrize("url", ["memory://", "sqlite:///a.db", "postgresql://host/db"])
+def test_built_in_stores_are_factories_of_the_group_that_others_add_to(
+    url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = url.partition(":")[0]
+    (entry,) = metadata.entry_points(group="assent.ledgers", name=name)
+    store = entry.load()(url)
+    assert type(store) is type(open_store(url, tmp_path, tmp_path))
+    assert store.url == url or store.path == tmp_path / "a.db"
 
 
 @pytest.mark.parametrize("url", ["redis://host", "ledger.db", "", "sqlite://a.db", "sqlite:///"])

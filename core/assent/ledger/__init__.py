@@ -323,6 +323,14 @@ def open_store(url: str, base: Path, state_dir: Path) -> Store:
     return _installed(scheme, url)
 
 
+def connect(url: str) -> Store:
+    """A built-in store as the group's factories make theirs: a relative path begins at the working
+    directory, and `sqlite://` is in the state folder that a service without settings has."""
+    from assent.config import Config, state_dir
+
+    return open_store(url, Path.cwd(), state_dir(Config()))
+
+
 def _sqlite(rest: str, base: Path, state_dir: Path) -> Store:
     from urllib.parse import unquote
 
