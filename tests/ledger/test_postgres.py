@@ -271,9 +271,33 @@ def test_a_server_that_never_answers_holds_up_no_close(
         while between.flowing.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await asyncio.wait_for(store.close(), 30)
+        # The answer to an UPDATE holds that word, too.
+        between.last_words = b""
         between.flowing.set()
         with suppress(LedgerUnavailable):
             await renewing
+
+    run(work)
+
+
+def test_a_server_that_is_silent_on_a_new_connection_holds_up_no_work_for_good(
+    proxy: tuple[Proxy, str],
+) -> None:
+    between, url = proxy
+    url = url.replace("connect_timeout=60", "connect_timeout=3")
+
+    async def work() -> None:
+        async with opened(lambda: PostgresStore(url, patience=600)) as store:
+            between.last_words = b"SET SESSION"
+            between.cut()
+            between.back()
+            await asyncio.wait_for(refused(store), 60)
+            with pytest.raises(LedgerUnavailable):
+                await asyncio.wait_for(asyncio.to_thread(store.renew, "me", 3600.0), 60)
+            between.last_words = b""
+            between.strand()
+            await settled(store)
+            store.renew("me", 10)
 
     run(work)
 

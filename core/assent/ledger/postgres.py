@@ -12,7 +12,7 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -55,6 +55,8 @@ SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', 
     set_config('idle_in_transaction_session_timeout', '10s', true)
 """
 """As `_SESSION`, for one transaction."""
+SETTLING = 5.0
+"""Seconds for the server's answers to the first statements on a connection."""
 _SECRET_KEYS = frozenset({"password", "sslpassword"})
 _CONNECT_DEFAULTS = {
     "connect_timeout": "3",
@@ -168,11 +170,8 @@ class PostgresConnection:
 
     def abort(self) -> None:
         """Wake a thread that waits for a server that does not answer; from any thread."""
-        raw = self._raw
-        with contextlib.suppress(psycopg.Error, OSError):
-            if raw is not None and not raw.closed:
-                with socket.socket(fileno=os.dup(raw.fileno())) as connection:
-                    connection.shutdown(socket.SHUT_RDWR)
+        if self._raw is not None:
+            _abort(self._raw)
 
     def cut(self) -> None:
         """Close; the next transaction connects anew."""
@@ -200,6 +199,25 @@ class PostgresConnection:
             raise LedgerUnavailable("the approvals store has lost its log")
         head, now = rows[0]
         return now, load_log(head) if head else None, answers
+
+
+def _abort(raw: _Raw) -> None:
+    with contextlib.suppress(psycopg.Error, OSError):
+        if not raw.closed:
+            with socket.socket(fileno=os.dup(raw.fileno())) as connection:
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def _answered(raw: _Raw, seconds: float) -> Iterator[None]:
+    """A connection may stand, and nobody answer on it: then what waits here fails."""
+    alarm = threading.Timer(seconds, _abort, (raw,))
+    with contextlib.suppress(RuntimeError):
+        alarm.start()
+    try:
+        yield
+    finally:
+        alarm.cancel()
 
 
 class PostgresStore:
@@ -260,23 +278,18 @@ class PostgresStore:
 
     def _renew(self, owner: str, seconds: float) -> None:
         raw = self._renewer.live()
-        # A connection may stand, and nobody answer on it: then a new one has to do.
-        alarm = threading.Timer(min(self._patience, seconds / 3), self._renewer.abort)
-        with contextlib.suppress(RuntimeError):
-            alarm.start()
-        try:
+        with _answered(raw, min(self._patience, seconds / 3)):
             for sql in _RENEW:
                 raw.execute(sql.encode(), (seconds, key(owner)))
-        finally:
-            alarm.cancel()
 
     def _connect(self) -> _Raw:
         connection = _Raw.connect(autocommit=True, prepare_threshold=None, **self._parameters)
         try:
-            [(process,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
-            connection.pooled = process != connection.info.backend_pid
-            if not connection.pooled:
-                connection.execute(_SESSION)
+            with _answered(connection, SETTLING):
+                [(process,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
+                connection.pooled = process != connection.info.backend_pid
+                if not connection.pooled:
+                    connection.execute(_SESSION)
         except BaseException:
             connection.close()
             raise
