@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from assent import approvals
+from assent.code import UserCode, is_async_generator_function
 from assent.commands import SUGGEST_COMMANDS, read_suggestion
 from assent.ending import finish, suspend
 from assent.errors import AgentError, ModelError, ToolInputError
@@ -65,8 +66,8 @@ async def ask_model(turn: RunningTurn) -> None:
     used: set[str] = set()
     for _ in range(limits.model_calls):
         ask = Ask([*turns, *transcript], system, context, tools, config)
-        stream = model.stream(ask)
-        reply = await _reply(turn, code.items(stream) if foreign else stream)
+        stream = await _begun(model, ask, code) if foreign else model.stream(ask)
+        reply = await _reply(turn, stream)
         said = reply.turn
         calls = [b for b in said.blocks if isinstance(b, Call)]
         if calls:
@@ -101,6 +102,22 @@ async def _computed(turn: RunningTurn, context: Callable[..., Any]) -> str:
         return str(await turn.engine.code.call(context, turn.context) or "")
     except Exception as error:
         raise AgentError("the system context could not be computed") from error
+
+
+async def _begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEvent]:
+    """The events of a user's model, whose `stream` may block before it gives them."""
+    if is_async_generator_function(model.stream):
+        return code.items(model.stream(ask))
+
+    async def begin() -> AsyncIterator[ModelEvent]:
+        return model.stream(ask)
+
+    try:
+        return code.items(await code.call(begin))
+    except (ModelError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        raise ModelError("server", "the model failed") from error
 
 
 async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:

@@ -156,6 +156,25 @@ def model_step_after_a_plain_tool(gate: Gate) -> Any:
     return Agent(model=Calling(), tools=[look])
 
 
+def model_that_answers_whole_after_a_plain_tool(gate: Gate) -> Any:
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    class Whole:
+        provider = "own"
+        name = "own"
+
+        def stream(self, ask: Any) -> Any:
+            if len(ask.turns) == 1:
+                return [Reply(Turn("assistant", [Call("c", "look", {})]), "tool_use")]
+            gate.block()
+            return [Reply(Turn("assistant", [Text("ok")]), "end_turn")]
+
+    return Agent(model=Whole(), tools=[look])
+
+
 def response_interceptor_after_a_plain_one(gate: Gate) -> Any:
     def pass_by(response: Any, context: Any) -> None:
         """Do nothing, on a thread."""
@@ -187,6 +206,7 @@ BLOCKING: list[Callable[[Gate], Any]] = [
     model_step,
     model_step_behind_plain_hooks,
     model_step_after_a_plain_tool,
+    model_that_answers_whole_after_a_plain_tool,
     response_interceptor_after_a_plain_one,
 ]
 

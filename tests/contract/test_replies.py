@@ -240,6 +240,18 @@ def test_reply_of_a_model_that_fails_as_it_is_closed_is_not_lost(served: Serve) 
     assert text_of(service.stream(user("x"))) == "whole"
 
 
+def test_model_that_fails_before_its_first_event_is_a_failing_model(served: Serve) -> None:
+    class Broken:
+        provider = "mine"
+        name = "broken"
+
+        def stream(self, ask: Ask) -> Any:
+            raise ConnectionError("no way there")
+
+    answer = served(Agent(model=Broken())).post("/api/chat", {"messages": [user("x")]})
+    assert (answer.status, answer.json()["code"]) == (502, "MODEL_ERROR")
+
+
 def test_deltas_leave_as_they_come(served: Serve) -> None:
     import http.client
 
