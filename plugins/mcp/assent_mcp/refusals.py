@@ -1,4 +1,4 @@
-"""What is answered over stdio to a line that is no message, or too long to be read.
+"""What is answered to a line or body that is no message, or to a line too long to be read.
 
 JSON-RPC 2.0, section 5: an error, with the id where that can be told, else with null.
 """
@@ -39,12 +39,12 @@ def message_of(line: bytes) -> types.JSONRPCMessage:
 
 
 def refusal(line: bytes) -> SessionMessage | None:
-    """The error for a line that was read and is no message; None for a wrong answer of a client,
+    """The error for a line or body that is no message; None for a wrong answer of a client,
     which gets none itself."""
     try:
         given = json.loads(line)
     except (ValueError, RecursionError):
-        return _error(None, types.PARSE_ERROR, "this line is no JSON that can be read")
+        return _error(None, types.PARSE_ERROR, "this is no JSON that can be read")
     is_object = isinstance(given, dict)
     if is_object and "method" not in given and ("result" in given or "error" in given):
         return None

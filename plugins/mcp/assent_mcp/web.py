@@ -13,7 +13,11 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
+from mcp.server.transport_security import (
+    RequestBodyLimitMiddleware,
+    TransportSecurityMiddleware,
+    TransportSecuritySettings,
+)
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -22,6 +26,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assent import Host, authenticate, standard_error
+from assent_mcp.refusals import message_of, refusal
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 QUIET = 0.2
@@ -44,7 +49,7 @@ async def web_app(
         manager = StreamableHTTPSessionManager(
             server, security_settings=security, max_request_body_size=limit
         )
-        app = Starlette(routes=[Route("/mcp", _Raw(manager.handle_request))])
+        app = Starlette(routes=[Route("/mcp", Messages(manager.handle_request, limit))])
         sessions = manager.run()
     if host.guarded:
         app = Authentication(app, host)
@@ -93,7 +98,7 @@ def _sse(server: Server[Any], security: TransportSecuritySettings, limit: int) -
     return Starlette(
         routes=[
             Route("/sse", _Raw(connect), methods=["GET"]),
-            Mount("/messages/", app=transport.handle_post_message),
+            Mount("/messages/", app=Messages(transport.handle_post_message, limit)),
         ]
     )
 
@@ -106,6 +111,40 @@ class _Raw:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self.app(scope, receive, send)
+
+
+class Messages:
+    """Refuses what is posted and is no message (400): the SDK takes a request whose id no request
+    can have for a notification, which nobody answers."""
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self.app = app
+        self.whole = RequestBodyLimitMiddleware(self._read, limit)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await (self.whole if scope["method"] == "POST" else self.app)(scope, receive, send)
+
+    async def _read(self, scope: Scope, receive: Receive, send: Send) -> None:
+        first = [await receive()]
+
+        async def again() -> Message:
+            return first.pop() if first else await receive()
+
+        if first[0]["type"] == "http.request" and (error := _error(first[0]["body"])) is not None:
+            answer = Response(error, 400, media_type="application/json")
+            await answer(scope, receive, send)
+        else:
+            await self.app(scope, again, send)
+
+
+def _error(body: bytes) -> str | None:
+    """The answer to what is no message; None for what is one, or answers one of ours."""
+    try:
+        message_of(body)
+    except ValueError:
+        answer = refusal(body)
+        return None if answer is None else answer.message.model_dump_json(by_alias=True)
+    return None
 
 
 class Known:

@@ -1,0 +1,81 @@
+"""What is posted and is no message of JSON-RPC is refused, as over stdio."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+
+HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+PATIENCE = 60.0
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+
+@asynccontextmanager
+async def posting(served: Any) -> AsyncIterator[Any]:
+    """`await post(body)` in a session that is begun; gives the response."""
+    async with httpx2.AsyncClient(timeout=PATIENCE, headers=HEADERS) as http:
+        if served.url.endswith("/mcp"):
+            begun = await http.post(served.url, json=INITIALIZE)
+            http.headers["mcp-session-id"] = begun.headers["mcp-session-id"]
+            yield lambda body: http.post(served.url, content=body)
+            return
+        async with http.stream("GET", served.url) as stream:
+            lines = stream.aiter_lines()
+            while not (line := await anext(lines)).startswith("data: "):
+                pass
+            address = served.url.removesuffix("/sse") + line.removeprefix("data: ")
+            await http.post(address, json=INITIALIZE)
+            yield lambda body: http.post(address, content=body)
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+def test_request_whose_id_no_request_can_have_is_refused(serve: Any, transport: str) -> None:
+    async def run() -> None:
+        async with serve(transport=transport) as served, posting(served) as post:
+            for id_ in (None, 1.5, True, [1]):
+                body = {"jsonrpc": "2.0", "id": id_, "method": "tools/list"}
+                answer = await post(json.dumps(body))
+                assert (answer.status_code, answer.json()["id"]) == (400, None)
+                assert answer.json()["error"]["code"] == -32600
+            for body in (
+                {"jsonrpc": "2.0", "id": None, "method": "notifications/initialized"},
+                {"jsonrpc": "2.0", "method": "notifications/initialized"},
+                {"jsonrpc": "2.0", "id": 77, "result": {}},
+            ):
+                assert (await post(json.dumps(body))).status_code == 202
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+def test_body_that_is_no_message_is_refused(serve: Any, transport: str) -> None:
+    async def run() -> None:
+        async with serve(transport=transport) as served, posting(served) as post:
+            for body, code, id_ in (
+                (b"no json", -32700, None),
+                (b"", -32700, None),
+                (b"[]", -32600, None),
+                (json.dumps([INITIALIZE]).encode(), -32600, None),
+                (b'{"jsonrpc": "2.0", "id": 3, "method": 5}', -32600, 3),
+            ):
+                answer = await post(body)
+                assert answer.status_code == 400
+                assert answer.headers["content-type"] == "application/json"
+                assert (answer.json()["error"]["code"], answer.json()["id"]) == (code, id_)
+
+    asyncio.run(run())
