@@ -84,7 +84,8 @@ class MCP(Plugin):
                 raise ValueError(
                     "expected origins such as 'https://example.com', each in full, without a path"
                 )
-            return origins
+            web = ("http://", "https://")
+            return [given.lower() if given.startswith(web) else given for given in origins]
 
     @hookimpl
     @asynccontextmanager

@@ -73,7 +73,7 @@ def allowed(host: Host, settings: Any, address: str) -> TransportSecuritySetting
     """The host and origin lists: loopback, the bound address, and what the settings add."""
     names = [*_LOOPBACK, *settings.hosts, *host.config.server.hosts]
     if address not in _EVERYWHERE:
-        names.append(f"[{address}]" if ":" in address else address)
+        names.append(f"[{address}]" if ":" in address else address.lower())
     hosts = [form for name in names for form in _forms(name)]
     origins = [f"{scheme}://{form}" for form in hosts for scheme in ("http", "https")]
     return TransportSecuritySettings(
@@ -212,9 +212,10 @@ class Streams:
         if scope["type"] != "http":
             raise RuntimeError(f"the MCP server speaks HTTP only, not {scope['type']!r}")
         # Not every parser takes the white space around a value away (RFC 9110, section 5.5).
+        # The SDK compares hosts letter by letter, and their case means nothing (section 4.2.3).
         # No event has an id here: a stream that goes on after one begins like any other.
         scope["headers"] = [
-            (name, value.strip(b" \t"))
+            (name, value.strip(b" \t").lower() if name == b"host" else value.strip(b" \t"))
             for name, value in scope["headers"]
             if name != b"last-event-id"
         ]

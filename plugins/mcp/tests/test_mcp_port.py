@@ -113,6 +113,21 @@ def test_request_names_one_host(serve: Any) -> None:
     asyncio.run(run())
 
 
+def test_case_of_a_host_means_nothing(serve: Any) -> None:
+    async def run() -> None:
+        names = {"host": "LocalHost", "hosts": ["MCP.example"], "origins": ["https://Page.example"]}
+        async with serve(**names) as served, httpx2.AsyncClient(timeout=PATIENCE) as http:
+            for given in (
+                {"host": "LOCALHOST:9"},
+                {"host": "Mcp.Example"},
+                {"origin": "https://page.example"},
+            ):
+                answer = await http.delete(served.url, headers=given)
+                assert answer.status_code == 400
+
+    asyncio.run(run())
+
+
 # Python 3.12 warns of a fork beside threads.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_port_is_not_kept_by_processes_that_user_code_forks() -> None:
