@@ -219,6 +219,11 @@ def test_done_alone_is_no_answer(openai_server: OpenAIServer) -> None:
         answered(openai_server, DONE)
 
 
+def test_error_of_another_form_before_done_is_no_answer(openai_server: OpenAIServer) -> None:
+    with pytest.raises(ModelError):
+        answered(openai_server, data({"text": "server error", "error_code": 50001}), DONE)
+
+
 def test_usage_counts_cached_tokens_apart(openai_server: OpenAIServer) -> None:
     usage = reply_of(answered(openai_server, *openai_server.message("Fine."))).usage
     assert (usage.input_tokens, usage.cache_read_tokens, usage.output_tokens) == (11, 5, 7)
@@ -354,9 +359,21 @@ def test_message_that_the_server_could_not_end_is_an_error(
         answered(openai_server, *pieces)
 
 
-def test_limit_of_the_model_is_told_as_a_limit(openai_server: OpenAIServer) -> None:
-    pieces = (chunk({"content": "Half a"}), chunk({}, finish_reason="model_length"), DONE)
+@pytest.mark.parametrize("reason", ["model_length", "max_tokens", "MAX_TOKENS", "LENGTH"])
+def test_limit_of_the_model_is_told_as_a_limit(openai_server: OpenAIServer, reason: str) -> None:
+    pieces = (chunk({"content": "Half a"}), chunk({}, finish_reason=reason), DONE)
     assert reply_of(answered(openai_server, *pieces)).stop == "max_tokens"
+
+
+@pytest.mark.parametrize(
+    "reason", ["content_filter", "content_filter: PROHIBITED_CONTENT", "SAFETY", "sensitive"]
+)
+def test_filtered_message_is_told_as_a_refusal_and_runs_no_tool(
+    openai_server: OpenAIServer, reason: str
+) -> None:
+    call = called(0, id="a", name="get_weather", arguments='{"city": "Oslo"}')
+    reply = reply_of(answered(openai_server, call, chunk({}, finish_reason=reason), DONE))
+    assert reply.stop == "refusal"
 
 
 def test_long_and_odd_ids_are_shortened_alike(openai_server: OpenAIServer) -> None:

@@ -33,11 +33,18 @@ _STOPS: Mapping[str, Stop] = {
     "eos": "end_turn",
     "length": "max_tokens",
     "model_length": "max_tokens",
+    "max_tokens": "max_tokens",
     "tool_calls": "tool_use",
     "function_call": "tool_use",
     "content_filter": "refusal",
+    "sensitive": "refusal",
+    "safety": "refusal",
+    "recitation": "refusal",
+    "blocklist": "refusal",
+    "prohibited_content": "refusal",
+    "spii": "refusal",
 }
-_BROKEN = ("error", "abort", "insufficient_system_resource")
+_BROKEN = ("error", "abort", "insufficient_system_resource", "network_error")
 """Finish reasons of a message that the server itself could not end."""
 LARGEST_EVENT = 16 * 1024 * 1024
 
@@ -100,6 +107,7 @@ class Accumulator:
         self._slots: list[_Slot] = []
         self._by_index: dict[int, _Slot] = {}
         self._finish: str | None = None
+        self._chosen = False
         self._refused = False
         self._usage = Usage()
         self.begun = False
@@ -112,19 +120,22 @@ class Accumulator:
         for choice in chunk.get("choices") or ():
             if choice.get("index"):
                 continue
+            self._chosen = True
             delta = choice.get("delta")
             if delta is None and not (self._text or self._slots):
                 # Some servers send the message whole; beside deltas it would say all again.
                 delta = choice.get("message")
             yield from self._delta(delta or {})
-            self._finish = choice.get("finish_reason") or self._finish
+            if finish := choice.get("finish_reason"):
+                # Gateways give other providers' names in capitals, or a detail behind a colon.
+                self._finish = finish.lower().partition(":")[0]
 
     def whole(self, *, closed: bool) -> Reply | None:
         """The Reply, or None when the stream ended before the message did.
 
         `closed` says that `[DONE]` came, which stands in for a missing finish reason.
         """
-        if self._finish in _BROKEN or (self._finish is None and not (closed and self.begun)):
+        if self._finish in _BROKEN or (self._finish is None and not (closed and self._chosen)):
             return None
         text = "".join(self._text)
         blocks: list[Block] = [Text(text)] if text.strip() else []
