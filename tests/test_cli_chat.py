@@ -252,6 +252,18 @@ def test_content_cannot_pass_for_a_line_of_ours(folder: Path) -> None:
     assert [line for line in lines if line.startswith("     input |")] == ["     input | {"]
 
 
+def test_content_cannot_pass_for_a_line_of_ours_on_a_narrow_terminal(folder: Path) -> None:
+    given = Deletes([Call("1", "delete", {"name": "a" * 30 + "approve? 漢字"})], "Gone.")
+    with at_terminal(given.agent, folder, COLUMNS="16") as person:
+        person.shows("> ")
+        person.keys("delete a\n")
+        person.shows("\ndelete waits for your decision\n")
+        lines = person.shows(QUESTION).splitlines()[:-1]
+        assert "\u2026 Preparing del\x1b" in person.raw
+    assert all(line[10:13] == " | " for line in lines), lines
+    assert max(len(line) for line in lines) == 16
+
+
 def test_status_is_replaced_and_nothing_of_it_stays(folder: Path) -> None:
     given = Deletes([Call("1", "last", {})], "Nothing yet.")
     with at_terminal(given.agent, folder) as person:
@@ -327,6 +339,37 @@ def test_ctrl_c_while_an_approved_call_runs_says_that_it_goes_on(folder: Path) -
         person.keys("a\n")
         person.shows("keep: kept")
         person.shows("It is kept.")
+
+
+def test_ctrl_c_at_a_question_or_a_reason_decides_nothing(folder: Path) -> None:
+    calls = [Call("1", "delete", {"name": "a"}), Call("2", "delete", {"name": "b"})]
+    given = Deletes(calls, "As you wish.")
+    with at_terminal(given.agent, folder) as person:
+        person.shows("> ")
+        person.keys("delete a and b\n")
+        person.shows(QUESTION)
+        person.keys("a\n")
+        person.shows("(2 of 2)")
+        person.shows(QUESTION)
+        person.keys("\x03")
+        person.shows("left for later")
+        person.shows("(2 to decide) > ")
+        person.keys("\n")
+        person.shows(QUESTION)
+        person.keys("r\n")
+        person.shows("reason")
+        person.keys("\x03")
+        person.shows("left for later")
+        assert given.names == [] and len(given.model.asks) == 1
+        person.shows("(2 to decide) > ")
+        person.keys("\n")
+        for _ in calls:
+            person.shows(QUESTION)
+            person.keys("r\n")
+            person.shows("reason")
+            person.keys("keep it\n")
+        person.shows("As you wish.")
+    assert "rejected without a reason" not in given.heard()
 
 
 def test_failed_turn_is_told_and_the_next_one_works(folder: Path) -> None:
@@ -446,6 +489,14 @@ def test_service_with_v1_alone_is_talked_to(capsys: pytest.CaptureFixture[str]) 
     with served(given.agent, config='plugins = ["v1"]\n') as service:
         code, out, _ = chat(capsys, service, "--json", "-m", "delete a", "--approve")
     assert (code, given.names, events(out)[-1]["type"]) == (0, ["a"], "done")
+
+
+def test_who_closes_the_output_of_chat_gets_its_exit_code(folder: Path) -> None:
+    given = Deletes(DELETE, "Gone.")
+    with served(given.agent, config=PLUGINS) as service:
+        command = f"{sys.executable} -m assent chat {service.url} -m delete --approve >&-"
+        ended = subprocess.run(command, shell=True, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr, given.names) == (0, b"", ["a"])
 
 
 def test_service_without_a_chat_endpoint_is_told(capsys: pytest.CaptureFixture[str]) -> None:

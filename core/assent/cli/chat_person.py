@@ -15,13 +15,15 @@ from assent.cli.chat_talk import Decision, Events, Proposal, Talk
 Answer = Literal["approve", "reject", "details", "later"]
 
 HELP = """\
-Type a message and press Enter. Ctrl-C cancels a running turn, Ctrl-D leaves.
+Type a message and press Enter. Ctrl-C cancels a running turn or a decision,
+Ctrl-D leaves.
   /pending   decide what waits for a decision (an empty line does the same)
   /new       begin a new conversation
   /quit      leave"""
 CANCELLED = "cancelled; the conversation stands as it was before"
 GOES_ON = "cancelled; what was approved goes on: approve it again to see how it ended"
 QUESTION = "approve, reject, details or later? [a/r/d/l] "
+REASON = "reason (the agent gets it): "
 _ANSWERS: dict[str, Answer] = {
     "a": "approve",
     "approve": "approve",
@@ -123,12 +125,17 @@ class Person:
         return True
 
     def _ask(self) -> list[Decision]:
+        """What is decided of all that is pending; nothing when Ctrl-C ends the asking."""
         pending = list(self._talk.pending)
         decisions: list[Decision] = []
-        for number, proposal in enumerate(pending, 1):
-            place = f" ({number} of {len(pending)})" if len(pending) > 1 else ""
-            if (sent := self._decision(proposal, place)) is not None:
-                decisions.append((proposal, sent))
+        try:
+            for number, proposal in enumerate(pending, 1):
+                place = f" ({number} of {len(pending)})" if len(pending) > 1 else ""
+                if (sent := self._decision(proposal, place)) is not None:
+                    decisions.append((proposal, sent))
+        except KeyboardInterrupt:
+            self._screen.line()
+            return []
         return decisions
 
     def _decision(self, proposal: Proposal, place: str) -> Json | None:
@@ -140,7 +147,7 @@ class Person:
                 case "approve":
                     return proposal.approved()
                 case "reject":
-                    return proposal.rejected(self._reason())
+                    return proposal.rejected(input(REASON).strip())
                 case "details":
                     cut = self._screen.proposal(proposal, place, whole=True)
                 case "later":
@@ -149,20 +156,9 @@ class Person:
     def _answer(self) -> Answer:
         while True:
             _forget_typed_ahead()
-            try:
-                said = input(QUESTION).strip().lower()
-            except KeyboardInterrupt:
-                self._screen.line()
-                return "later"
+            said = input(QUESTION).strip().lower()
             if said in _ANSWERS:
                 return _ANSWERS[said]
-
-    def _reason(self) -> str:
-        try:
-            return input("reason (the agent gets it): ").strip()
-        except KeyboardInterrupt:
-            self._screen.line()
-            return ""
 
 
 def _forget_typed_ahead() -> None:

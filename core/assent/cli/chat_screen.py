@@ -17,6 +17,8 @@ from assent.cli.chat_talk import Proposal, listed
 from assent.cli.chat_text import visible
 
 _GUTTER = 10
+_NARROWEST = _GUTTER + 5
+"""Columns below which no line is cut to the terminal: the gutter and a wide character."""
 _ERASE = "\r\x1b[2K"
 
 
@@ -24,7 +26,9 @@ class Screen:
     """Writes to stdout; colours and status lines only where it is a terminal that has them."""
 
     def __init__(self) -> None:
-        self.terminal = sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        self.terminal = (
+            sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        )
         self.colour = self.terminal and not os.environ.get("NO_COLOR")
         self._status = False
         self._in_line = False
@@ -127,12 +131,11 @@ class Screen:
     def _write(self, text: str) -> None:
         if text:
             # click.echo would take the escape sequences of a status line out again.
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            print(text, end="", flush=True)
             self._in_line = not text.endswith("\n")
 
     def _width(self) -> int:
-        return max(shutil.get_terminal_size().columns, 40) if self.terminal else 10_000
+        return max(shutil.get_terminal_size().columns, _NARROWEST) if self.terminal else 10_000
 
 
 def _pieces(text: str, width: int) -> Iterator[str]:
