@@ -93,6 +93,16 @@ def test_new_writes_an_agent_into_the_folder_that_is_named(
     assert "cd shops/desk\n" in capsys.readouterr().out
 
 
+def test_new_writes_an_agent_into_the_empty_folder_where_one_stands(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "desk").mkdir()
+    monkeypatch.chdir(here / "desk")
+    assert assent(["new", "."]) == 0
+    assert (here / "desk" / "desk_agent.py").is_file()
+    assert "cd .\n" in capsys.readouterr().out
+
+
 def test_new_with_a_misspelt_kind_writes_nothing(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

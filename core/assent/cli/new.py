@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import os
 import re
 import sys
 from collections.abc import Mapping
@@ -71,7 +72,8 @@ def plugin(name: str) -> None:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def agent(folder: Path) -> None:
     """Write an agent into the folder DIR: two tools, one of them gated, and their tests."""
-    written("agent", folder.name, Path.cwd() / folder.parent)
+    whole = Path(os.path.abspath(folder))  # "." has no name of its own
+    written("agent", whole.name, whole.parent)
     _say(str(folder), f"cd {folder}", "pip install -e . pytest", "pytest", "assent serve")
 
 
