@@ -143,7 +143,7 @@ def _error(body: bytes) -> str | None:
         message_of(body)
     except ValueError:
         answer = refusal(body)
-        return None if answer is None else answer.message.model_dump_json(by_alias=True)
+        return None if answer is None else answer.message.model_dump_json(exclude_unset=True)
     return None
 
 

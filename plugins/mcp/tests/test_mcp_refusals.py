@@ -77,5 +77,6 @@ def test_body_that_is_no_message_is_refused(serve: Any, transport: str) -> None:
                 assert answer.status_code == 400
                 assert answer.headers["content-type"] == "application/json"
                 assert (answer.json()["error"]["code"], answer.json()["id"]) == (code, id_)
+                assert answer.json()["error"].keys() == {"code", "message"}
 
     asyncio.run(run())
