@@ -15,7 +15,7 @@ from serving import Json, Serve, Service, approved, assistant, rejected, said, u
 
 from assent import ChatRequest, LocalShell, RequestContext, Session, tool
 from assent.errors import ModelError
-from assent.models import Call, Result
+from assent.models import Ask, Call, Result
 
 
 def deciding(reply: Json, *calls: Json, content: str = "") -> list[Json]:
@@ -435,3 +435,30 @@ def test_after_a_lost_reply_the_next_message_has_what_the_call_did_to_the_sessio
     assert reply["data"]["session"] == {"steps": 1}
     messages += [said(reply), user("and on", data={"session": {"steps": 5}})]
     assert service.chat(*messages)["data"]["session"] == {"steps": 5}
+
+
+def test_a_late_end_takes_nothing_back_of_what_the_call_did_to_the_session(served: Serve) -> None:
+    free, up = threading.Event(), threading.Event()
+
+    @tool(requires_approval=True, timeout=0.2)
+    def slow(session: Session) -> str:
+        """Note the step, then take long."""
+        session["steps"] = 1
+        free.wait(120)
+        return "late"
+
+    def act(ask: Ask) -> Any:
+        if len(ask.turns) == 1:
+            return [Call("s", "slow", {})]
+        if not up.is_set():
+            raise ModelError("overloaded", "busy")
+        return "gone"
+
+    agent, _ = scripted(act, [slow])
+    service = served(agent)
+    messages = deciding(service.chat(user("wipe")))
+    assert service.ask(*messages).status == 503
+    free.set()
+    until(lambda: service.stream(*messages)[0]["executed_tool_calls"][0]["output"] == "late")
+    up.set()
+    assert service.chat(*messages)["data"]["session"] == {"steps": 1}

@@ -288,8 +288,11 @@ class Rules:
             return False
         if row.state not in ("EXECUTING", "INDETERMINATE"):
             return False
+        if row.state == "EXECUTING" or session is not None:
+            # A late end says nothing of it: what was recorded when the call was given up stands.
+            row.session = session
         row.state, row.output, row.duration = state, output, duration
-        row.finished, row.session, row.owner = tx.now, session, None
+        row.finished, row.owner = tx.now, None
         tx.put(row)
         log(tx, state.lower(), row)
         return True
