@@ -283,6 +283,22 @@ def test_edit_beside_other_decisions_is_shown_before_it_is_sent(
     assert sorted(walks.ran) == [(2, "Rex"), (3, "Ben")]
 
 
+def test_input_that_somebody_edits_is_not_approved_with_all_others(
+    assent_served: Served, opened: Opened
+) -> None:
+    walks = Walks(booking(1, 2), "Booked.")
+    page = opened(served(assent_served, walks.agent))
+    say(page, "two walks for Rex")
+    press(page, "Edit\u2026")
+    page.locator(".answer textarea").fill('{"hours": 3, "pet": "Ben"}')
+    press(page, "Approve all")
+    page.get_by_text("1 of 2 decided").wait_for()
+    press(page, "Approve as edited")
+    press(page, "Send decisions")
+    sees(page, "Booked.")
+    assert sorted(walks.ran) == [(2, "Rex"), (3, "Ben")]
+
+
 def test_what_may_not_be_changed_has_no_field_for_it(assent_served: Served, opened: Opened) -> None:
     page = opened(served(assent_served, Files(deleting("a.txt")).agent))
     say(page, "delete a.txt")
@@ -387,20 +403,21 @@ def test_unseen_characters_and_large_numbers_are_shown_exactly(
     assent_served: Served, opened: Opened
 ) -> None:
     number = 12345678901234567891
+    even = 10_000_000_000_000_000
     ran: list[int] = []
 
     @tool(requires_approval=True)
-    def pay(account: int, to: str) -> str:
+    def pay(account: int, cents: int, to: str) -> str:
         ran.append(account)
         return "paid"
 
-    call = Call("1", "pay", {"account": number, "to": "Eve\u202e\u200bmoc\ta"})
+    call = Call("1", "pay", {"account": number, "cents": even, "to": "Eve\u202e\u200bmoc\ta"})
     agent = Agent(model=scripted([call], "Paid."), tools=[pay])
     page = opened(served(assent_served, agent))
     say(page, "pay")
     shown = page.get_by_role("region", name="Proposed tool call").locator("pre")
     shown.first.wait_for()
-    assert shown.all_inner_texts() == [str(number), "EveU+202EU+200BmocU+0009a"]
+    assert shown.all_inner_texts() == [str(number), str(even), "EveU+202EU+200BmocU+0009a"]
     rests(page)
     page.reload()
     assert shown.first.inner_text() == str(number)
@@ -432,6 +449,26 @@ def test_reload_keeps_the_conversation_and_what_waits_in_it(
     say(page, "good night")
     sees(page, "Good night.")
     assert files.ran == ["a.txt"]
+
+
+def test_conversation_that_the_browser_has_no_room_for_says_so(
+    assent_served: Served, opened: Opened
+) -> None:
+    page = opened(served(assent_served, Files("One.", "Two.").agent))
+    note = page.get_by_text("too long to be kept over a reload")
+    page.evaluate("""() => {
+      for (let text = "x".repeat(1 << 22), n = 0; text; n += 1) {
+        try { sessionStorage.setItem(`room ${n}`, text); }
+        catch { text = text.slice(0, text.length >> 1); }
+      }
+    }""")
+    say(page, "one")
+    sees(page, "One.")
+    note.wait_for()
+    page.evaluate("sessionStorage.clear()")
+    say(page, "two")
+    sees(page, "Two.")
+    note.wait_for(state="detached")
 
 
 def test_session_goes_back_with_each_message(assent_served: Served, opened: Opened) -> None:
@@ -717,6 +754,22 @@ def test_token_is_asked_for_and_kept_in_this_tab_only(
     press(page, "Forget token")
     field.wait_for()
     assert page.evaluate("sessionStorage.getItem('assent.token')") is None
+
+
+def test_token_that_could_not_be_sent_is_told(assent_served: Served, opened: Opened) -> None:
+    page = opened(served(assent_served, Files().agent, PLUGINS + TOKENS))
+    field = page.get_by_label("This service asks for a token")
+    field.fill("a-token-for-ann-0123456789\u200b")
+    page.keyboard.press("Enter")
+    page.locator("#token-note").get_by_text("holds a character that cannot be sent").wait_for()
+    page.route("**/console/approvals", lambda route: route.abort())
+    field.fill("a-token-for-ann-0123456789")
+    page.keyboard.press("Enter")
+    page.locator("#token-note").get_by_text("The service could not be reached.").wait_for()
+    page.unroute("**/console/approvals")
+    field.fill("a-token-for-ann-0123456789")
+    page.keyboard.press("Enter")
+    field.wait_for(state="hidden")
 
 
 def test_page_uses_v1_where_v2_is_missing(assent_served: Served, opened: Opened) -> None:

@@ -4,9 +4,8 @@ import {
   decideAll, isRunning, on, restore, sendDecisions, startAnew, stop,
 } from "./conversation.js";
 import { clearElsewhere, poll } from "./elsewhere.js";
-import { TOKEN } from "./service.js";
 import { byId } from "./text.js";
-import { askToken, forget } from "./token.js";
+import { askToken, forget, take } from "./token.js";
 import { grow } from "./view.js";
 
 on.ended = poll;
@@ -43,9 +42,9 @@ byId("reject-all").addEventListener("click", () => decideAll({ rejection_reason:
 byId("send-decisions").addEventListener("click", () => sendDecisions());
 byId("sign-in").addEventListener("submit", (event) => {
   event.preventDefault();
-  sessionStorage.setItem(TOKEN, byId("token").value.trim());
+  const token = byId("token").value.trim();
   byId("token").value = "";
-  poll();
+  if (take(token)) poll();
 });
 document.addEventListener("visibilitychange", poll);
 

@@ -61,6 +61,11 @@ export class Card {
     if (focus) reject.focus();
   }
 
+  // Whether somebody writes an answer into it.
+  get answering() {
+    return this.controls.querySelector("form") !== null;
+  }
+
   // Its input may be changed: all of it (true), or the parameters that are named.
   allow(editable) {
     if (!editable || this.editable) return;

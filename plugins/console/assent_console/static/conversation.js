@@ -32,8 +32,9 @@ export function stop() {
 function save() {
   try {
     sessionStorage.setItem(KEPT, JSON.stringify(entries));
+    byId("unkept").textContent = "";
   } catch {
-    announce("The conversation is too long to be kept over a reload.");
+    byId("unkept").textContent = "This conversation has become too long to be kept over a reload: its end would be missing.";
   }
 }
 
@@ -318,7 +319,7 @@ const toField = () => byId("text").focus({ preventScroll: true });
 const undecided = () => [...waiting.values()].filter((card) => !drafts.has(card.proposal.id));
 
 export function decideAll(decision) {
-  for (const card of undecided()) card.decided(decision);
+  for (const card of undecided()) if (!card.answering) card.decided(decision);
 }
 
 export function sendDecisions(content = "") {
@@ -351,7 +352,7 @@ export function startAnew() {
   drafts = new Map();
   cards.clear();
   last = null;
-  sessionStorage.removeItem(KEPT);
+  save();
   byId("conversation").replaceChildren();
   refresh();
   on.ended();

@@ -5,7 +5,7 @@ import { cards, isRunning } from "./conversation.js";
 import { parse } from "./json.js";
 import { problem, request } from "./service.js";
 import { announce, byId, el, visible } from "./text.js";
-import { askToken, signedIn } from "./token.js";
+import { askToken, signedIn, untried } from "./token.js";
 
 const POLL = 4000;
 const TOLD = 6000; // how long a decided call stays in sight
@@ -25,7 +25,7 @@ export async function poll() {
       list(parse(await response.text()));
     }
   } catch {
-    // Out of reach for the moment; the next look tells.
+    untried(); // else out of reach for the moment; the next look tells
   }
   clearTimeout(polling);
   if (byId("sign-in").hidden) polling = setTimeout(poll, POLL);

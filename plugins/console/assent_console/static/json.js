@@ -31,6 +31,6 @@ export function objectOf(text) {
 }
 
 export function numeral(value) {
-  const rounded = Number.isInteger(value) && !Number.isSafeInteger(value);
+  const rounded = !JSON.rawJSON && Number.isInteger(value) && !Number.isSafeInteger(value);
   return rounded ? `\u2248 ${value} (this browser rounds large numbers)` : String(value);
 }

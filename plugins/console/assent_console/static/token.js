@@ -13,11 +13,28 @@ export function askToken(thenAnswer) {
   const refusedToken = sessionStorage.getItem(TOKEN) !== null;
   sessionStorage.removeItem(TOKEN);
   byId("forget").hidden = true;
-  if (refusedToken) byId("token-note").textContent = "That token was not accepted.";
+  if (refusedToken) tell("That token was not accepted.");
   if (form.hidden) {
     form.hidden = false;
     byId("token").focus();
   }
+}
+
+function tell(text) {
+  byId("token-note").textContent = text;
+}
+
+// Whether `token` can be sent at all; the person is told if not.
+export function take(token) {
+  const sendable = /^[\x21-\x7e]+$/.test(token);
+  if (sendable) sessionStorage.setItem(TOKEN, token);
+  else tell("That is no token: it holds a character that cannot be sent.");
+  return sendable;
+}
+
+// The token that was given could not be tried.
+export function untried() {
+  if (!byId("sign-in").hidden) tell("The service could not be reached.");
 }
 
 export function signedIn() {
