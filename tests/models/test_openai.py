@@ -8,7 +8,18 @@ import pytest
 from asking import WEATHER, asked, assistant, calls_of, reply_of, said, text_of, user
 from providers import OpenAIServer, chunk, data, stream
 
-from assent.models import Ask, Call, Model, ModelError, Result, Thought, ToolStart, load_model
+from assent.models import (
+    Ask,
+    Call,
+    Model,
+    ModelError,
+    Result,
+    Thought,
+    ToolStart,
+    dump_turns,
+    load_model,
+    load_turns,
+)
 from assent.models.openai_request import explain_config, request
 
 DONE = b"data: [DONE]\n\n"
@@ -233,6 +244,23 @@ def test_reasoning_is_a_thought(openai_server: OpenAIServer) -> None:
     found = answered(openai_server, *openai_server.message("Fine.", thinking="Let me see."))
     assert "".join(e.text for e in found if isinstance(e, Thought)) == "Let me see."
     assert said(found) == "Fine."
+
+
+def test_reasoning_before_a_call_goes_back_with_it(openai_server: OpenAIServer) -> None:
+    server = openai_server
+    call = ("c", "get_weather", '{"city": "Rome"}')
+    server.then(stream(server.message(calls=[call], thinking="Rome it is.")))
+    server.then(stream(server.message("Fine.", thinking="Sunny.")))
+    asker = model(server)
+    first = reply_of(asked(asker, user("weather?"))).turn
+    (first,) = load_turns(json.loads(json.dumps(dump_turns([first]))))
+    last = reply_of(asked(asker, user("weather?"), first, user(Result("c", "sunny")))).turn
+    assert last.raw is None
+    server.then(stream(server.message("Fine.")))
+    asked(asker, user("weather?"), assistant(*first.blocks), user(Result("c", "sunny")))
+    sent = [request.body["messages"][1] for request in server.requests[1:]]
+    assert [message.get("reasoning_content") for message in sent] == ["Rome it is.", None]
+    assert all(message["tool_calls"] for message in sent)
 
 
 def test_content_in_parts(openai_server: OpenAIServer) -> None:

@@ -80,7 +80,7 @@ class Turn:
 
     Results come first in a user turn, texts after. `raw` holds the provider's own blocks as JSON
     values under the adapter's name: `{"anthropic": [...]}`. The adapter of that name sends them
-    verbatim in place of `blocks`; every other one ignores them.
+    verbatim, in place of `blocks` or beside them; every other one ignores them.
     """
 
     role: Literal["user", "assistant"]

@@ -27,6 +27,7 @@ from assent.models import (
     Usage,
 )
 from assent.models.replies import read_input, stop_of
+from assent.models.transcript import encodable
 
 _STOPS: Mapping[str, Stop] = {
     "stop": "end_turn",
@@ -104,6 +105,7 @@ class Accumulator:
         self._names = names
         self._hold_text = hold_text
         self._text: list[str] = []
+        self._reasoning: list[str] = []
         self._slots: list[_Slot] = []
         self._by_index: dict[int, _Slot] = {}
         self._finish: str | None = None
@@ -141,12 +143,22 @@ class Accumulator:
         blocks: list[Block] = [Text(text)] if text.strip() else []
         blocks += [self._call(slot) for slot in self._slots]
         stop = "refusal" if self._refused else _STOPS.get(self._finish or "stop", "end_turn")
-        return Reply(Turn("assistant", tuple(blocks)), stop_of(stop, blocks), self._usage)
+        return Reply(
+            Turn("assistant", tuple(blocks), self._raw()), stop_of(stop, blocks), self._usage
+        )
+
+    def _raw(self) -> dict[str, Any] | None:
+        # DeepSeek takes a call back only with the reasoning that led to it.
+        if not (self._reasoning and self._slots):
+            return None
+        return {"openai": [{"reasoning_content": encodable("".join(self._reasoning))}]}
 
     def _delta(self, delta: Mapping[str, Any]) -> Iterator[ModelEvent]:
         thought = delta.get("reasoning_content") or delta.get("reasoning")
         if isinstance(thought, str) and thought:
             yield Thought(thought)
+            if "reasoning_content" in delta:
+                self._reasoning.append(thought)
         if refusal := delta.get("refusal"):
             self._refused = True
             yield from self._say(_spoken(refusal))

@@ -100,6 +100,8 @@ def _assistant(turn: Turn) -> dict[str, Any]:
     calls = [block for block in turn.blocks if isinstance(block, Call)]
     if calls:
         message["tool_calls"] = [_call(call) for call in calls]
+        for own in (turn.raw or {}).get("openai", ()):
+            message |= own
     return message
 
 
