@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from assent.errors import ConfigError
 from assent.exact import VariableText
@@ -137,7 +138,7 @@ def _refuse_misspelt(name: str, value: str, key: str, model: type[BaseModel]) ->
 
 def paths(model: type[BaseModel], prefix: Keys = ()) -> Iterator[Keys]:
     """The path of each key of `model` that holds a value, not a section."""
-    for name, field in model.model_fields.items():
+    for name, field in fields(model).items():
         section = field.annotation
         if isinstance(section, type) and issubclass(section, BaseModel):
             yield from paths(section, (*prefix, name))
@@ -145,15 +146,40 @@ def paths(model: type[BaseModel], prefix: Keys = ()) -> Iterator[Keys]:
             yield (*prefix, name)
 
 
+def fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """The fields of `model` by the keys that a table has for them, aliases for some."""
+    named = [(field.validation_alias, name, field) for name, field in model.model_fields.items()]
+    return {alias if isinstance(alias, str) else name: field for alias, name, field in named}
+
+
 def annotation_at(model: type[BaseModel], path: Keys) -> Any:
     """The type at `path` of `model`; None where the model does not say."""
-    field = model.model_fields.get(path[0])
+    field = fields(model).get(path[0])
     annotation = field.annotation if field else None
     if len(path) == 1:
         return annotation
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation_at(annotation, path[1:])
-    return None
+    section = _section(annotation)
+    return annotation_at(section, path[1:]) if section else None
+
+
+def parsed_table(model: type[BaseModel], table: Mapping[str, Any]) -> dict[str, Any]:
+    """`table` with its texts, and those of the tables in it, `parsed` as `model` says."""
+    read = {}
+    for key, value in table.items():
+        annotation = annotation_at(model, (key,))
+        section = _section(annotation)
+        if isinstance(value, str):
+            value = parsed(annotation, value)
+        elif section and isinstance(value, Mapping):
+            value = parsed_table(section, value)
+        read[key] = value
+    return read
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The model of a table at a key of this type; None where it is none."""
+    kinds = _kinds(annotation)
+    return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
 
 
 def parsed(annotation: Any, text: str) -> Any:
@@ -262,10 +288,10 @@ def _suggestion(model: type[BaseModel], path: Keys) -> str:
 
 def _fields(model: type[BaseModel], path: Keys) -> list[str]:
     for name in path:
-        annotation = model.model_fields[name].annotation if name in model.model_fields else None
+        annotation = annotation_at(model, (name,))
         kinds = [annotation, *get_args(annotation)]
         section = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
         if section is None:
             continue
         model = section
-    return list(model.model_fields)
+    return list(fields(model))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pluggy
 from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
 
 from assent import hookspecs
 from assent.config import Config
@@ -35,7 +36,7 @@ from assent.discovery import (
 from assent.errors import ConfigError, PluginError
 from assent.hookspecs import HOOKS, PROJECT
 from assent.implementations import MEND, Impl, check_paths, checked_hooks, made_impl
-from assent.layers import Origin, annotation_at, explain, parsed
+from assent.layers import Origin, explain, parsed_table
 from assent.lifespans import Stuck, around
 from assent.routes import claims, collect_routes
 from assent.settings import Section
@@ -346,19 +347,13 @@ def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> Section:
     """
     key, values = config.plugin_settings(choice.name)
     path = tuple(key.split("."))
-    typed = {
-        name: parsed(annotation_at(plugin.Settings, (name,)), value)
-        if isinstance(value, str)
-        else value
-        for name, value in values.items()
-    }
     if not issubclass(plugin.Settings, Section):
         raise PluginError(
             f"{_described(choice)} has Settings that know no unknown keys; "
             "write class Settings(Plugin.Settings)"
         )
     try:
-        return plugin.Settings.model_validate(typed)
+        return plugin.Settings.model_validate(parsed_table(plugin.Settings, values))
     except ValidationError as error:
         problem = explain(error, plugin.Settings, _origin_in(config), path)
         message = f"{_described(choice)} has wrong settings: {problem}"
@@ -393,7 +388,11 @@ def _source(installed: Installed | None) -> tuple[str, str]:
 
 def _info(active: _Active, routes: tuple[str, ...]) -> PluginInfo:
     settings = getattr(active.plugin, "settings", None)
-    shown = settings.model_dump(mode="json") if isinstance(settings, Section) else {}
+    shown: Mapping[str, Any] = {}
+    if isinstance(settings, Section):
+        values = settings.model_dump(by_alias=True)
+        # A plugin's settings may have values of any type, functions too.
+        shown = to_jsonable_python(values, fallback=str, bytes_mode="base64")
     return PluginInfo(
         active.name,
         *_source(active.installed),

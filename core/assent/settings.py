@@ -12,6 +12,7 @@ import math
 import re
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -80,8 +81,9 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
     found: dict[str, str] = {}
     for cls in reversed(model.__mro__):
         if issubclass(cls, BaseModel) and cls is not BaseModel:
-            body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-            found |= _texts(body.body if isinstance(body, ast.ClassDef) else [])
+            with suppress(OSError, TypeError):  # made by code, or shipped without its source
+                body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+                found |= _texts(body.body if isinstance(body, ast.ClassDef) else [])
     return {name: found.get(name, "") for name in model.model_fields}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,15 +11,17 @@ from typing import Any
 from urllib.parse import unquote
 
 import click
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, PydanticUserError, SecretStr
 
 from assent.cli.group import config_option
 from assent.cli.options import configuration
 from assent.config import Config
 from assent.discovery import discover
+from assent.layers import fields
 from assent.plugins import Plugins
 from assent.settings import Section, meanings
 
+log = logging.getLogger("assent.plugins")
 _SECRET = re.compile(
     r"token|secret|passw|passphrase|pwd|key|credential|signature|authori[sz]ation", re.IGNORECASE
 )
@@ -135,9 +138,11 @@ def config_schema() -> dict[str, Any]:
     document = described(Config)
     known: dict[str, Any] = {}
     for name, settings in plugin_settings().items():
-        own = described(settings)
-        document.setdefault("$defs", {}).update(own.pop("$defs", {}))
-        known[name] = own
+        try:
+            # Each keeps its own "$defs": two plugins may have models of one name.
+            known[name] = described(settings, f"#/properties/plugin/properties/{name}/$defs/")
+        except PydanticUserError as error:
+            log.warning("the settings of plugin %r have no JSON schema: %s", name, error)
     table = document["properties"]["plugin"]
     table["properties"] = known
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
@@ -153,15 +158,19 @@ def plugin_settings() -> dict[str, type[Section]]:
     return found
 
 
-def described(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON schema of `model`, each property with its meaning from the source."""
-    document = model.model_json_schema()
+def described(model: type[BaseModel], definitions: str = "#/$defs/") -> dict[str, Any]:
+    """The JSON schema of `model`, each property with its meaning from the source.
+
+    `definitions` is where its "$defs" will stand.
+    """
+    document = model.model_json_schema(ref_template=definitions + "{model}")
     sections: dict[str, type[BaseModel]] = {model.__name__: model}
     _collect(model, sections)
     for name, schema in [(model.__name__, document), *document.get("$defs", {}).items()]:
         if name in sections:
-            for key, meaning in meanings(sections[name]).items():
-                schema["properties"][key].setdefault("description", meaning)
+            texts = meanings(sections[name]).values()
+            for key, meaning in zip(fields(sections[name]), texts, strict=True):
+                schema.get("properties", {}).get(key, {}).setdefault("description", meaning)
     return document
 
 

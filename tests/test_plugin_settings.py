@@ -1,0 +1,123 @@
+"""Settings of other people's plugins: whatever pydantic lets them have is read and shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import jsonschema_rs
+import pytest
+
+RICH = """
+    from collections.abc import Callable
+    import click
+    from pydantic import BaseModel, Field, RootModel, create_model
+    from assent import Plugin, hookimpl
+
+    class Names(RootModel[list[str]]):
+        pass
+
+    class Store(BaseModel):
+        hosts: list[str] = []
+
+    class Rich(Plugin):
+        class Settings(Plugin.Settings):
+            store: Store = Store()
+            spare: Store | None = None
+            names: Names = Names([])
+            allowed: list[str] = Field(default=[], alias="allow")
+            \"\"\"Who may.\"\"\"
+
+        @hookimpl
+        def register_commands(self, cli):
+            cli.command("rich")(lambda: click.echo(self.settings.model_dump_json(by_alias=True)))
+
+    class Working(Plugin):
+        class Settings(Plugin.Settings):
+            clock: Callable[[], int] = int
+
+    class Dynamic(Plugin):
+        Settings = create_model("Settings", __base__=Plugin.Settings, rate=(int, 3))
+"""
+OTHER = """
+    from pydantic import BaseModel
+    from assent import Plugin
+
+    class Store(BaseModel):
+        table: int
+
+    class Other(Plugin):
+        class Settings(Plugin.Settings):
+            store: Store | None = None
+"""
+PLUGINS = {"rich": "Rich", "working": "Working", "dynamic": "Dynamic"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    install(tmp_path, "rich_ones", RICH, PLUGINS)
+    install(tmp_path, "other_one", OTHER, {"other": "Other"})
+    return tmp_path
+
+
+def install(folder: Path, module: str, source: str, plugins: dict[str, str]) -> None:
+    (folder / f"{module}.py").write_text(textwrap.dedent(source), "utf-8")
+    info = folder / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    lines = [f"{name} = {module}:{target}" for name, target in plugins.items()]
+    (info / "entry_points.txt").write_text("\n".join(["[assent]", *lines, ""]))
+
+
+def assent(folder: Path, *words: str, **environ: str) -> str:
+    """What the command writes; its standard error where it fails."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "assent", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), **environ},
+        capture_output=True,
+        text=True,
+    )
+    return ran.stderr if ran.returncode else ran.stdout
+
+
+def test_list_in_a_table_of_a_plugin_is_comma_separated_in_the_environment(folder: Path) -> None:
+    named = {
+        "ASSENT_PLUGIN__RICH__STORE__HOSTS": "a, b",
+        "ASSENT_PLUGIN__RICH__SPARE__HOSTS": "c",
+        "ASSENT_PLUGIN__RICH__ALLOW": '["ann"]',
+    }
+    settings = json.loads(assent(folder, "rich", **named))
+    assert settings["store"] == {"hosts": ["a", "b"]}
+    assert settings["spare"] == {"hosts": ["c"]}
+    assert settings["allow"] == ["ann"]
+
+
+def test_misspelt_alias_is_told_as_the_file_has_it(folder: Path) -> None:
+    said = assent(folder, "rich", ASSENT_PLUGIN__RICH__ALOW="ann")
+    assert "did you mean 'allow'?" in said
+
+
+def test_plugins_are_shown_also_with_settings_that_are_no_json(folder: Path) -> None:
+    infos = json.loads(assent(folder, "plugins", "--json"))
+    settings = {info["name"]: info["settings"] for info in infos}
+    assert settings["working"] == {"clock": "<class 'int'>"}
+    assert settings["dynamic"] == {"rate": 3}
+    assert settings["rich"]["allow"] == []
+
+
+def test_schema_has_the_plugins_that_can_be_described_each_with_its_own_models(
+    folder: Path,
+) -> None:
+    schema = json.loads(assent(folder, "config", "schema"))
+    allow = schema["properties"]["plugin"]["properties"]["rich"]["properties"]["allow"]
+    assert allow["description"] == "Who may."
+    validator = jsonschema_rs.validator_for(schema)
+    for sound in ({"rich": {"store": {"hosts": ["a"]}}}, {"other": {"store": {"table": 1}}}):
+        assert validator.is_valid({"plugin": sound})
+    assert not validator.is_valid({"plugin": {"rich": {"store": {"hosts": 1}}}})
+    assert not validator.is_valid({"plugin": {"dynamic": {"rate": "x"}}})
