@@ -748,6 +748,19 @@ class TestLifespans:
         with pytest.raises(PluginError, match=r"'b': lifespan raised SystemExit: 3"):
             self.live(living("b", [], start=lambda: sys.exit(3)))
 
+    def test_cancellation_that_a_plugin_lets_out_is_its_failure_and_names_it(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        def cancelled() -> None:
+            raise asyncio.CancelledError
+
+        with pytest.raises(PluginError, match=r"'b': lifespan raised CancelledError"):
+            self.live(living("b", [], start=cancelled))
+        log: list[str] = []
+        self.live(living("a", log), living("b", log, end=cancelled))
+        assert log == ["a in", "b in", "b out", "a out"]
+        assert "plugin 'b': lifespan failed at its end" in caplog.text
+
     def test_timeout_error_of_the_plugin_itself_is_not_taken_for_a_hang(self) -> None:
         def late() -> None:
             raise TimeoutError("database")

@@ -75,7 +75,9 @@ class _Named(AbstractAsyncContextManager[None]):
             raise
         except StartupError as error:
             raise PluginError(f"{self._impl.described}: {error}") from error
-        except (Exception, Overdue, SystemExit) as error:
+        except (Exception, Overdue, SystemExit, asyncio.CancelledError) as error:
+            if _cancelled(error):
+                raise
             if isinstance(error, Overdue) or deadline.expired():
                 raise overdue from error
             raise self._failed(f"raised {type(error).__name__}: {error}") from error
@@ -123,8 +125,16 @@ class _Named(AbstractAsyncContextManager[None]):
                     # As at an ordinary end: what ended the service is no error of this plugin,
                     # and its clean-up may stand after a bare `yield`.
                     await self._inner.__aexit__(None, None, None)
-        except (Exception, Overdue, SystemExit) as failure:
+        except (Exception, Overdue, SystemExit, asyncio.CancelledError) as failure:
+            if _cancelled(failure):
+                raise
             if isinstance(failure, Overdue) or deadline.expired():
                 log.error("%s", overdue)
             else:
                 log.exception("%s: %s failed at its end", self._impl.described, self._impl.hook)
+
+
+def _cancelled(error: BaseException) -> bool:
+    """Whether `error` is what the cancelled task is to end with, and no failure of the plugin's."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and bool(task and task.cancelling())
