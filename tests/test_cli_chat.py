@@ -506,19 +506,20 @@ def test_service_without_a_chat_endpoint_is_told(capsys: pytest.CaptureFixture[s
     assert "no chat endpoint" in err and "assent[v2]" in err
 
 
+@pytest.mark.parametrize("token", ["sesame-7", "open sesame 7"])
 def test_token_is_needed_sent_and_never_shown(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, token: str
 ) -> None:
-    config = f'{PLUGINS}[auth]\nscheme = "bearer"\n[auth.tokens]\nann = "sesame-7"\n'
+    config = f'{PLUGINS}[auth]\nscheme = "bearer"\n[auth.tokens]\nann = "{token}"\n'
     with served(Deletes("Hello Ann.").agent, config=config) as service:
         code, out, _ = chat(capsys, service, "--json", "-m", "hello")
         assert (code, events(out)[0]["code"]) == (1, "UNAUTHENTICATED")
         assert "ASSENT_TOKEN" in events(out)[0]["error"]
         code, out, err = chat(capsys, service, "-m", "hello", "--token", "wrong-8")
         assert code == 1 and "wrong-8" not in out + err
-        monkeypatch.setenv("ASSENT_TOKEN", "sesame-7")
+        monkeypatch.setenv("ASSENT_TOKEN", token)
         assert chat(capsys, service, "-m", "hello")[:2] == (0, "Hello Ann.\n")
-        assert "sesame-7" not in repr(Client(service.url, "sesame-7"))
+        assert token not in repr(Client(service.url, token))
     assert cli.run(["chat", service.url, "-m", "hello", "--token", "a\nb"]) == 1
     assert "no HTTP header may have" in capsys.readouterr().err
 

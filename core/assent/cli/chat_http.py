@@ -56,7 +56,7 @@ class Client:
     """One service; `token` is sent as a bearer token and shows in no message and no repr."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
-        if token is not None and not re.fullmatch(r"[\x21-\x7e]+", token):
+        if token is not None and not re.fullmatch(r"[\x20-\x7e]+", token):
             raise ChatError("the token is empty, or holds a character that no HTTP header may have")
         self.url = url
         self._secure, self._host, self._port, self._prefix = _place(url)

@@ -26,7 +26,7 @@ function tell(text) {
 
 // Whether `token` can be sent at all; the person is told if not.
 export function take(token) {
-  const sendable = /^[\x21-\x7e]+$/.test(token);
+  const sendable = /^[\x20-\x7e]+$/.test(token);
   if (sendable) sessionStorage.setItem(TOKEN, token);
   else tell("That is no token: it holds a character that cannot be sent.");
   return sendable;
