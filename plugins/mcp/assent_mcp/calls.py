@@ -10,6 +10,7 @@ from typing import Any
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
+from starlette.requests import Request
 
 from assent import (
     Busy,
@@ -296,9 +297,17 @@ class _Call:
             return waiting.pending(row)
         result = await self._standing(row)
         # The same call may have asked anew meanwhile.
-        if not self.runs_on and known.ids.get(key) == row.id:
+        if not await self._reaches_nobody() and known.ids.get(key) == row.id:
             del known.ids[key]
         return result
+
+    async def _reaches_nobody(self) -> bool:
+        """Whether the client has yet to learn the end: its call runs on, or lost its connection."""
+        request: Request | None = self.context.request
+        # Over sse the result takes another way than the request, which is answered at once.
+        if self.runs_on or request is None or self.settings.transport == "sse":
+            return self.runs_on
+        return await request.is_disconnected()
 
     async def _waiting(self, id_: str | None, state: str | None) -> Proposal:
         """The proposal that this call already has, else a new one."""

@@ -1,0 +1,88 @@
+"""Clients whose connection is cut while a gated call waits or runs, and who call again."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import httpx2
+import pytest
+
+from assent import Agent, Caller, tool
+
+PATIENCE = 60.0
+MODERN = "2026-07-28"
+HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+}
+
+
+async def session(http: httpx2.AsyncClient, url: str) -> dict[str, str]:
+    """The headers of a session that is begun."""
+    params = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    }
+    body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
+    begun = await http.post(url, json=body, headers=HEADERS)
+    return {"mcp-session-id": begun.headers["mcp-session-id"]}
+
+
+@pytest.mark.parametrize("era", ["legacy", MODERN])
+def test_outcome_that_a_cut_connection_lost_is_told_to_the_same_call_on_the_console(
+    serve: Any, eventually: Any, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A client that sends no more is taken for gone at once.
+    monkeypatch.setattr("assent.protocol.A_MOMENT", 0.0)
+    begun = threading.Event()
+    go = threading.Event()
+
+    @tool(requires_approval=True)
+    def rebuild() -> str:
+        """Rebuild the index."""
+        begun.set()
+        assert go.wait(PATIENCE)
+        return "rebuilt"
+
+    async def run() -> None:
+        agent = Agent(model="offline", tools=[rebuild])
+        async with serve(agent=agent, approvals="console") as served:
+            params: dict[str, Any] = {"name": "rebuild", "arguments": {}}
+            headers = dict(HEADERS)
+            if era == MODERN:
+                params["_meta"] = META
+                headers |= {"mcp-protocol-version": MODERN, "mcp-method": "tools/call"}
+                headers["mcp-name"] = "rebuild"
+            else:
+                async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+                    headers |= await session(http, served.url)
+
+            async def call(id_: int) -> str:
+                body = {"jsonrpc": "2.0", "id": id_, "method": "tools/call", "params": params}
+                async with httpx2.AsyncClient(timeout=PATIENCE, headers=headers) as http:
+                    return (await http.post(served.url, json=body)).text
+
+            async def done() -> bool:
+                return [row.state for row in await served.proposals()] == ["DONE"]
+
+            assert "Waiting for approval" in await call(1)
+            [row] = await served.proposals()
+            await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
+            cut = asyncio.ensure_future(call(2))
+            await eventually(begun.is_set)
+            cut.cancel()
+            await asyncio.wait([cut])
+            # What came before an answered request, the end of the connection too, has been seen.
+            async with httpx2.AsyncClient(timeout=PATIENCE) as http:
+                await http.get(served.url + "x")
+            go.set()
+            await eventually(done)
+            assert "rebuilt" in await call(3)
+            assert "Waiting for approval" in await call(4)
+
+    asyncio.run(run())
