@@ -306,7 +306,7 @@ async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] |
             turns,
             _digest(turn),
             blank=turn.blank,
-            fresh=bool(turn.found.fresh or turn.found.grants),
+            fresh=_has_news(turn),
             until=turn.until,
         )
     finally:
@@ -323,6 +323,15 @@ async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] |
         await asyncio.shield(turn.engine.keep(given_back))
         raise
     return None
+
+
+def _has_news(turn: RunningTurn) -> bool:
+    """Whether a continuation that others have made may not know what this request decided: it waits
+    until all tool calls of its turns are decided and have ended, and for nothing else."""
+    found = turn.found
+    waited_for = {id_ for id_ in found.fresh if found.rows[id_].kind == "tool_call"}
+    news = {*found.fresh, *(grant.proposal.id for grant in found.grants)} - waited_for
+    return bool(news)
 
 
 async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -385,6 +387,36 @@ def test_two_clients_that_decide_calls_of_one_turn_lose_no_change_of_the_session
     reply = service.chat(*deciding(reply, approved(two)))
     assert reply["data"]["session"] == {"steps": 2}
     assert [e["output"] for e in reply["data"]["executed_tool_calls"]] == ["step 2"]
+
+
+def test_a_retry_beside_the_last_decision_continues_no_turn_twice(served: Serve) -> None:
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    @tool(requires_approval=True)
+    def hold() -> str:
+        """Hold until all requests are there."""
+        begun.release()
+        assert go.wait(60)
+        return "held"
+
+    rounds = 12
+    asked = [[Call("p", "hold", {}), Call("q", "hold", {})], "both", "again"]
+    for _ in range(rounds):
+        go.clear()
+        agent, model = scripted(asked, [hold])
+        service = served(agent)
+        reply = service.chat(user("wipe"))
+        one, two = reply["data"]["tool_calls"]
+        with ThreadPoolExecutor(3) as pool:
+            sent = [pool.submit(service.chat, *deciding(reply, approved(one)))]
+            assert begun.acquire(timeout=60)
+            sent.append(pool.submit(service.chat, *deciding(reply, approved(two))))
+            assert begun.acquire(timeout=60)
+            sent.append(pool.submit(service.chat, *deciding(reply, approved(one))))
+            time.sleep(0.05)
+            go.set()
+        assert {"both"} <= {request.result()["content"] for request in sent} <= {"", "both"}
+        assert len(model.asks) == 2
 
 
 def test_a_command_takes_back_no_change_of_the_session_that_calls_made_after_it(

@@ -291,9 +291,9 @@ class Ledger:
             for turn in turns:
                 if turn.state == "RESUMING":
                     return turn.id
-            for turn in turns:
-                if turn.reply and blank and not fresh:
-                    return dict(list(turn.reply.values())[-1])
+            replies = [list(turn.reply.values())[-1] for turn in turns if turn.reply]
+            if blank and not fresh and replies and len(replies) == len(turns):
+                return dict(replies[0])
             return self._rules.claim_turns(tx, turns, request, token)
 
         reading = Reading(work, turns=ids)
