@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from assent.errors import ConfigError, LedgerUnavailable
-from assent.ledger import Owner, Store, Transaction, log
+from assent.ledger import Owner, Store, Transaction, log, postgres
 from assent.ledger.conformance import get, opened, proposal, put, turn
 from assent.ledger.postgres import PostgresStore
 from ports import quiet_port
@@ -298,6 +298,21 @@ def test_a_server_that_is_silent_on_a_new_connection_holds_up_no_work_for_good(
             between.strand()
             await settled(store)
             store.renew("me", 10)
+
+    run(work)
+
+
+@pytest.mark.parametrize("last_words", [b"advisory", b"CREATE TABLE", b"UPDATE"])
+def test_a_server_that_falls_silent_during_a_start_holds_it_up_no_longer_than_a_while(
+    proxy: tuple[Proxy, str], last_words: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    between, url = proxy
+    between.last_words = last_words
+    monkeypatch.setattr(postgres, "OPENING", 3.0)
+
+    async def work() -> None:
+        with pytest.raises(ConfigError, match="check that the server runs"):
+            await asyncio.wait_for(PostgresStore(url).open(), 60)
 
     run(work)
 

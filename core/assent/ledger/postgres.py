@@ -57,6 +57,8 @@ SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', 
 """As `_SESSION`, for one transaction."""
 SETTLING = 5.0
 """Seconds for the server's answers to the first statements on a connection."""
+OPENING = 20.0
+"""Seconds for what a start asks of it then."""
 _SECRET_KEYS = frozenset({"password", "sslpassword"})
 _CONNECT_DEFAULTS = {
     "connect_timeout": "3",
@@ -297,7 +299,7 @@ class PostgresStore:
 
     def _open(self) -> None:
         try:
-            with self._connect() as raw, raw.transaction():
+            with self._connect() as raw, _answered(raw, OPENING), raw.transaction():
                 raw.execute(_SETTINGS)
                 raw.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION,))
                 self._migrate(raw)
