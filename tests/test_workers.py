@@ -881,6 +881,10 @@ def test_iterator_of_long_pieces_is_no_more_than_a_few_ahead(kind: str) -> None:
     run(work)
 
 
+def fail() -> None:
+    raise ValueError("in the child")
+
+
 def forking(how: Callable[[], object]) -> tuple[int, ...]:
     """The process ids of the child, in which `how` is done, and of its parent."""
     pid = os.fork()
@@ -909,9 +913,10 @@ async def status(pid: int) -> int:
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(
-    ("how", "code"), [(lambda: sys.exit(3), 3), (lambda: sys.exit("no"), 1), (lambda: None, 0)]
+    ("how", "code"),
+    [(lambda: sys.exit(3), 3), (lambda: sys.exit("no"), 1), (lambda: None, 0), (fail, 1)],
 )
-@pytest.mark.parametrize("kind", ["async", "awaiting", "plain", "first step"])
+@pytest.mark.parametrize("kind", ["async", "awaiting", "plain", "pieces", "first step"])
 def test_process_that_user_code_forks_ends_where_it_comes_back(
     kind: str, how: Callable[[], object], code: int
 ) -> None:
@@ -931,6 +936,8 @@ def test_process_that_user_code_forks_ends_where_it_comes_back(
         match kind:
             case "plain":
                 pid, _ = await user_code.call(forking, how)
+            case "pieces":
+                [(pid, _)] = [pids async for pids in user_code.items(map(forking, [how]))]
             case "first step":
                 pid, _ = await workers.spawn(turn)
             case _:

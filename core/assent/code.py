@@ -121,6 +121,7 @@ class UserCode:
                         wanted.wait()
                 _close(iterator)
             except BaseException as caught:
+                leave_fork(caught)
                 error = caught if isinstance(caught, Exception) else contained(caught)
             finally:
                 channel.close(error)

@@ -167,6 +167,7 @@ def _fail(future: asyncio.Future[T], error: Exception) -> None:
 
 def _settable(error: BaseException) -> Exception:
     """An exception that a future takes: neither one that ends a process nor StopIteration."""
+    leave_fork(error)
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
     return contained(error)
