@@ -142,7 +142,7 @@ def config_schema() -> dict[str, Any]:
             # Each keeps its own "$defs": two plugins may have models of one name.
             known[name] = described(settings, f"#/properties/plugin/properties/{name}/$defs/")
         except PydanticUserError as error:
-            log.warning("the settings of plugin %r have no JSON schema: %s", name, error)
+            log.warning("the settings of plugin %r have no JSON schema: %s", name, error.message)
     table = document["properties"]["plugin"]
     table["properties"] = known
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
