@@ -302,6 +302,23 @@ def test_a_server_that_is_silent_on_a_new_connection_holds_up_no_work_for_good(
     run(work)
 
 
+def test_a_machine_that_vanishes_in_mid_batch_keeps_no_lock_for_hours(postgres_url: str) -> None:
+    """The server asks the network itself: what it shows is what its socket has."""
+
+    async def work() -> None:
+        async with opened(lambda: PostgresStore(postgres_url)) as store:
+            assert isinstance(store, PostgresStore)
+            await put(store, proposal("a"))
+            pipeline = store._db._pipeline
+            assert pipeline
+            for name in ("keepalives_idle", "keepalives_interval", "keepalives_count"):
+                pipeline.send(f"SHOW tcp_{name}")
+            pipeline.send("SHOW tcp_user_timeout")
+            assert [row[0] for [row] in pipeline.answers()] == ["5", "2", "3", "5000"]
+
+    run(work)
+
+
 @pytest.mark.parametrize("last_words", [b"advisory", b"CREATE TABLE", b"UPDATE"])
 def test_a_server_that_falls_silent_during_a_start_holds_it_up_no_longer_than_a_while(
     proxy: tuple[Proxy, str], last_words: bytes, monkeypatch: pytest.MonkeyPatch
