@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from websockets.frames import Frame, Opcode
 
-from assent import frames
+from assent import Agent, Call, frames, tool
 from assent.frames import WebSocket
-from assent.testing import Service, served
+from assent.testing import Service, scripted, served
 from programs import until
 from raw import DEADLINE, rest
 
@@ -186,4 +186,31 @@ def test_client_that_leaves_with_frames_unread_is_noticed_by_a_ping() -> None:
             until(lambda: ours.read_paused)
             ours.ping_timeout = 0.05
         ours.loop.call_soon_threadsafe(ours.send_keepalive_ping)
+        until(lambda: service.host.turns_running == 0)
+
+
+@pytest.mark.parametrize("waiting", [0, 8])
+def test_approval_that_comes_together_with_the_close_is_carried_out(
+    waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent_v2.socket.A_MOMENT", DEADLINE)
+    ran = threading.Event()
+
+    @tool(requires_approval=True)
+    def delete(name: str) -> str:
+        """Delete a file."""
+        ran.set()
+        return "gone"
+
+    agent = Agent(model=scripted([Call("1", "delete", {"name": "a"})], "gone"), tools=[delete])
+    with served(agent) as service:
+        (call,) = service.chat("delete a")["data"]["tool_calls"]
+        approval = {"role": "user", "content": "", "data": {"tool_calls": [call]}}
+        approval["data"]["tool_calls"][0]["execute"] = True
+        body = json.dumps({"messages": [{"role": "user", "content": "delete a"}, approval]})
+        with accepted(service) as (connection, _):
+            more = masked(Opcode.TEXT, ASK) * waiting
+            frame = masked(Opcode.TEXT, body.encode())
+            connection.sendall(frame + more + masked(Opcode.CLOSE, b"\x03\xe8"))
+            until(ran.is_set)
         until(lambda: service.host.turns_running == 0)

@@ -23,6 +23,8 @@ from assent import (
 
 WAITING = 8
 """Frames that may wait while a turn runs; then reading pauses."""
+A_MOMENT = 0.05
+"""Seconds after which a turn whose client has gone ends: what it decided is carried out by then."""
 
 logger = logging.getLogger("assent.server")
 
@@ -65,8 +67,12 @@ class _Connection(Socket):
         return len(self.frames) < WAITING
 
     def left(self) -> None:
-        """End the turn: nobody waits for it."""
+        """Soon end the turn, and begin no other: nobody waits for it. Its frame may be an approval
+        that came with the close."""
         self.gone = True
+        asyncio.get_running_loop().call_later(A_MOMENT, self._end)
+
+    def _end(self) -> None:
         if self.stream is not None:
             self.stream.drop()
 
@@ -76,11 +82,13 @@ class _Connection(Socket):
 
     async def _turns(self) -> None:
         try:
-            while self.frames and not self.gone:
+            while self.frames:
                 frame = self.frames.pop(0)
-                if len(self.frames) == WAITING - 1:
+                if len(self.frames) == WAITING - 1 and not self.gone:
                     self.carrier.read_on()
                 await self._turn(frame)
+                if self.gone:
+                    break
         except Exception:
             if not self.gone:
                 logger.exception("a WebSocket connection failed")
