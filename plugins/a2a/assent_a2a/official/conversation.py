@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from a2a.types import Message as WireMessage
-from a2a.types import Role, Task
+from a2a.types import Role, Task, TaskState, TaskStatus
 from a2a.utils.errors import InvalidParamsError
 from google.protobuf.json_format import MessageToDict, ParseDict
 from google.protobuf.message import Message as ProtobufMessage
@@ -90,6 +90,17 @@ def conversation(tasks: Iterable[Task]) -> list[Message]:
             elif not ours.get("progress"):
                 found.append(_spoken(message, ours))
     return found
+
+
+def changed(task: Task, state: TaskState) -> Task:
+    """A copy of the task in `state`; what was said in the state before is in its history."""
+    copy = Task()
+    copy.CopyFrom(task)
+    if task.status.HasField("message"):
+        copy.history.append(task.status.message)
+    copy.status.CopyFrom(TaskStatus(state=state))
+    copy.status.timestamp.GetCurrentTime()
+    return copy
 
 
 def _spoken(message: WireMessage, ours: Mapping[str, Any]) -> Message:

@@ -34,6 +34,7 @@ from assent_a2a.artifacts import Json, whole
 from assent_a2a.incoming import PROTOCOL, Incoming
 from assent_a2a.official.conversation import (
     agent_message,
+    changed,
     conversation,
     parsed,
     parts_of,
@@ -133,14 +134,9 @@ class Executor(AgentExecutor):
         """
         if task.status.state in RUNNING and not self._store.runs(task.id):
             return False
-        begun = Task()
-        begun.CopyFrom(task)
-        if task.status.HasField("message"):
-            begun.history.append(task.status.message)
+        begun = changed(task, TaskState.TASK_STATE_WORKING)
         if all(message.message_id != said.message_id for said in task.history):
             begun.history.append(message)
-        begun.status.CopyFrom(TaskStatus(state=TaskState.TASK_STATE_WORKING))
-        begun.status.timestamp.GetCurrentTime()
         try:
             await self._store.save(begun, context, waited=task.status)
         except ConcurrentTaskModificationError:

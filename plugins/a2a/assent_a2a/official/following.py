@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import aclosing
 
 from a2a.server.agent_execution.active_task import INTERRUPTED_TASK_STATES, TERMINAL_TASK_STATES
 from a2a.server.events import Event
@@ -37,11 +38,22 @@ def _differences(before: Task, after: Task) -> Iterator[Event]:
                 task_id=after.id, context_id=after.context_id, artifact=artifact, last_chunk=True
             )
     if after.status != before.status:
-        yield _status_of(after)
+        yield status_of(after)
 
 
-def _status_of(task: Task) -> TaskStatusUpdateEvent:
+def status_of(task: Task) -> TaskStatusUpdateEvent:
+    """The state of the task as a change to it."""
     return TaskStatusUpdateEvent(task_id=task.id, context_id=task.context_id, status=task.status)
+
+
+async def by_changes(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+    """`events` with the task in the first of them only; the SDK gives it again, whole, at the end
+    of one that another process has canceled."""
+    first = True
+    async with aclosing(events):
+        async for event in events:
+            yield event if first or not isinstance(event, Task) else status_of(event)
+            first = False
 
 
 async def until_ended(
@@ -62,7 +74,7 @@ async def until_ended(
                 yield event
             elif ended is not None:
                 # It was over a while ago, and nothing came of it here.
-                yield _status_of(ended)
+                yield status_of(ended)
                 return
             else:
                 found = await look()

@@ -38,9 +38,9 @@ from starlette.requests import Request
 
 from assent import Host, caller_of
 from assent_a2a.incoming import PROTOCOL
-from assent_a2a.official.conversation import conversation, user_message
+from assent_a2a.official.conversation import changed, conversation, user_message
 from assent_a2a.official.execution import CALLER, STREAMING, TAKEN, TOO_LATE, caller_in
-from assent_a2a.official.following import changes, until_ended
+from assent_a2a.official.following import by_changes, changes, status_of, until_ended
 from assent_a2a.official.stores import RUNNING, KeptTasks
 from assent_a2a.tasks import withdraw
 
@@ -135,7 +135,7 @@ class Handler(DefaultRequestHandler):
         """Run a message and answer with its events."""
         await self._prepare(params.message, context)
         context.state[STREAMING] = True
-        async with aclosing(super().on_message_send_stream(params, context)) as events:
+        async with aclosing(by_changes(super().on_message_send_stream(params, context))) as events:
             async for event in events:
                 yield event
         _check_in_time(params.message, context, ended=True)
@@ -185,7 +185,7 @@ class Handler(DefaultRequestHandler):
             followed = changes(task, look)
         else:
             followed = until_ended(super().on_subscribe_to_task(params, context), look)
-        async with aclosing(followed) as events:
+        async with aclosing(by_changes(followed)) as events:
             async for event in events:
                 yield event
 
@@ -224,6 +224,17 @@ class Handler(DefaultRequestHandler):
         said: Sequence[Any] = conversation([task]) if task is not None else ()
         await withdraw(self._host, caller_in(context), said)
         return task
+
+    async def _write_cancel(
+        self, task_id: str, current: Task, version: Any, context: ServerCallContext
+    ) -> Task:
+        # Of a task that this process does not hold; the SDK would leave the time and the message
+        # of the state before, and notify nobody.
+        canceled = changed(current, TaskState.TASK_STATE_CANCELED)
+        await self._store.save(canceled, context)
+        if self._push_sender is not None:
+            await self._push_sender.send_notification(task_id, status_of(canceled))
+        return canceled
 
 
 def _speaks_0_3(context: ServerCallContext) -> bool:

@@ -1,0 +1,141 @@
+"""Tasks of the official protocol that another process than the one that holds them cancels."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a2a_services import (
+    PATIENCE,
+    V1,
+    Cluster,
+    Rpc,
+    Service,
+    configured,
+    message,
+    proposals,
+    running,
+    wait_for,
+)
+from test_notifications import Listener, listener
+
+from assent import Agent, Ask, Config, Reply, Text, TextDelta, Turn
+
+__all__ = ["listener"]
+
+
+class Talker:
+    """A model that says a word at once, and another one when the test lets it."""
+
+    provider = "talker"
+    name = "talker-1"
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+
+    async def stream(self, ask: Ask) -> AsyncIterator[Any]:
+        yield TextDelta("one ")
+        await asyncio.to_thread(self.goes_on.wait, PATIENCE)
+        yield TextDelta("two")
+        yield Reply(Turn("assistant", [Text("one two")]), "end_turn")
+
+    async def aclose(self) -> None:
+        pass
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """The configuration of services that share their tasks, of which each runs its own."""
+    pytest.importorskip("aiosqlite")
+    return configured(
+        tmp_path,
+        ledger=f"sqlite:///{tmp_path}/ledger.db",
+        adapter="a2a",
+        database=f"sqlite+aiosqlite:///{tmp_path}/tasks.db",
+        push_notifications=True,
+        push_hosts=["127.0.0.1"],
+    )
+
+
+@pytest.fixture(params=["file", "database"])
+def either(request: pytest.FixtureRequest, config: Config, tmp_path: Path) -> Config:
+    """The configuration of services that keep tasks in a file, or in a database."""
+    if request.param == "database":
+        return config
+    return configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db", adapter="a2a")
+
+
+def test_task_that_is_canceled_after_a_restart_is_changed_then_and_states_no_proposal(
+    either: Config, cluster: Cluster
+) -> None:
+    with running(cluster.agent, either) as service:
+        task = Rpc(service).task("delete web")
+        other = Rpc(service).task("hello")
+    with running(cluster.agent, either) as service:
+        rpc = Rpc(service)
+        canceled = rpc("CancelTask", id=task["id"])["result"]
+        kept = rpc("GetTask", id=task["id"])["result"]
+        since = other["status"]["timestamp"]
+        found = rpc("ListTasks", statusTimestampAfter=since)["result"]["tasks"]
+    for shown in (canceled, kept):
+        assert shown["status"]["state"] == "TASK_STATE_CANCELED"
+        assert "message" not in shown["status"]
+        assert shown["status"]["timestamp"] > since
+        assert [said["role"] for said in shown["history"]] == ["ROLE_USER", "ROLE_AGENT"]
+    assert found[0]["id"] == task["id"]
+    assert proposals(task)
+
+
+def test_cancellation_is_notified_through_whichever_process_it_comes(
+    config: Config, cluster: Cluster, listener: Listener
+) -> None:
+    with running(cluster.agent, config) as here, running(cluster.agent, config) as there:
+        wanted = {"taskPushNotificationConfig": {"url": listener.url}}
+        sent = Rpc(here)("SendMessage", message=message("delete web"), configuration=wanted)
+        Rpc(there)("CancelTask", id=sent["result"]["task"]["id"])
+        wait_for(lambda: "TASK_STATE_CANCELED" in listener.states())
+
+
+def test_stream_of_a_task_that_another_process_cancels_ends_with_a_change_of_its_state(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Who runs it learns of it by its next word.
+    for module in ("", ".stores", ".database"):
+        monkeypatch.setattr(f"assent_a2a.official{module}.LEASE", 600.0)
+    talker = Talker()
+    agent = Agent(name="talker", model=talker)
+    with running(agent, config) as here, running(agent, config) as there:
+        sent, sending = _streamed(here, "/a2a/rest/message:stream", {"message": message("talk")})
+        wait_for(lambda: any("artifactUpdate" in event for event in sent))
+        task_id = sent[0]["task"]["id"]
+        seen, following = _streamed(here, f"/a2a/rest/tasks/{task_id}:subscribe", {})
+        wait_for(lambda: seen)
+        Rpc(there)("CancelTask", id=task_id)
+        talker.goes_on.set()
+        sending.join(PATIENCE)
+        following.join(PATIENCE)
+    for events in (sent, seen):
+        assert not any("task" in event for event in events[1:])
+        assert events[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+def _streamed(
+    service: Service, path: str, body: dict[str, Any]
+) -> tuple[list[dict[str, Any]], threading.Thread]:
+    """The events of a stream as they come, and the thread that reads them."""
+    seen: list[dict[str, Any]] = []
+
+    def read() -> None:
+        with service.http.stream("POST", path, json=body, headers=V1) as reply:
+            for line in reply.iter_lines():
+                if line.startswith("data:"):
+                    seen.append(json.loads(line.removeprefix("data:")))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    return seen, thread
