@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -642,6 +643,31 @@ def test_stream_begins_with_the_task_and_ends_with_its_state(
     last = found[-1]["statusUpdate"]["status"]
     assert last["state"] == "TASK_STATE_COMPLETED"
     assert last["message"]["parts"] == [{"text": "You said: hello there world"}]
+
+
+def test_last_chunk_of_a_reply_says_so_also_where_the_end_is_known_later(serve: Serve) -> None:
+    seen = threading.Event()
+
+    async def agent(messages: object) -> AsyncIterator[str]:
+        yield "one "
+        yield "two"
+        assert await asyncio.to_thread(seen.wait, PATIENCE)
+
+    service = serve(agent, adapter="a2a")
+    chunks: list[dict[str, Any]] = []
+    text = ""
+    sent = {"message": message("go")}
+    with service.http.stream("POST", "/a2a/rest/message:stream", json=sent, headers=V1) as reply:
+        for line in reply.iter_lines():
+            event = json.loads(line.removeprefix("data:")) if line.startswith("data:") else {}
+            if chunk := event.get("artifactUpdate"):
+                chunks.append(chunk)
+                text += chunk["artifact"]["parts"][0]["text"]
+            if text == "one two":
+                seen.set()
+    assert text == "one two"
+    assert [bool(c.get("lastChunk")) for c in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert {c["artifact"]["artifactId"] for c in chunks} == {chunks[0]["artifact"]["artifactId"]}
 
 
 def test_stream_ends_where_input_is_required(service: Service) -> None:

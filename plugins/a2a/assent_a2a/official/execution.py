@@ -210,6 +210,7 @@ class _Execution:
         self._direct = False
         self._reply_id = secrets.token_hex(8)
         self._replied = False
+        self._open = False
         self._updated = 0.0
 
     async def follow(self, stream: EventStream, *, hesitates: bool) -> None:
@@ -254,14 +255,17 @@ class _Execution:
     async def _say(self, text: str, *, last: bool = False) -> None:
         """Stream a piece of the reply's text as a chunk of an artifact."""
         if text and self._streams_text:
-            await self._updater.add_artifact(
-                [Part(text=text)],
-                artifact_id=self._reply_id,
-                name="reply",
-                append=self._replied,
-                last_chunk=last,
-            )
-            self._replied = True
+            await self._chunk(text, last=last)
+
+    async def _chunk(self, text: str, *, last: bool) -> None:
+        await self._updater.add_artifact(
+            [Part(text=text)],
+            artifact_id=self._reply_id,
+            name="reply",
+            append=self._replied,
+            last_chunk=last,
+        )
+        self._replied, self._open = True, not last
 
     async def _update(self, event: IntermittentUpdate) -> None:
         said = own(event.content)
@@ -294,6 +298,9 @@ class _Execution:
         if turned.error is not None:
             await self._failed(turned.error)
             return
+        if self._open:
+            # That no more text comes was known only after its last piece had gone.
+            await self._chunk("", last=True)
         reply = turned.reply()
         known = self._pending if turned.withheld else []
         if waiting := await still_waiting(self._host, self._caller, known):
