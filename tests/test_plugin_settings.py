@@ -43,6 +43,55 @@ RICH = """
     class Dynamic(Plugin):
         Settings = create_model("Settings", __base__=Plugin.Settings, rate=(int, 3))
 """
+OWN_WAYS = """
+    import math
+    from typing import Annotated, Literal
+    import click
+    from pydantic import (
+        BaseModel, BeforeValidator, ConfigDict, Field, ImportString, PlainSerializer
+    )
+    from assent import Plugin, hookimpl
+
+    class Files(BaseModel):
+        kind: Literal["files"]
+        paths: list[str]
+
+    class Page(BaseModel):
+        kind: Literal["page"]
+        paths: str
+
+    def halves(value):
+        return value.split(";") if isinstance(value, str) else value
+
+    class Store(BaseModel):
+        hosts: Annotated[list[str], BeforeValidator(halves)] = []
+
+    class Own(Plugin):
+        class Settings(Plugin.Settings):
+            model_config = ConfigDict(populate_by_name=True)
+            allowed: list[str] = Field(default=[], alias="allow")
+            target: Files | Page | None = Field(default=None, discriminator="kind")
+            store: Store = Store()
+
+        @hookimpl
+        def register_commands(self, cli):
+            cli.command("own")(lambda: click.echo(self.settings.model_dump_json()))
+
+    class Shown(Plugin):
+        class Settings(Plugin.Settings):
+            pin: Annotated[str, PlainSerializer(lambda pin: "****", when_used="json")] = "1234"
+            measure: ImportString = math.cos
+            mark: bytes = b"text"
+
+    class Raw(Plugin):
+        class Settings(Plugin.Settings):
+            mark: bytes = b"\\xff"
+
+    class Twice(Plugin):
+        class Settings(Plugin.Settings):
+            host: str = Field(default="", alias="url")
+            port: str = Field(default="", alias="url")
+"""
 OTHER = """
     from pydantic import BaseModel
     from assent import Plugin
@@ -100,6 +149,33 @@ def test_list_in_a_table_of_a_plugin_is_comma_separated_in_the_environment(folde
 def test_misspelt_alias_is_told_as_the_file_has_it(folder: Path) -> None:
     said = assent(folder, "rich", ASSENT_PLUGIN__RICH__ALOW="ann")
     assert "did you mean 'allow'?" in said
+
+
+def test_settings_that_read_their_table_their_own_way_get_what_it_says(tmp_path: Path) -> None:
+    install(tmp_path, "own_ways", OWN_WAYS, {"own": "Own"})
+    (tmp_path / "assent.toml").write_text(
+        """
+        [plugin.own]
+        target = {kind = "page", paths = "a, b"}
+        store = {hosts = "a,b;c"}
+        """
+    )
+    settings = json.loads(assent(tmp_path, "own", ASSENT_PLUGIN__OWN__ALLOWED="ann, bo"))
+    assert settings == {
+        "allowed": ["ann", "bo"],
+        "target": {"kind": "page", "paths": "a, b"},
+        "store": {"hosts": ["a,b", "c"]},
+    }
+
+
+def test_plugins_are_shown_as_their_settings_write_themselves(tmp_path: Path) -> None:
+    install(tmp_path, "own_ways", OWN_WAYS, {"shown": "Shown", "raw": "Raw", "twice": "Twice"})
+    infos = json.loads(assent(tmp_path, "plugins", "--json"))
+    settings = {info["name"]: info["settings"] for info in infos}
+    assert settings["shown"] == {"pin": "****", "measure": "math.cos", "mark": "text"}
+    assert settings["raw"] == {}
+    plugins = json.loads(assent(tmp_path, "config", "schema"))["properties"]["plugin"]
+    assert list(plugins["properties"]["twice"]["properties"]) == ["url"]
 
 
 def test_plugins_are_shown_also_with_settings_that_are_no_json(folder: Path) -> None:

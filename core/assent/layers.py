@@ -148,13 +148,19 @@ def paths(model: type[BaseModel], prefix: Keys = ()) -> Iterator[Keys]:
 
 def fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """The fields of `model` by the keys that a table has for them, aliases for some."""
-    named = [(field.validation_alias, name, field) for name, field in model.model_fields.items()]
-    return {alias if isinstance(alias, str) else name: field for alias, name, field in named}
+    return {key_of(model, name): field for name, field in model.model_fields.items()}
+
+
+def key_of(model: type[BaseModel], name: str) -> str:
+    """The key that a table has for the field `name` of `model`."""
+    alias = model.model_fields[name].validation_alias
+    return alias if isinstance(alias, str) else name
 
 
 def annotation_at(model: type[BaseModel], path: Keys) -> Any:
     """The type at `path` of `model`; None where the model does not say."""
-    field = fields(model).get(path[0])
+    # A field with an alias may be known by its name as well: populate_by_name.
+    field = fields(model).get(path[0]) or model.model_fields.get(path[0])
     annotation = field.annotation if field else None
     if len(path) == 1:
         return annotation
@@ -162,24 +168,27 @@ def annotation_at(model: type[BaseModel], path: Keys) -> Any:
     return annotation_at(section, path[1:]) if section else None
 
 
-def parsed_table(model: type[BaseModel], table: Mapping[str, Any]) -> dict[str, Any]:
-    """`table` with its texts, and those of the tables in it, `parsed` as `model` says."""
+def parsed_table(
+    model: type[BaseModel], table: Mapping[str, Any], texts: type[str] = str
+) -> dict[str, Any]:
+    """`table` with its texts, and the variables in its tables, `parsed` as `model` says."""
     read = {}
     for key, value in table.items():
         annotation = annotation_at(model, (key,))
         section = _section(annotation)
-        if isinstance(value, str):
+        if isinstance(value, texts):
             value = parsed(annotation, value)
         elif section and isinstance(value, Mapping):
-            value = parsed_table(section, value)
+            value = parsed_table(section, value, VariableText)
         read[key] = value
     return read
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
-    """The model of a table at a key of this type; None where it is none."""
-    kinds = _kinds(annotation)
-    return next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
+    """The model of every table at a key of this type; None where one may be another."""
+    kind, *others = _kinds(annotation)
+    is_model = isinstance(kind, type) and issubclass(kind, BaseModel)
+    return kind if is_model and not others else None
 
 
 def parsed(annotation: Any, text: str) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
@@ -390,9 +390,10 @@ def _info(active: _Active, routes: tuple[str, ...]) -> PluginInfo:
     settings = getattr(active.plugin, "settings", None)
     shown: Mapping[str, Any] = {}
     if isinstance(settings, Section):
-        values = settings.model_dump(by_alias=True)
-        # A plugin's settings may have values of any type, functions too.
-        shown = to_jsonable_python(values, fallback=str, bytes_mode="base64")
+        # Values may be of any type, functions too. Each is written as its field writes JSON,
+        # which may hide it; bytes that are no text cannot be.
+        with suppress(UnicodeDecodeError):
+            shown = to_jsonable_python(settings, by_alias=True, fallback=str)
     return PluginInfo(
         active.name,
         *_source(active.installed),

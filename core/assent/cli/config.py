@@ -17,7 +17,7 @@ from assent.cli.group import config_option
 from assent.cli.options import configuration
 from assent.config import Config
 from assent.discovery import discover
-from assent.layers import fields
+from assent.layers import key_of
 from assent.plugins import Plugins
 from assent.settings import Section, meanings
 
@@ -168,8 +168,8 @@ def described(model: type[BaseModel], definitions: str = "#/$defs/") -> dict[str
     _collect(model, sections)
     for name, schema in [(model.__name__, document), *document.get("$defs", {}).items()]:
         if name in sections:
-            texts = meanings(sections[name]).values()
-            for key, meaning in zip(fields(sections[name]), texts, strict=True):
+            for field, meaning in meanings(sections[name]).items():
+                key = key_of(sections[name], field)
                 schema.get("properties", {}).get(key, {}).setdefault("description", meaning)
     return document
 
