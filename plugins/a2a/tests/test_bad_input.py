@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 import re
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from assent import Message, RequestContext
+from assent_a2a import incoming
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
 KEYS = st.sampled_from(
@@ -241,6 +243,70 @@ def test_wrong_params_of_0_3_have_the_code_of_the_specification(
         no_call = {**call, "jsonrpc": "1.0"}
         answer = service.http.post("/a2a/rpc", json=no_call, headers=headers).json()
         assert (answer["id"], answer["error"]["code"]) == (7, -32600)
+
+
+def _with_file(service: Service, way: str, text: str) -> tuple[int, str]:
+    """The code of the answer to a message with a file of these bytes, and what the agent read."""
+    new = {"raw": text, "mediaType": "text/plain"}
+    old = {"kind": "file", "file": {"bytes": text, "mimeType": "text/plain"}}
+    oldest = {"file": {"fileWithBytes": text, "mimeType": "text/plain"}}
+    path, headers, sent = {
+        "rpc 1.0": ("/a2a/rpc", V1, message("hi") | {"parts": [new]}),
+        "rpc 0.3": ("/a2a/rpc", {"A2A-Version": "0.3"}, {**OLD, "parts": [old]}),
+        "rest 1.0": ("/a2a/rest/message:send", V1, message("hi") | {"parts": [new]}),
+        "rest 0.3": (
+            "/a2a/rest/v1/message:send",
+            {"A2A-Version": "0.3"},
+            {"messageId": "m", "role": "ROLE_USER", "content": [oldest]},
+        ),
+    }[way]
+    body: dict[str, Any] = {"message": sent}
+    if path == "/a2a/rpc":
+        method = "message/send" if way == "rpc 0.3" else "SendMessage"
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": body}
+    answer = service.http.post(path, json=body, headers=headers)
+    error = answer.json().get("error", {"code": 200})
+    return error["code"], answer.text
+
+
+@pytest.mark.parametrize("way", ["rpc 1.0", "rpc 0.3", "rest 1.0", "rest 0.3"])
+def test_bytes_of_a_file_are_base64_or_refused(service: Service, way: str) -> None:
+    refused = -32602 if "rpc" in way else 400
+    for wrong in ("!!!", "a", "é", "aGk=!"):
+        assert _with_file(service, way, wrong)[0] == refused
+    for content in (b"hi, you", b"\xff\x00\xfe", b""):
+        code, text = _with_file(service, way, base64.b64encode(content).decode())
+        assert code == 200
+        assert "COMPLETED" in text.upper()
+    # As command lines write it.
+    lines = base64.encodebytes(b"hi, you " * 20).decode()
+    assert _with_file(service, way, lines)[0] == 200
+
+
+def test_file_of_0_3_over_rest_is_read_whichever_way_its_client_wrote_it(serve: Serve) -> None:
+    read: list[Any] = []
+
+    def agent(messages: object, context: RequestContext) -> str:
+        sent = incoming(context)
+        assert sent is not None
+        read.append(sent.parts[0]["raw"])
+        return "read"
+
+    service = serve(agent, adapter="a2a")
+    once = base64.b64encode(b"hi, you").decode()
+    # The SDK of 0.3 writes base64 of base64.
+    for text in (once, base64.b64encode(once.encode()).decode()):
+        assert _with_file(service, "rest 0.3", text)[0] == 200
+    assert read == [once, once]
+
+
+def test_part_of_0_3_over_rest_without_content_is_refused(service: Service) -> None:
+    sent = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{}]}}
+    headers = {"A2A-Version": "0.3"}
+    for path in ("send", "stream"):
+        answer = service.http.post(f"/a2a/rest/v1/message:{path}", json=sent, headers=headers)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["message"] == "a part has text, a file or data"
 
 
 @pytest.mark.parametrize("role", ["ROLE_AGENT", "ROLE_UNSPECIFIED", None])

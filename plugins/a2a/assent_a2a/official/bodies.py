@@ -18,6 +18,8 @@ from a2a.utils.errors import (
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from assent_a2a.official.files import problem_of_parts
+
 Problem = A2AError | JSONRPCError
 MOST_VALUES = 20_000
 """Values of a body. The SDK makes an object of each and looks at all of them in Python, several
@@ -38,6 +40,8 @@ def problem_of_call(body: bytes, version: str, nesting: int) -> tuple[Any, Probl
     if problem := problem_of_content(call, nesting):
         return id, InvalidParamsError(message=problem)
     method, params = call.get("method"), call.get("params")
+    if isinstance(params, dict) and (problem := problem_of_parts(params.get("message"))):
+        return id, InvalidParamsError(message=problem)
     if isinstance(method, str) and "/" in method and version and not version.startswith("0."):
         message = f"{method!r} is no method of A2A {version[:20]!r}"
         return id, VersionNotSupportedError(message=message)
@@ -78,7 +82,7 @@ def problem_of_rest(body: bytes, query: bytes, nesting: int) -> Problem | None:
         return InvalidRequestError(message=f"invalid JSON: {error}")
     if not isinstance(content, dict):
         return InvalidRequestError(message="the body is a JSON object")
-    problem = problem_of_content(content, nesting)
+    problem = problem_of_content(content, nesting) or problem_of_parts(content.get("message"))
     return InvalidParamsError(message=problem) if problem else None
 
 

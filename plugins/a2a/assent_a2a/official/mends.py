@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assent_a2a.official.bodies import Problem, problem_of_call, problem_of_rest
+from assent_a2a.official.files import as_old_sdk_writes
 
 _ACCEPTED = (b"application/json", b"application/a2a+json")
 _NAMES = {404: "NOT_FOUND", 405: "UNIMPLEMENTED"}
@@ -50,6 +51,8 @@ class Mended:
         if problem is not None:
             await self._refuse(problem, send, id=id)
             return
+        if self._rest:
+            body = as_old_sdk_writes(body)
         try:
             await self._app(scope, _again(body, receive), self._relabelled(scope, send))
         except HTTPException as error:
