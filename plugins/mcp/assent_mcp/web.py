@@ -18,6 +18,7 @@ from mcp.server.transport_security import (
     TransportSecurityMiddleware,
     TransportSecuritySettings,
 )
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -31,6 +32,7 @@ from assent_mcp.refusals import message_of, refusal
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 QUIET = 0.2
 """Seconds without a byte after which a result, once there, has left."""
+_WEB = (b"http://", b"https://")
 _EVERYWHERE = ("0.0.0.0", "::", "")
 
 
@@ -114,8 +116,11 @@ class _Raw:
 
 
 class Messages:
-    """Refuses what is posted and is no message (400): the SDK takes a request whose id no request
-    can have for a notification, which nobody answers."""
+    """Refuses a request whose id no request can have, which the SDK takes for a notification that
+    nobody answers; and words the refusals of all that is no message (400).
+
+    The SDK's other refusals come first: of a session that is over, say, which clients begin anew.
+    """
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
         self.app = app
@@ -126,25 +131,34 @@ class Messages:
 
     async def _read(self, scope: Scope, receive: Receive, send: Send) -> None:
         first = [await receive()]
+        if first[0].get("more_body", True):
+            # Who sent the begin is gone.
+            return
+        body: bytes = first[0]["body"]
+        refused = False
 
         async def again() -> Message:
             return first.pop() if first else await receive()
 
-        if first[0]["type"] == "http.request" and (error := _error(first[0]["body"])) is not None:
-            answer = Response(error, 400, media_type="application/json")
-            await answer(scope, receive, send)
-        else:
-            await self.app(scope, again, send)
+        async def worded(message: Message) -> None:
+            nonlocal refused
+            if message["type"] == "http.response.start" and message["status"] == 400:
+                refused = True
+                answer = Response(error, 400, media_type="application/json")
+                await answer(scope, receive, send)
+            elif not refused:
+                await send(message)
 
-
-def _error(body: bytes) -> str | None:
-    """The answer to what is no message; None for what is one, or answers one of ours."""
-    try:
-        message_of(body)
-    except ValueError:
-        answer = refusal(body)
-        return None if answer is None else answer.message.model_dump_json(exclude_unset=True)
-    return None
+        error = None
+        try:
+            message_of(body)
+        except ValueError as failure:
+            if (answer := refusal(body)) is not None:
+                error = answer.message.model_dump_json(exclude_unset=True)
+                if not isinstance(failure, ValidationError):
+                    # The SDK would take it.
+                    first[0]["body"] = b""
+        await self.app(scope, again, send if error is None else worded)
 
 
 class Known:
@@ -183,6 +197,10 @@ class Authentication:
         await self.app(scope, receive, send)
 
 
+def _names_host(name: bytes, value: bytes) -> bool:
+    return name == b"host" or name == b"origin" and value[:8].lower().startswith(_WEB)
+
+
 class Streams:
     """The outermost application; `end` closes every open response with its last bytes."""
 
@@ -212,11 +230,11 @@ class Streams:
         if scope["type"] != "http":
             raise RuntimeError(f"the MCP server speaks HTTP only, not {scope['type']!r}")
         # Not every parser takes the white space around a value away (RFC 9110, section 5.5).
-        # The SDK compares hosts letter by letter, and their case means nothing (section 4.2.3).
+        # The SDK compares names letter by letter, and their case means nothing (section 4.2.3).
         # No event has an id here: a stream that goes on after one begins like any other.
         scope["headers"] = [
-            (name, value.strip(b" \t").lower() if name == b"host" else value.strip(b" \t"))
-            for name, value in scope["headers"]
+            (name, value.lower() if _names_host(name, value) else value)
+            for name, value in ((name, value.strip(b" \t")) for name, value in scope["headers"])
             if name != b"last-event-id"
         ]
         state = {"started": False, "finished": False}

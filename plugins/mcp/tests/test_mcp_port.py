@@ -121,6 +121,7 @@ def test_case_of_a_host_means_nothing(serve: Any) -> None:
                 {"host": "LOCALHOST:9"},
                 {"host": "Mcp.Example"},
                 {"origin": "https://page.example"},
+                {"origin": "https://Page.example"},
             ):
                 answer = await http.delete(served.url, headers=given)
                 assert answer.status_code == 400

@@ -80,3 +80,46 @@ def test_body_that_is_no_message_is_refused(serve: Any, transport: str) -> None:
                 assert answer.json()["error"].keys() == {"code", "message"}
 
     asyncio.run(run())
+
+
+def test_other_refusals_come_before_that_of_a_body_that_is_no_message(serve: Any) -> None:
+    async def run() -> None:
+        async with serve() as served, httpx2.AsyncClient(timeout=PATIENCE) as http:
+            for given, status in (
+                ({"mcp-session-id": "over"}, 404),
+                ({"accept": "application/json"}, 406),
+            ):
+                for id_ in (1, 1.5):
+                    batch = [{"jsonrpc": "2.0", "id": id_, "method": "ping"}]
+                    for body in (b"no json", json.dumps(batch), json.dumps(batch[0])):
+                        answer = await http.post(
+                            served.url, content=body, headers={**HEADERS, **given}
+                        )
+                        assert answer.status_code == status
+
+    asyncio.run(run())
+
+
+def test_arguments_that_no_tool_can_have_are_a_failure_of_the_call(serve: Any) -> None:
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    headers = {
+        **HEADERS,
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": "remember",
+    }
+
+    async def run() -> None:
+        async with serve() as served, httpx2.AsyncClient(timeout=PATIENCE) as http:
+            for word in ("\ud83d", json.loads("[" * 300 + "]" * 300)):
+                params = {"name": "remember", "arguments": {"word": word}, "_meta": meta}
+                body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+                answer = await http.post(served.url, content=json.dumps(body), headers=headers)
+                assert answer.json()["result"]["isError"]
+
+    asyncio.run(run())
+
+    asyncio.run(run())
