@@ -206,6 +206,22 @@ def test_refused_message_of_a_new_task_is_no_part_of_the_conversation(
     assert len(cluster.model.asks[-1].turns) == 3
 
 
+def test_failure_of_a_task_is_nothing_that_the_agent_said(serve: Serve) -> None:
+    said: list[list[tuple[str, str]]] = []
+
+    def agent(messages: Sequence[Message]) -> str:
+        said.append([(message.role, message.content) for message in messages])
+        if messages[-1].content == "fail":
+            raise RuntimeError("no")
+        return "well"
+
+    rpc = Rpc(serve(agent, adapter="a2a"))
+    failed = rpc.task("fail")
+    assert failed["status"]["state"] == "TASK_STATE_FAILED"
+    rpc.task("more", contextId=failed["contextId"])
+    assert said[-1] == [("user", "fail"), ("user", "more")]
+
+
 def test_message_that_another_task_still_answers_is_not_answered_twice(
     rpc: Rpc, cluster: Cluster
 ) -> None:

@@ -35,6 +35,7 @@ from a2a_services import (
 from sqlalchemy.exc import OperationalError
 
 from assent import Config
+from assent_a2a.official.conversation import conversation
 from assent_a2a.official.database import DatabaseTasks
 from assent_a2a.official.execution import Executor
 from assent_a2a.official.stores import KeptTasks
@@ -129,6 +130,7 @@ def test_task_left_behind_by_a_dead_process_has_failed(make: Make) -> None:
         assert left is not None
         assert left.status.state == TaskState.TASK_STATE_FAILED
         assert "stopped" in left.status.message.parts[0].text
+        assert conversation([left]) == []
         assert waiting is not None
         assert waiting.status.state == TaskState.TASK_STATE_INPUT_REQUIRED
         assert {t.id: t.status.state for t in listed.tasks} == {

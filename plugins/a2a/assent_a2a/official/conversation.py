@@ -72,7 +72,8 @@ def _decided(decisions: Mapping[str, list[Any]]) -> Data | None:
 def conversation(tasks: Iterable[Task]) -> list[Message]:
     """The messages of the tasks, in order.
 
-    What was only said on the way is left out, and so is a message that was refused.
+    What was only said on the way is left out, and so is a message that was refused, and the text
+    of a failure, which the agent did not say.
     """
     found: list[Message] = []
     for task in tasks:
@@ -87,7 +88,7 @@ def conversation(tasks: Iterable[Task]) -> list[Message]:
                 # One that was sent again under its id stands in the history once.
                 if found[-1].role == "user":
                     found.pop()
-            elif not ours.get("progress"):
+            elif not ours.get("progress") and ("error" not in ours or "data" in ours):
                 found.append(_spoken(message, ours))
     return found
 
@@ -109,7 +110,8 @@ def _spoken(message: WireMessage, ours: Mapping[str, Any]) -> Message:
     if isinstance(session := ours.get("session"), str):
         data = data or Data()
         data.session = from_json(session)
-    return Message(role="assistant", content="\n".join(texts), data=data)
+    content = "" if "error" in ours else "\n".join(texts)
+    return Message(role="assistant", content=content, data=data)
 
 
 def agent_message(

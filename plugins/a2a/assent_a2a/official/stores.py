@@ -31,6 +31,7 @@ from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 from a2a.utils.errors import InvalidParamsError
 from a2a.utils.task import ListTasksCursor, decode_list_tasks_cursor, encode_list_tasks_cursor
 
+from assent_a2a.official.conversation import OURS
 from assent_a2a.rows import Row, Rows
 from assent_a2a.task import LEASE
 
@@ -83,6 +84,7 @@ def as_left_behind(task: Task, lease: float, now: float) -> Task:
         message.message_id, message.role = secrets.token_hex(16), Role.ROLE_AGENT
         message.task_id, message.context_id = task.id, task.context_id
         message.parts.append(Part(text="the service stopped before the task had ended"))
+        message.metadata.update({OURS: {"error": {"code": "INTERRUPTED"}}})
     return task
 
 
