@@ -306,7 +306,7 @@ async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] |
             turns,
             _digest(turn),
             blank=turn.blank,
-            fresh=_has_news(turn),
+            fresh=_has_news(turn, turns),
             until=turn.until,
         )
     finally:
@@ -325,11 +325,13 @@ async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] |
     return None
 
 
-def _has_news(turn: RunningTurn) -> bool:
-    """Whether a continuation that others have made may not know what this request decided: it waits
-    until all tool calls of its turns are decided and have ended, and for nothing else."""
+def _has_news(turn: RunningTurn, turns: Sequence[str]) -> bool:
+    """Whether a continuation of `turns` that others have made may not know what this request
+    decided: it waits until all tool calls of its turn are decided and have ended, and for nothing
+    else."""
     found = turn.found
-    waited_for = {id_ for id_ in found.fresh if found.rows[id_].kind == "tool_call"}
+    rows = [found.rows[id_] for id_ in found.fresh]
+    waited_for = {r.id for r in rows if r.kind == "tool_call" and [r.turn] == [*turns]}
     news = {*found.fresh, *(grant.proposal.id for grant in found.grants)} - waited_for
     return bool(news)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from agents import Counted, delete, scripted, suggest
-from serving import Json, Serve, Service, said, user
+from serving import Json, Serve, Service, approved, said, user
 
 from assent import Blocked, LocalShell
 
@@ -127,3 +127,16 @@ def test_approval_of_a_command_with_strange_files_is_refused(
     changed["id"] = item["id"] if keeps_id else ""
     answer = service.ask(user("go"), said(reply), user("", data={"approvals": [changed]}))
     assert answer.types == {"approval_changed" if keeps_id else "approval_not_issued"}
+
+
+def test_an_unissued_call_beside_one_already_told_is_news_to_the_model(served: Serve) -> None:
+    agent, model = scripted([[delete("a")], "gone", "both gone"], Counted().tools)
+    service = served(agent, **UNISSUED)
+    reply = service.chat(user("wipe"))
+    (call,) = reply["data"]["tool_calls"]
+    first = approved(call)
+    service.chat(user("wipe"), said(reply), user("", data={"tool_calls": [first]}))
+    theirs = {**APPROVED, "input": {"name": "b"}}
+    last = service.chat(user("wipe"), said(reply), user("", data={"tool_calls": [first, theirs]}))
+    assert last["content"] == "both gone"
+    assert "deleted b" in str(model.asks[-1].turns)

@@ -134,3 +134,12 @@ def test_closing_a_schema_leaves_names_and_values_alone() -> None:
     assert shut["properties"] == schema["properties"]
     assert shut["additionalProperties"] is False
     assert shut["$defs"]["A"]["additionalProperties"] is True
+
+
+def test_calls_among_a_providers_own_blocks_are_told_as_text_where_there_are_no_tools() -> None:
+    call = Call("1", "get_weather", {})
+    own = {"anthropic": [{"type": "tool_use", "id": "1", "name": "get_weather", "input": {}}]}
+    turns = [user("go"), Turn("assistant", (call,), own), user(Result("1", "sunny"))]
+    body: dict[str, Any] = anthropic_request.request(Ask(turns), "claude-opus-5-5")
+    assert anthropic_refusal(Request("/v1/messages", HEADERS, body)) is None
+    assert "tool_use" not in json.dumps(body)

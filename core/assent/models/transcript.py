@@ -64,7 +64,7 @@ def _readable(turn: Turn, adapter: str, tools: bool) -> Turn:
         return turn
     blocks = turn.blocks if tools else [_as_text(block) for block in turn.blocks]
     kept = [b for b in map(_sendable, blocks) if not isinstance(b, Text) or b.text.strip()]
-    return replace(turn, blocks=tuple(kept))
+    return Turn(turn.role, tuple(kept), None if has_raw(turn, adapter) else turn.raw)
 
 
 def _sendable(block: Block) -> Block:
