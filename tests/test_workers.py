@@ -359,7 +359,7 @@ def test_new_turn_is_not_placed_on_a_loop_that_blocks_after_its_first_await() ->
     async def work(workers: Workers) -> None:
         gate = Gate()
 
-        async def late() -> str:
+        async def late() -> int:
             await asyncio.sleep(0)
             gate.block()
             return await ident()
@@ -370,6 +370,153 @@ def test_new_turn_is_not_placed_on_a_loop_that_blocks_after_its_first_await() ->
         assert not blocked.done()
         gate.open()
         assert await blocked != other
+
+    run(work)
+
+
+def test_turns_that_block_as_they_come_on_block_side_by_side() -> None:
+    async def work(workers: Workers) -> None:
+        gate = Gate()
+
+        async def late() -> str:
+            await asyncio.sleep(0)
+            return gate.block()
+
+        turns = [workers.spawn(late) for _ in range(64)]
+        await until(lambda: gate.count == 64)
+        gate.open()
+        assert len(set(await asyncio.gather(*turns))) > 1
+
+    run(work)
+
+
+async def block_shared_loop(workers: Workers) -> None:
+    """Let a turn block home after it has waited there beside another; return when that is over."""
+    gate, going = Gate(), threading.Event()
+
+    async def late() -> None:
+        while not going.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        gate.block()
+
+    turns = [workers.spawn(late) for _ in range(2)]
+    await until(lambda: workers.home is not None and len(workers.home.turns) == 2)
+    going.set()
+    await until(lambda: not workers.calm)
+    assert gate.count == 1
+    gate.open()
+    await asyncio.gather(*turns)
+
+
+@pytest.fixture
+def soon_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops with turns that wait are asked for a sign often."""
+    monkeypatch.setattr("assent.workers.workers.ASK", 0.02)
+
+
+@pytest.mark.usefixtures("soon_asked")
+def test_turns_get_loops_of_their_own_after_one_blocked_that_it_shared() -> None:
+    async def work(workers: Workers) -> None:
+        gate, going = Gate(), threading.Event()
+
+        async def late() -> None:
+            while not going.is_set():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            gate.block()
+
+        await block_shared_loop(workers)
+        turns = [workers.spawn(late) for _ in range(16)]
+        await until(lambda: not workers.waiting)
+        going.set()
+        await until(lambda: gate.count == 16)
+        gate.open()
+        await asyncio.gather(*turns)
+
+    run(work)
+
+
+@pytest.mark.usefixtures("soon_asked", "unhurried")
+def test_loop_that_shares_no_more_takes_the_next_turn_when_its_own_has_ended() -> None:
+    async def work(workers: Workers) -> None:
+        await block_shared_loop(workers)
+        turns = [workers.spawn(lambda: asyncio.sleep(0.01)) for _ in range(8)]
+        await asyncio.gather(*turns)
+        assert workers.loops == 1
+
+    run(work)
+
+
+@pytest.mark.usefixtures("soon_asked")
+def test_turns_that_share_no_loop_get_more_of_them_also_while_others_come_and_go() -> None:
+    async def work(workers: Workers) -> None:
+        threads: set[int] = set()
+
+        async def brief() -> None:
+            await asyncio.sleep(0.005)
+            threads.add(threading.get_ident())
+
+        async def client() -> None:
+            while len(threads) < 4:
+                await workers.spawn(brief)
+
+        await block_shared_loop(workers)
+        await asyncio.gather(*[client() for _ in range(16)])
+
+    run(work)
+
+
+@pytest.mark.usefixtures("soon_asked")
+def test_turns_beyond_the_last_loop_are_spread_over_all() -> None:
+    async def work(workers: Workers) -> None:
+        going = threading.Event()
+
+        async def waiting() -> int:
+            while not going.is_set():  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            return await ident()
+
+        await block_shared_loop(workers)
+        turns = []
+        for _ in range(16):
+            turns.append(workers.spawn(waiting))
+            await until(lambda: not workers.waiting)
+        going.set()
+        places = await asyncio.gather(*turns)
+        assert max(places.count(place) for place in places) < 12
+
+    run(work, loops=2)
+
+
+def test_code_that_computes_keeps_no_turns_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assent.workers.workers.ASK", 0.02)
+    monkeypatch.setattr("assent.workers.workers.COMPUTING", -1.0)
+
+    async def work(workers: Workers) -> None:
+        gate = Gate()
+
+        async def late() -> None:
+            await asyncio.sleep(0)
+            gate.block()
+
+        turn = workers.spawn(late)
+        await until(lambda: workers.home is not None and workers.home._missed > 3)
+        assert workers._apart_until == 0.0
+        gate.open()
+        await turn
+
+    run(work)
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_turns_that_only_wait_stay_together() -> None:
+    async def work(workers: Workers) -> None:
+        async def waiting() -> str:
+            await asyncio.sleep(1.0)
+            return await thread_name()
+
+        turns = [workers.spawn(waiting) for _ in range(64)]
+        assert set(await asyncio.gather(*turns)) == {"assent-home"}
+        assert workers.calm
 
     run(work)
 

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from threading import Event
 from types import AsyncGeneratorType, FunctionType, MethodType
 from typing import Any, TypeVar
@@ -94,17 +94,20 @@ class UserCode:
             return fn(*args)
         return await self.workers.threads.run(fn, *args)
 
-    def items(self, iterator: AsyncIterator[T] | Iterator[T]) -> AsyncIterator[T]:
+    def items(
+        self, iterator: AsyncIterator[T] | Iterator[T], context: Context | None = None
+    ) -> AsyncIterator[T]:
         """The items of a user's iterator, plain or async, pulled away from this loop.
 
-        Close the result with `aclose` where it has one.
+        In `context`, else in a copy of the caller's context variables. Close the result with
+        `aclose` where it has one.
         """
         # Most are generators, and the abstract class takes its time to say so of others.
         if type(iterator) is not AsyncGeneratorType and not isinstance(iterator, AsyncIterator):
-            return self._threaded(iterator)
-        return iterator if may_block_here() else self._spawned(iterator)
+            return self._threaded(iterator, context)
+        return iterator if may_block_here() else self._spawned(iterator, context)
 
-    async def _threaded(self, iterator: Iterator[T]) -> AsyncIterator[T]:
+    async def _threaded(self, iterator: Iterator[T], context: Context | None) -> AsyncIterator[T]:
         channel: Channel[T] = Channel(_AHEAD, size=_size)
         wanted = Event()
         channel.on_space = wanted.set
@@ -126,8 +129,8 @@ class UserCode:
             finally:
                 channel.close(error)
 
-        context = copy_context()
-        self.workers.threads.submit(lambda: context.run(pump))
+        own = context or copy_context()
+        self.workers.threads.submit(lambda: own.run(pump))
         try:
             while items := await channel.ready():
                 for item in items:
@@ -135,7 +138,9 @@ class UserCode:
         finally:
             channel.cancel()
 
-    async def _spawned(self, iterator: AsyncIterator[T]) -> AsyncIterator[T]:
+    async def _spawned(
+        self, iterator: AsyncIterator[T], context: Context | None
+    ) -> AsyncIterator[T]:
         channel: Channel[T] = Channel(_AHEAD, size=_size)
 
         async def pump() -> None:
@@ -154,7 +159,7 @@ class UserCode:
                 if close := getattr(iterator, "aclose", None):
                     await close()
 
-        running = self.workers.spawn(pump)
+        running = (context or copy_context()).run(self.workers.spawn, pump)
         try:
             while items := await channel.ready():
                 for item in items:

@@ -39,6 +39,15 @@ def async_callable(gate: Gate) -> Any:
     return agent
 
 
+def callable_that_blocks_as_it_comes_on(gate: Gate) -> Any:
+    async def agent(messages: Any, context: Any) -> str:
+        await asyncio.sleep(0)
+        gate.block()
+        return "ok"
+
+    return agent
+
+
 def generator_callable(gate: Gate) -> Any:
     def agent(messages: Any, context: Any) -> Any:
         gate.block()
@@ -195,6 +204,7 @@ def response_interceptor_after_a_plain_one(gate: Gate) -> Any:
 BLOCKING: list[Callable[[Gate], Any]] = [
     sync_callable,
     async_callable,
+    callable_that_blocks_as_it_comes_on,
     generator_callable,
     sync_tool,
     async_tool,

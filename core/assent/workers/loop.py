@@ -64,6 +64,7 @@ class WorkerLoop:
     true the loop is blocked, or about to look. `in_first_step` is true while a pulled turn runs
     that has not been suspended since: what blocks it then, blocks a loop that others know to
     avoid, and they take the turns that wait. `last` is true while the last of them runs.
+    `turns` are under way on it, `taken` of them pulled from the queue, the others bound to it.
     `to_cancel` are its turns that were cancelled and have not heard of it.
     `asyncio.to_thread` on it takes one of `threads`.
     """
@@ -78,8 +79,10 @@ class WorkerLoop:
         self.in_first_step = False
         self.last = False
         self.turns: set[Running[Any]] = set()
+        self.taken = 0
         self.to_cancel: set[Running[Any]] = set()
         self.woken = True
+        self._asked = self._answered = self._missed = 0
         self.loop: asyncio.AbstractEventLoop
         self.box: Mailbox | None = None
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
@@ -112,10 +115,36 @@ class WorkerLoop:
             if self.box is not None:
                 self.box.post(self._pull, last=last)
 
+    @property
+    def takes(self) -> bool:
+        """Whether a turn may be placed here; where one waits already, it may block the loop."""
+        return not self.taken or self._workers.shares(self)
+
+    def ask(self) -> int:
+        """Ask the loop for a sign that nothing blocks it; called on the server's loop.
+
+        Returns how often the last one was asked for in vain.
+        """
+        if self._answered == self._asked:
+            self._asked += 1
+            self._missed = 0
+            self.post(self._answer)
+        else:
+            self._missed += 1
+        return self._missed
+
+    def came(self, turn: Running[Any]) -> None:
+        """A turn begins; called on the loop."""
+        self.turns.add(turn)
+        self.taken += turn.pulled
+
     def left(self, turn: Running[Any]) -> None:
         """One of its turns ended; called on the loop."""
         self.turns.discard(turn)
+        self.taken -= turn.pulled
         self._rests = 0
+        if turn.pulled and self._workers.waiting:
+            self.wake()
         if self is not self._workers.home and not self.turns and self._idle is None:
             self._rest()
 
@@ -133,11 +162,18 @@ class WorkerLoop:
         self._rest()
         self._pull()
 
+    def _answer(self) -> None:
+        self._answered = self._asked
+
     def _pull(self) -> None:
-        """Take turns and run their first steps; if one blocks, others take the rest."""
+        """Take turns and run their first steps; if one blocks, others take the rest.
+
+        What has suspended comes on before another is taken, for it may block now.
+        """
         waiting = self._workers.waiting
+        held = self.taken
         for _ in range(AT_A_TIME):
-            if self.stopping or not waiting:
+            if self.stopping or not waiting or not self.takes:
                 break
             try:
                 turn = waiting.popleft()
@@ -147,11 +183,19 @@ class WorkerLoop:
             self.last = not waiting
             turn.begin(self, pulled=True)
             self.last = False
+            if self.taken > held:
+                self._workers.watch()
+                if not self._workers.computing:
+                    break
         self.woken = False
         # Also those that came when nobody woke a loop that was awake.
-        if waiting and not self.stopping and not self.woken:
+        if not waiting or self.stopping or self.woken:
+            return
+        if self.takes:
             self.woken = True
             self.loop.call_soon(self._pull, context=self.context)
+        elif other := self._workers.other():
+            other.wake()
 
     def _rest(self) -> None:
         seconds = self._workers.idle_seconds

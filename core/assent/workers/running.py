@@ -34,6 +34,7 @@ class Running(Generic[T]):
         self._caller = mailbox()
         self._task: asyncio.Task[None] | None = None
         self._place: WorkerLoop | None = None
+        self.pulled = False
         self._started = False
         self._cancelled = False
         self._reached = False
@@ -105,7 +106,8 @@ class Running(Generic[T]):
         if self._cancelled or work is None:
             return
         assert context is not None
-        place.turns.add(self)
+        self.pulled = pulled
+        place.came(self)
         place.in_first_step = pulled
         try:
             self._task, step = _task(place.loop, self._run(place, work), context)

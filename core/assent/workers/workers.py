@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from time import monotonic
+from time import monotonic, process_time
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -31,6 +31,15 @@ BLOCKED = 0.05
 SHORT = 1.0
 """Seconds without a further attempt after one for which there was no thread or descriptor."""
 
+ASK = 0.2
+"""Seconds between two looks at loops with turns that wait for something."""
+
+APART = 60.0
+"""Seconds for which each turn gets a loop of its own, after code has blocked one."""
+
+COMPUTING = 0.8
+"""Of a core: where the process uses more, it computes, and further loops would only compete."""
+
 MAX_LOOPS = 96
 
 
@@ -38,10 +47,11 @@ class Workers:
     """Where user code runs: never on the server's loop (design, section 9).
 
     The first worker loop, home, takes all that is spawned; others start only while it is blocked,
-    at most `loops` in all, and end when they were idle for `idle_seconds`. `loops=1` keeps
-    everything at home. Blocking functions get own threads, at most `threads`. The desk is a loop
-    apart for code that never blocks, with threads apart: what waits there, as a store does that
-    closes, is held up by nothing that users wrote.
+    at most `loops` in all, and end when they were idle for `idle_seconds`. Where code has blocked
+    a loop lately, none takes a turn beside one that waits for something, which could not be moved
+    any more: turns live apart. `loops=1` keeps everything at home. Blocking functions get own
+    threads, at most `threads`. The desk is a loop apart for code that never blocks, with threads
+    apart: what waits there, as a store does that closes, is held up by nothing that users wrote.
     """
 
     def __init__(
@@ -58,6 +68,10 @@ class Workers:
         self._asked = 0
         self._step = 1
         self._blocked_until = 0.0
+        self._apart_until = 0.0
+        self._watching = False
+        self._asked_at = self._used = 0.0
+        self.computing = False
         self._widens_from = 0.0
         self._due = 0.0
         self._waking = False
@@ -143,6 +157,30 @@ class Workers:
         """Whether nothing has blocked home lately, so that what waits there comes to its turn."""
         return self._limit > 1 and monotonic() > self._blocked_until
 
+    def shares(self, worker: WorkerLoop) -> bool:
+        """Whether `worker` takes further turns beside one that waits for something.
+
+        Where no further loop is to be had those do that hold the fewest.
+        """
+        now = monotonic()
+        if now >= self._apart_until or self.computing:
+            return True
+        if len(self._loops) < self._limit and now >= self._widens_from:
+            return False
+        return all(one.taken >= worker.taken or one.woken for one in self._loops)
+
+    def other(self) -> WorkerLoop | None:
+        """A loop that is asleep and takes turns, for one that does not."""
+        return next((one for one in self._loops if not one.woken and one.takes), None)
+
+    def watch(self) -> None:
+        """See to it that code which blocks a loop beside others is noticed.
+
+        Called on a worker loop when a turn has suspended there.
+        """
+        if not self._watching and self._limit > 1 and self._server is not None:
+            self._server.post(self._ask_soon)
+
     def at_desk(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
         """Run `work()` as one task on the desk, a loop that no user code runs on.
 
@@ -209,8 +247,11 @@ class Workers:
 
     def _wake_one(self, home: WorkerLoop) -> None:
         here = current_worker()
-        if here is not None:
-            (home if here is self.desk else here).wake()
+        place = home if here is None or here is self.desk else here
+        if not place.takes:
+            place = self.other() or place
+        if here is not None or place is not home:
+            place.wake()
             return
         self._came += 1
         if home.woken or self._waking:
@@ -251,16 +292,43 @@ class Workers:
         now, waited = monotonic(), self._oldest()
         # A look that comes late says that the machine is busy, and so may the loops be.
         patience = LOOK * 0.8 if now < self._due + LOOK / 2 else BLOCKED
-        # Loops asked for at the last look took one turn each and no second: blocked as well.
-        if self.pulls - self._seen <= self._asked and waited >= patience:
+        # Loops asked for at the last look took one turn each and no second: blocked as well. Where
+        # turns share no loop, others that come and go make no room for those that wait.
+        blocked = now < self._apart_until or self.pulls - self._seen <= self._asked
+        if blocked and waited >= patience:
             if waited >= BLOCKED:
-                self._blocked_until = now + self.idle_seconds
+                self._blocked_until = max(self._blocked_until, now + self.idle_seconds)
             self._asked = self._widen(self._step)
             self._step *= 2
         else:
             self._asked = 0
         self._seen = self.pulls
         self._look_later()
+
+    def _ask_soon(self) -> None:
+        if not self._watching:
+            self._watching = True
+            self._ask_later()
+
+    def _ask_later(self) -> None:
+        self._asked_at, self._used = monotonic(), process_time()
+        asyncio.get_running_loop().call_later(ASK, self._ask)
+
+    def _ask(self) -> None:
+        """Turns that wait where code blocks cannot be moved; but the next ones go elsewhere."""
+        # Before the look: a turn that suspends after it sees to the next one itself.
+        self._watching = False
+        busy = [worker for worker in self._loops if worker.taken]
+        now = monotonic()
+        self.computing = process_time() - self._used > COMPUTING * (now - self._asked_at)
+        if not busy or self.closed:
+            return
+        self._watching = True
+        # Twice: the machine, or this process, may have stood still.
+        if max([worker.ask() for worker in busy]) > 1 and not self.computing:
+            self._apart_until = now + APART
+            self._blocked_until = max(self._blocked_until, self._apart_until)
+        self._ask_later()
 
     def _look_later(self) -> None:
         self._due = monotonic() + LOOK
@@ -274,12 +342,12 @@ class Workers:
 
     def _widen(self, count: int) -> int:
         with self._lock:
-            asleep = [worker for worker in self._loops if not worker.woken]
+            asleep = [worker for worker in self._loops if not worker.woken and worker.takes]
             for worker in asleep:
                 worker.wake()
-            asked = sum(not worker.turns for worker in asleep)
+            asked = sum(not worker.taken for worker in asleep)
             room = self._limit - len(self._loops) if monotonic() >= self._widens_from else 0
-            fresh = max(0, min(count - asked, room))
+            fresh = max(0, min(count - asked, room, len(self.waiting)))
             made = [WorkerLoop(self, "assent-loop", self.threads) for _ in range(fresh)]
             self._loops += made
         self._start(made)
