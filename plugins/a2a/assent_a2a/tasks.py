@@ -147,12 +147,14 @@ class Tasks:
             raise
         finally:
             watch.cancel()
+        # The turn has ended: that it is canceled from now on changes nothing of that.
         if turned.refused and turned.error is not None:
-            await self._put_back(task, before, turned.error, keep)
+            await asyncio.shield(self._put_back(task, before, turned.error, keep))
             raise refusal_of(turned.error, [p.id for p in proposals_of(task.messages)])
+        after = ended(task, turned)
         if before is not None and waiting:
-            return await self._write(task, left_waiting(before, turned, waiting))
-        return await self._write(task, ended(task, turned))
+            after = left_waiting(before, turned, waiting)
+        return await asyncio.shield(self._write(task, after))
 
     def _stopped(self, task: Task, before: Task | None) -> Task:
         if not self._closing:

@@ -420,3 +420,18 @@ def test_thousands_of_sends_leave_memory_flat(
     finally:
         process.terminate()
         process.wait(PATIENCE)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"id": {}, "method": "GetTask", "params": {"id": "x"}},
+        {"id": 1, "method": "SendMessage", "params": {"message": {**SENT, "parts": [5]}}},
+    ],
+)
+def test_call_that_cannot_be_read_writes_no_trace(
+    service: Service, caplog: pytest.LogCaptureFixture, call: dict[str, Any]
+) -> None:
+    answer = service.http.post("/a2a/rpc", json={"jsonrpc": "2.0", **call}, headers=V1)
+    assert answer.json()["error"]["code"] in (-32600, -32602)
+    assert "Traceback" not in caplog.text

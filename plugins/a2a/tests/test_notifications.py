@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from a2a.compat.v0_3.types import Task as OldTask
 from a2a.types import StreamResponse
 from a2a_services import (
     Cluster,
@@ -140,6 +141,44 @@ def test_endless_answer_to_a_notification_is_not_read_to_its_end(told: Service) 
         Rpc(told)("SendMessage", message=message("hello"), configuration=sent)
         pouring.join(60)
     assert taken[-1] == -1
+
+
+@pytest.mark.parametrize("database", [False, True], ids=["file", "database"])
+def test_address_given_over_0_3_gets_the_whole_task_and_others_of_it_an_event(
+    tmp_path: Path, cluster: Cluster, listener: Listener, database: bool
+) -> None:
+    options: dict[str, Any] = {"push_notifications": True, "push_hosts": ["127.0.0.1"]}
+    if database:
+        pytest.importorskip("aiosqlite")
+        options["database"] = f"sqlite+aiosqlite:///{tmp_path}/tasks.db"
+    ledger = f"sqlite:///{tmp_path}/ledger.db"
+    config = configured(tmp_path, ledger=ledger, adapter="a2a", **options)
+    new = Listener()
+    with running(cluster.agent, config) as service:
+        parts = [{"kind": "text", "text": "delete web"}]
+        said = {"kind": "message", "role": "user", "messageId": "m1", "parts": parts}
+        auth = {"schemes": ["Bearer"], "credentials": "of-the-caller"}
+        at = {"url": listener.url, "id": "old", "token": "t", "authentication": auth}
+        params = {"message": said, "configuration": {"pushNotificationConfig": at}}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
+        task = service.http.post("/a2a/rpc", json=call).json()["result"]
+        rpc = Rpc(service)
+        rpc(CREATE, taskId=task["id"], id="new", url=new.url)
+        _decide(rpc, rpc("GetTask", id=task["id"])["result"])
+        wait_for(lambda: "TASK_STATE_COMPLETED" in new.states())
+        wait_for(lambda: '"completed"' in json.dumps(listener.got))
+        now = {**call, "method": "tasks/get", "params": {"id": task["id"]}}
+        assert listener.got[-1][1] == service.http.post("/a2a/rpc", json=now).json()["result"]
+    for headers, told in listener.got:
+        assert headers["authorization"] == "Bearer of-the-caller"
+        assert headers["x-a2a-notification-token"] == "t"
+        assert (OldTask.model_validate(told).id, told["kind"]) == (task["id"], "task")
+    ended = [told for _, told in listener.got if told["status"]["state"] == "completed"]
+    assert len(ended) == 1
+    for _, event in new.got:
+        ParseDict(event, StreamResponse())
+    new.server.shutdown()
+    new.server.server_close()
 
 
 def test_callers_of_0_3_keep_and_delete_an_address(serve: Serve, cluster: Cluster) -> None:

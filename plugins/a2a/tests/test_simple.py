@@ -356,6 +356,28 @@ def test_sender_that_goes_away_cancels_its_task(serve: Serve, cluster: Cluster) 
     wait_for(lambda: service.http.get(path).json()["status"] == "canceled")
 
 
+def test_turn_that_has_ended_is_told_although_its_sender_goes_away_while_it_is_recorded(
+    serve: Serve, cluster: Cluster
+) -> None:
+    service = serve(cluster.agent)
+    url = httpx.URL(service.url)
+    sender = HTTPConnection(url.host, url.port, timeout=PATIENCE)
+    body, headers = json.dumps({"message": "hold"}), {"content-type": "application/json"}
+    sender.request("POST", "/a2a/tasks/send", body, headers)
+    assert cluster.began.wait(PATIENCE)
+    path = f"/a2a/tasks/{_only_task(service.host)}"
+    tasks = service.host.plugins.get("a2a")._adapter(service.host)._tasks
+    store, free = tasks._rows._thread, threading.Event()
+    wait_for(store.submit(free.wait, PATIENCE).running)
+    cluster.holding.set()
+    wait_for(lambda: store._work_queue.qsize())
+    sender.close()
+    wait_for(lambda: not tasks._runs)
+    free.set()
+    shown = service.http.get(path).json()
+    assert (shown["status"], shown["text"]) == ("completed", "The tool says: held")
+
+
 def test_what_a_task_proposed_before_its_sender_went_away_is_rejected(
     serve: Serve, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from a2a.server.context import ServerCallContext
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
-from a2a.server.tasks import BasePushNotificationSender
 from a2a.types import AgentCard
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
@@ -32,7 +31,7 @@ from assent_a2a.official.card import REST, RPC, card_json, generated_card, offic
 from assent_a2a.official.execution import Executor
 from assent_a2a.official.handler import CallContexts, Handler
 from assent_a2a.official.mends import Mended
-from assent_a2a.official.notifying import Notifier, Screening, notifying_client
+from assent_a2a.official.notifying import Notifier, Screening, Sender, notifying_client
 from assent_a2a.official.stores import KeptPushConfigs, KeptTasks
 from assent_a2a.rows import Rows
 from assent_a2a.settings import Settings, task_file
@@ -124,8 +123,7 @@ class Official:
         kept = getattr(self._tasks, "push_configs", None)
         if kept is None:
             kept = KeptPushConfigs(self._settings.max_tasks)
-        sender = BasePushNotificationSender(self._client, kept, push_url_validator=screening.allows)
-        self._notifier = Notifier(sender)
+        self._notifier = Notifier(Sender(self._client, screening, kept, self._tasks))
         return {
             "push_config_store": kept,
             "push_sender": self._notifier,

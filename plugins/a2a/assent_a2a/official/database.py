@@ -8,11 +8,19 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from a2a.compat.v0_3.model_conversions import core_to_compat_push_notification_config_model
 from a2a.server.cluster.task_store import ConcurrentTaskModificationError
 from a2a.server.context import ServerCallContext
 from a2a.server.models import PushNotificationConfigModel, TaskModel
 from a2a.server.tasks import DatabasePushNotificationConfigStore, DatabaseTaskStore
-from a2a.types import ListTasksRequest, ListTasksResponse, Task, TaskStatus
+from a2a.server.tasks.push_notification_config_store import normalize_push_notification_config
+from a2a.types import (
+    ListTasksRequest,
+    ListTasksResponse,
+    Task,
+    TaskPushNotificationConfig,
+    TaskStatus,
+)
 from google.protobuf.json_format import MessageToDict
 from sqlalchemy import (
     Column,
@@ -31,11 +39,13 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 
 from assent import PluginError
+from assent_a2a.official.callers import speaks_0_3
 from assent_a2a.official.stores import (
     CANCELED,
     RUNNING,
     RUNNING_NAMES,
     SWEEP_EVERY,
+    Address,
     as_left_behind,
     check_goes_on,
     in_hand,
@@ -69,6 +79,37 @@ def _engine(url: str) -> AsyncEngine:
         ) from None
 
 
+class DatabasePushConfigs(DatabasePushNotificationConfigStore):
+    """The SDK's store of addresses; its rows say which version of the protocol is spoken there."""
+
+    async def set_info(
+        self,
+        task_id: str,
+        notification_config: TaskPushNotificationConfig,
+        context: ServerCallContext,
+    ) -> TaskPushNotificationConfig:
+        """Keep an address of a task."""
+        config = normalize_push_notification_config(task_id, notification_config)
+        owner = self.owner_resolver(context)
+        if speaks_0_3(context):
+            row = core_to_compat_push_notification_config_model(task_id, config, owner)
+        else:
+            row = self._to_orm(task_id, config, owner)
+        async with self.async_session_maker.begin() as session:
+            await session.merge(row)
+        return config
+
+    async def addresses(self, task_id: str) -> list[Address]:
+        """Where notifications of the task go."""
+        rows = self.config_model
+        async with self.async_session_maker() as session:
+            found = await session.execute(select(rows).where(rows.task_id == task_id))
+            return [
+                Address(self._from_orm(row), row.owner, row.protocol_version == "0.3")
+                for row in found.scalars()
+            ]
+
+
 class DatabaseTasks(DatabaseTaskStore):
     """The SDK's store with at most `most` tasks, each for `ttl` seconds after its last change."""
 
@@ -77,7 +118,7 @@ class DatabaseTasks(DatabaseTaskStore):
 
     def __init__(self, url: str, *, ttl: float, most: int) -> None:
         super().__init__(_engine(url))
-        self.push_configs = DatabasePushNotificationConfigStore(self.engine)
+        self.push_configs = DatabasePushConfigs(self.engine)
         self._ttl = ttl
         self._most = most
         self._mine: set[str] = set()

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from a2a.auth.user import User
 from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES
 from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
@@ -38,6 +37,7 @@ from starlette.requests import Request
 
 from assent import Host, caller_of
 from assent_a2a.incoming import PROTOCOL
+from assent_a2a.official.callers import Principal, speaks_0_3
 from assent_a2a.official.conversation import changed, conversation, user_message
 from assent_a2a.official.execution import CALLER, STREAMING, TAKEN, TOO_LATE, caller_in
 from assent_a2a.official.following import by_changes, changes, status_of, until_ended
@@ -54,23 +54,6 @@ _RUNS = "the task still runs; wait until it has ended"
 _ENDED = "the task has ended before the message had its turn"
 
 
-class Principal(User):
-    """The authenticated caller, to whom tasks belong; without authentication there is one."""
-
-    def __init__(self, name: str | None) -> None:
-        self._name = name
-
-    @property
-    def is_authenticated(self) -> bool:
-        """Whether somebody vouched for the caller."""
-        return self._name is not None
-
-    @property
-    def user_name(self) -> str:
-        """The principal's name; empty without authentication."""
-        return self._name or ""
-
-
 class CallContexts(DefaultServerCallContextBuilder):
     """Puts the authenticated principal into each call."""
 
@@ -80,7 +63,7 @@ class CallContexts(DefaultServerCallContextBuilder):
         context.state[CALLER] = caller_of(request.scope, PROTOCOL)
         return context
 
-    def build_user(self, request: Request) -> User:
+    def build_user(self, request: Request) -> Principal:
         """Who calls, as Assent's authentication says."""
         return Principal(caller_of(request.scope, PROTOCOL).principal)
 
@@ -207,7 +190,7 @@ class Handler(DefaultRequestHandler):
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
         """An address for the task's notifications; a caller of 0.3 may leave open which."""
-        if not params.id and _speaks_0_3(context):
+        if not params.id and speaks_0_3(context):
             kept = self._push_config_store
             known = await kept.get_info(params.task_id, context) if kept is not None else ()
             params.id = known[0].id if known else params.task_id
@@ -235,11 +218,6 @@ class Handler(DefaultRequestHandler):
         if self._push_sender is not None:
             await self._push_sender.send_notification(task_id, status_of(canceled))
         return canceled
-
-
-def _speaks_0_3(context: ServerCallContext) -> bool:
-    version = context.state["headers"].get("a2a-version", "").strip()
-    return not version or version.startswith("0.")
 
 
 def _check_in_time(message: Message, context: ServerCallContext, *, ended: bool) -> None:

@@ -2,11 +2,13 @@
 
 The SDK answers a wrong content type as unparsable JSON, where A2A has an error of its own
 (-32005), and labels REST replies `application/a2a+json`, which plain JSON clients refuse: only
-those get it who ask for it. Bodies that make it fail are refused before it reads them.
+those get it who ask for it. Bodies that make it fail are refused before it reads them. It writes
+a trace for each call that it cannot read, beside a line that says what is wrong: only that stays.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -22,6 +24,11 @@ from assent_a2a.official.files import as_old_sdk_writes
 
 _ACCEPTED = (b"application/json", b"application/a2a+json")
 _NAMES = {404: "NOT_FOUND", 405: "UNIMPLEMENTED"}
+_TRACED = ("Failed to validate base JSON-RPC request", "Failed to parse request params")
+
+logging.getLogger("a2a.server.routes.jsonrpc_dispatcher").addFilter(
+    lambda record: record.msg not in _TRACED
+)
 
 
 class Mended:

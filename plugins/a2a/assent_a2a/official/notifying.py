@@ -5,16 +5,27 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import socket
 from collections import deque
 from collections.abc import Collection
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import httpx
-from a2a.server.tasks import PushNotificationSender
+from a2a.compat.v0_3.conversions import to_compat_task
+from a2a.server.context import ServerCallContext
+from a2a.server.tasks import PushNotificationSender, TaskStore
 from a2a.server.tasks.push_notification_sender import PushNotificationEvent
+from a2a.types import Task, TaskPushNotificationConfig
+from a2a.utils.proto_utils import to_stream_response
 from a2a.utils.push_url_validator import validate_push_notification_url
+from google.protobuf.json_format import MessageToDict
 
+from assent_a2a.official.callers import Principal
+from assent_a2a.official.stores import Address
+
+logger = logging.getLogger("assent.a2a")
 KEPT = 1_000
 """Notifications of a task that wait for a slow address; older ones are left out."""
 LONGEST = 30.0
@@ -24,6 +35,66 @@ LAST = 2.0
 _READ = 64 * 1024
 
 
+class Addresses(Protocol):
+    """Knows where notifications go."""
+
+    async def addresses(self, task_id: str) -> list[Address]:
+        """Where notifications of the task go."""
+
+
+class Sender:
+    """Posts what happens to tasks: as an event of a stream, which is what 1.0 wants, and as the
+    whole task to those who asked for it over 0.3."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, screening: Screening, kept: Addresses, tasks: TaskStore
+    ) -> None:
+        self._client = client
+        self._screening = screening
+        self._kept = kept
+        self._tasks = tasks
+
+    async def tell(
+        self, task_id: str, event: PushNotificationEvent, before: Task | None
+    ) -> Task | None:
+        """Post an event of a task; gives the task as 0.3 knows it now, `before` till then."""
+        addresses = await self._kept.addresses(task_id)
+        old = [address for address in addresses if address.speaks_0_3]
+        new = [address for address in addresses if not address.speaks_0_3]
+        task = await self._task(task_id, old[0].owner) if old else None
+        body = MessageToDict(to_stream_response(event)) if new else {}
+        posts = [self._post(address.config, body) for address in new]
+        if task is not None and task != before:
+            whole = to_compat_task(task)
+            body = whole.model_dump(mode="json", by_alias=True, exclude_none=True)
+            posts += [self._post(address.config, body) for address in old]
+        await asyncio.gather(*posts)
+        return task
+
+    async def _task(self, task_id: str, owner: str) -> Task | None:
+        context = ServerCallContext(user=Principal(owner or None))
+        task: Task | None = await self._tasks.get(task_id, context)
+        return task
+
+    async def _post(self, config: TaskPushNotificationConfig, body: dict[str, Any]) -> None:
+        try:
+            if await self._screening.allows(config.url):
+                headers = _headers(config)
+                answer = await self._client.post(config.url, json=body, headers=headers)
+                answer.raise_for_status()
+        except Exception as error:
+            what = type(error).__name__, error
+            logger.warning("a notification for task %s failed: %s: %s", config.task_id, *what)
+
+
+def _headers(config: TaskPushNotificationConfig) -> dict[str, str]:
+    headers = {"X-A2A-Notification-Token": config.token} if config.token else {}
+    auth = config.authentication
+    if auth.scheme and auth.credentials:
+        headers["Authorization"] = f"{auth.scheme} {auth.credentials}"
+    return headers
+
+
 class Notifier(PushNotificationSender):
     """Has `sender` post the notifications of each task in their order, beside the task.
 
@@ -31,7 +102,7 @@ class Notifier(PushNotificationSender):
     and all that wait for it would stand still for ten seconds an event.
     """
 
-    def __init__(self, sender: PushNotificationSender) -> None:
+    def __init__(self, sender: Sender) -> None:
         self._sender = sender
         self._waiting: dict[str, deque[PushNotificationEvent]] = {}
         self._posting: set[asyncio.Task[None]] = set()
@@ -54,9 +125,14 @@ class Notifier(PushNotificationSender):
                 posting.cancel()
 
     async def _post(self, task_id: str, waiting: deque[PushNotificationEvent]) -> None:
+        told: Task | None = None
         try:
             while waiting:
-                await self._sender.send_notification(task_id, waiting.popleft())
+                event = waiting.popleft()
+                try:
+                    told = await self._sender.tell(task_id, event, told)
+                except Exception:
+                    logger.exception("a notification for task %s could not be posted", task_id)
         finally:
             del self._waiting[task_id]
 

@@ -11,7 +11,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES
 from a2a.server.cluster.task_store import ConcurrentTaskModificationError
@@ -31,6 +32,7 @@ from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
 from a2a.utils.errors import InvalidParamsError
 from a2a.utils.task import ListTasksCursor, decode_list_tasks_cursor, encode_list_tasks_cursor
 
+from assent_a2a.official.callers import speaks_0_3
 from assent_a2a.official.conversation import OURS
 from assent_a2a.rows import Row, Rows
 from assent_a2a.task import LEASE
@@ -214,13 +216,27 @@ def _time(task: Task) -> int:
     return time.time_ns()
 
 
+class Address(NamedTuple):
+    """Where notifications of a task go, whose task it is, and whether 0.3 is spoken there."""
+
+    config: TaskPushNotificationConfig
+    owner: str
+    speaks_0_3: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    context: ServerCallContext
+    old: set[str] = field(default_factory=set)
+
+
 class KeptPushConfigs(InMemoryPushNotificationConfigStore):
     """The addresses of notifications, for the newest `most` tasks."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
         self._most = most
-        self._known: OrderedDict[tuple[str, str], ServerCallContext] = OrderedDict()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
 
     async def set_info(
         self,
@@ -229,13 +245,26 @@ class KeptPushConfigs(InMemoryPushNotificationConfigStore):
         context: ServerCallContext,
     ) -> TaskPushNotificationConfig:
         """Keep an address of a task; the oldest task's go when there are too many."""
-        key = context.user.user_name, task_id
-        self._known[key] = ServerCallContext(user=context.user)
-        self._known.move_to_end(key)
+        owner = ServerCallContext(user=context.user)
+        known = self._known.setdefault(task_id, _Known(owner))
+        self._known.move_to_end(task_id)
         while len(self._known) > self._most:
-            (_, oldest), owner = self._known.popitem(last=False)
-            await self.delete_info(oldest, owner)
+            oldest, forgotten = self._known.popitem(last=False)
+            await self.delete_info(oldest, forgotten.context)
         kept: TaskPushNotificationConfig = await super().set_info(
             task_id, notification_config, context
         )
+        known.old.discard(kept.id)
+        if speaks_0_3(context):
+            known.old.add(kept.id)
+        known.old.intersection_update(c.id for c in await self.get_info(task_id, owner))
         return kept
+
+    async def addresses(self, task_id: str) -> list[Address]:
+        """Where notifications of the task go."""
+        known = self._known.get(task_id)
+        if known is None:
+            return []
+        owner = known.context.user.user_name
+        configs = await self.get_info(task_id, known.context)
+        return [Address(config, owner, config.id in known.old) for config in configs]
