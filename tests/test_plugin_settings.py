@@ -86,11 +86,56 @@ OWN_WAYS = """
     class Raw(Plugin):
         class Settings(Plugin.Settings):
             mark: bytes = b"\\xff"
+            never: Annotated[None, "reserved"] | None = None
 
     class Twice(Plugin):
         class Settings(Plugin.Settings):
             host: str = Field(default="", alias="url")
             port: str = Field(default="", alias="url")
+"""
+NESTED = """
+    from typing import Literal
+    import click
+    from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+    from assent import Plugin, hookimpl
+
+    class Store(BaseModel):
+        hosts: list[str] = []
+        table: str = Field(default="", alias="in")
+
+    class Stores(RootModel[list[Store]]):
+        pass
+
+    class Open(BaseModel):
+        model_config = ConfigDict(extra="allow")
+
+    class Careless(BaseModel):
+        model_config = ConfigDict(extra="ignore")
+
+    class Old(BaseModel):
+        size: int = 0
+
+        @model_validator(mode="before")
+        @classmethod
+        def renamed(cls, given):
+            return {"size": given["length"]} if "length" in given else given
+
+    class File(BaseModel):
+        path: str
+
+    class Nested(Plugin):
+        class Settings(Plugin.Settings):
+            store: Store | None = None
+            many: Stores = Stores([])
+            by_name: dict[str, Store] = {}
+            either: File | Store | None = None
+            open: Open = Open()
+            careless: Careless = Careless()
+            old: Old = Old()
+
+        @hookimpl
+        def register_commands(self, cli):
+            cli.command("nested")(lambda: click.echo(self.settings.model_dump_json()))
 """
 OTHER = """
     from pydantic import BaseModel
@@ -149,6 +194,48 @@ def test_list_in_a_table_of_a_plugin_is_comma_separated_in_the_environment(folde
 def test_misspelt_alias_is_told_as_the_file_has_it(folder: Path) -> None:
     said = assent(folder, "rich", ASSENT_PLUGIN__RICH__ALOW="ann")
     assert "did you mean 'allow'?" in said
+
+
+def test_table_where_a_plugin_takes_nothing_is_refused_with_its_key(tmp_path: Path) -> None:
+    install(tmp_path, "own_ways", OWN_WAYS, {"raw": "Raw", "own": "Own"})
+    (tmp_path / "assent.toml").write_text("[plugin.raw.never]\nx = 1\n")
+    said = assent(tmp_path, "own")
+    assert "has wrong settings: plugin.raw.never (assent.toml): input should" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("store.hostz = []", "'plugin.nested.store.hostz' (assent.toml); did you mean 'store.hos"),
+        ("store.table = ''", "'plugin.nested.store.table' (assent.toml); known here: hosts, in"),
+        ("many = [{hosts = []}, {x = 1}]", "'plugin.nested.many.1.x' (assent.toml)"),
+        ("by_name = {a = {in = ''}, b = {x = 1}}", "'plugin.nested.by_name.b.x' (assent.toml)"),
+        ("either = {path = '', in = ''}", "'plugin.nested.either.in' (assent.toml)"),
+    ],
+)
+def test_unknown_key_in_a_table_of_a_plugin_is_refused(
+    tmp_path: Path, line: str, said: str
+) -> None:
+    install(tmp_path, "nested_ones", NESTED, {"nested": "Nested"})
+    (tmp_path / "assent.toml").write_text(f"[plugin.nested]\n{line}\n")
+    assert f"unknown key {said}" in assent(tmp_path, "nested")
+
+
+def test_table_of_a_plugin_may_have_what_its_settings_admit(tmp_path: Path) -> None:
+    install(tmp_path, "nested_ones", NESTED, {"nested": "Nested"})
+    (tmp_path / "assent.toml").write_text(
+        """
+        [plugin.nested]
+        open = {anything = {at = "all"}}
+        careless = {of = 1}
+        old = {length = 3}
+        either = {in = "t", hosts = []}
+        """
+    )
+    settings = json.loads(assent(tmp_path, "nested"))
+    assert settings["open"] == {"anything": {"at": "all"}}
+    assert settings["old"] == {"size": 3}
+    assert settings["either"] == {"table": "t", "hosts": []}
 
 
 def test_settings_that_read_their_table_their_own_way_get_what_it_says(tmp_path: Path) -> None:

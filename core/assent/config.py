@@ -18,7 +18,7 @@ from typing import Any, Literal
 from pydantic import PrivateAttr, SecretStr, ValidationError
 
 from assent.errors import ConfigError
-from assent.layers import Layers, Origin, canonical, dotted, explain, paths, read_environment
+from assent.layers import Layers, Origin, canonical, explain, origin_in, paths, read_environment
 from assent.settings import (
     ApprovalSettings,
     AuthSettings,
@@ -85,13 +85,11 @@ class Config(Section):
         return origins | {key: origin.text for key, origin in self._origins.items()}
 
     def origin(self, key: str) -> Origin:
-        """Where the value at the dotted `key` comes from, or the table or list it is part of."""
-        key = dotted(key.split("."))
-        while key:
-            if key in self._origins:
-                return self._origins[key]
-            key = key.rpartition(".")[0]
-        return Origin("default", "default")
+        """Where the value at the dotted `key` comes from, or the table or list it is part of.
+
+        For a table it is where the first of its values comes from.
+        """
+        return origin_in(self._origins, key.split(".")) or Origin("default", "default")
 
     def path(self, key: str, value: str | Path) -> Path:
         """`value` of `key` as an absolute path; only what the file says is relative to the file."""

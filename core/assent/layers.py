@@ -12,11 +12,12 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, RootModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from assent.errors import ConfigError
 from assent.exact import VariableText
+from assent.received import names_of
 
 PREFIX = "ASSENT_"
 TOKEN = "ASSENT_TOKEN"
@@ -63,16 +64,8 @@ class Layers:
         self.origins[own] = origin
 
     def origin(self, path: Keys) -> Origin | None:
-        """Where the value at `path`, or the list or table it is part of, comes from.
-
-        For a table it is where the first of its values comes from.
-        """
-        parts = [dotted(path[:length]) for length in range(len(path), 0, -1)]
-        for key in parts:
-            if key in self.origins:
-                return self.origins[key]
-        inside = (key for key in self.origins if parts and key.startswith(f"{parts[0]}."))
-        return self.origins.get(next(inside, ""))
+        """Where the value at `path` comes from; see `origin_in`."""
+        return origin_in(self.origins, path)
 
     def _parent(self, path: Keys) -> dict[str, Any]:
         table = self.values
@@ -83,6 +76,19 @@ class Layers:
                 table[key] = {}
             table = table[key]
         return table
+
+
+def origin_in(origins: Mapping[str, Origin], path: Sequence[str]) -> Origin | None:
+    """Where the value at `path`, or the list or table it is part of, comes from.
+
+    For a table it is where the first of its values comes from.
+    """
+    parts = [dotted(path[:length]) for length in range(len(path), 0, -1)]
+    for key in parts:
+        if key in origins:
+            return origins[key]
+    inside = (key for key in origins if parts and key.startswith(f"{parts[0]}."))
+    return origins.get(next(inside, ""))
 
 
 def canonical(name: str) -> str:
@@ -186,9 +192,10 @@ def parsed_table(
 
 def _section(annotation: Any) -> type[BaseModel] | None:
     """The model of every table at a key of this type; None where one may be another."""
-    kind, *others = _kinds(annotation)
-    is_model = isinstance(kind, type) and issubclass(kind, BaseModel)
-    return kind if is_model and not others else None
+    match list(_kinds(annotation)):
+        case [type() as kind] if issubclass(kind, BaseModel):
+            return kind
+    return None
 
 
 def parsed(annotation: Any, text: str) -> Any:
@@ -211,6 +218,48 @@ def _kinds(annotation: Any) -> set[Any]:
     if origin is not None and hasattr(annotation, "__metadata__"):
         return _kinds(get_args(annotation)[0])
     return {origin or annotation}
+
+
+def check_keys(made: BaseModel, table: Mapping[str, Any]) -> None:
+    """Raise ValidationError for the keys of `table` that the models inside of `made` passed over.
+
+    Those that do not say what becomes of further keys refuse them, as sections do.
+    """
+    try:
+        type(made).model_validate(table, extra="forbid")
+    except ValidationError as error:
+        extra = (item["loc"] for item in error.errors() if item["type"] == "extra_forbidden")
+        passed_over = dict.fromkeys(filter(None, (_passed_over(made, loc) for loc in extra)))
+        if passed_over:
+            raise ValidationError.from_exception_data(
+                error.title,
+                [{"type": "extra_forbidden", "loc": path, "input": None} for path in passed_over],
+            ) from None
+
+
+def _passed_over(made: Any, loc: Sequence[int | str]) -> tuple[int | str, ...] | None:
+    """The path of the key at `loc` in what was made; None where it is known or allowed there."""
+    path = []
+    for part in loc[:-1]:
+        made = made.root if isinstance(made, RootModel) else made
+        match made:
+            case BaseModel():
+                known = type(made).model_fields.items()
+                name = next((n for n, field in known if part in {*names_of(n, field)}), None)
+                inside = getattr(made, name) if name else None
+            case Mapping():
+                inside = made.get(part)
+            case list() | tuple() if isinstance(part, int) and part < len(made):
+                inside = made[part]
+            case _:
+                inside = None
+        # The name of a member of a union stands in the path, too.
+        if inside is not None:
+            made = inside
+            path.append(part)
+    if not isinstance(made, BaseModel) or "extra" in made.model_config:
+        return None
+    return None if loc[-1] in fields(type(made)) else (*path, loc[-1])
 
 
 def explain(

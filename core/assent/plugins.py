@@ -36,7 +36,7 @@ from assent.discovery import (
 from assent.errors import ConfigError, PluginError
 from assent.hookspecs import HOOKS, PROJECT
 from assent.implementations import MEND, Impl, check_paths, checked_hooks, made_impl
-from assent.layers import Origin, explain, parsed_table
+from assent.layers import Origin, check_keys, explain, parsed_table
 from assent.lifespans import Stuck, around
 from assent.routes import claims, collect_routes
 from assent.settings import Section
@@ -353,7 +353,10 @@ def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> Section:
             "write class Settings(Plugin.Settings)"
         )
     try:
-        return plugin.Settings.model_validate(parsed_table(plugin.Settings, values))
+        table = parsed_table(plugin.Settings, values)
+        made = plugin.Settings.model_validate(table)
+        check_keys(made, table)
+        return made
     except ValidationError as error:
         problem = explain(error, plugin.Settings, _origin_in(config), path)
         message = f"{_described(choice)} has wrong settings: {problem}"

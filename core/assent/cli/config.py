@@ -26,10 +26,16 @@ _SECRET = re.compile(
     r"token|secret|passw|passphrase|pwd|key|credential|signature|authori[sz]ation", re.IGNORECASE
 )
 # A password may hold a slash that should have been quoted; what stands before a port is none.
-_CREDENTIALS = re.compile(r"(?<=://)(?:[^/]*|[^/:@]*:(?!\d+/).*)(?=@)")
-_QUERY = re.compile(r"([^?&;=]+)(=)([^&]*)")
+# It may stand behind too few slashes, or too many, too.
+_CREDENTIALS = re.compile(
+    r"(://|^\s*//)(?:[^/]*|/*[^/:@]*:(?!\d+/).*)(?=@)"
+    r"|^(\s*[a-z][\w+.-]*:/?)(?!\s)[^/:@]*:.*(?=@)",
+    re.IGNORECASE,
+)
+_QUERY = re.compile(r"([^?&;=]+?)(=|%3D)([^&]*)", re.IGNORECASE)
 # As libpq reads "host=db password='a b'".
 _WORDS = re.compile(r"([^\s=]+)(\s*=\s*)('(?:[^'\\]|\\.)*'?\S*|(?:\\.|\S)*)")
+_PAIR = re.compile(rf"(?:{_SECRET.pattern})[^\s&;=]*\s*=", re.IGNORECASE)
 _HIDDEN = "********"
 
 
@@ -101,12 +107,14 @@ def without_secrets(text: str) -> str:
     Those are user and password, and the values of `password=…`, `key=…` and their like.
     """
     pairs = _QUERY if "://" in text else _WORDS
-    return pairs.sub(_pair, _CREDENTIALS.sub(_HIDDEN, text))
+    return pairs.sub(_pair, _CREDENTIALS.sub(rf"\1\2{_HIDDEN}", text))
 
 
 def _pair(found: re.Match[str]) -> str:
     name, equals, value = found.groups()
-    return name + equals + (_HIDDEN if _SECRET.search(unquote(name)) and value else value)
+    # A value may have pairs of its own, as libpq's "options" has.
+    secret = _SECRET.search(unquote(name)) or _PAIR.search(unquote(value))
+    return name + equals + (_HIDDEN if secret and value else value)
 
 
 def plain(value: Any) -> Any:
