@@ -269,17 +269,33 @@ def test_config_shows_values_origins_and_no_secret(
         ("password=a\\ SECRETQ host=h", "password=******** host=h"),
         ("password='a SECRETQ", "password=********"),
         ("sqlite:///a.db", "sqlite:///a.db"),
+        ("sqlite:////data/a@b.db", "sqlite:////data/a@b.db"),
+        ("postgresql:u:SECRETQ@h/db", "postgresql:********@h/db"),
+        ("postgresql:/u:SECRETQ/SECRETQ@h/db", "postgresql:/********@h/db"),
+        ("postgresql:////u:SECRETQ@h/db", "postgresql://********@h/db"),
+        (" Postgres:u:SECRET Q@h/db", " Postgres:********@h/db"),
+        ("//u:SECRETQ@h/db", "//********@h/db"),
+        ("postgresql:h/db?port=1&password=SECRETQ", "postgresql:h/db?port=********"),
+        ("postgresql://h/db?password%3DSECRETQ", "postgresql://h/db?password%3D********"),
+        (
+            "postgresql://h/db?options=-c%20a.password%3DSECRETQ&port=1",
+            "postgresql://h/db?options=********&port=1",
+        ),
+        ("postgresql://h/db?port=1;password=SECRETQ", "postgresql://h/db?port=********"),
+        ("host=h options='-c a.password=SECRETQ' port=1", "host=h options=******** port=1"),
+        ("host=h password=a://SECRETQ port=1", "host=********"),
     ],
 )
 def test_config_shows_addresses_without_their_secrets(
     capsys: pytest.CaptureFixture[str], folder: Path, ledger: str, shown: str
 ) -> None:
     toml = f"[approvals]\nledger = {json.dumps(ledger)}\n"
-    toml += '[model]\nbase_url = "https://h/v1?key=SECRETQ&x=1"\n'
+    toml += '[model]\nname = "openai:m@1"\nbase_url = "https://h/v1?key=SECRETQ&x=1"\n'
     (folder / "assent.toml").write_text(toml, "utf-8")
     _, out, _ = outcome(capsys, "config", "--json")
     assert json.loads(out)["approvals.ledger"]["value"] == shown
     assert json.loads(out)["model.base_url"]["value"] == "https://h/v1?key=********&x=1"
+    assert json.loads(out)["model.name"]["value"] == "openai:m@1"
     assert "SECRETQ" not in out + outcome(capsys, "config")[1]
 
 

@@ -484,6 +484,16 @@ def test_source_and_user_are_sent(capsys: pytest.CaptureFixture[str]) -> None:
     assert (code, seen) == (0, [("team-chat", "Ann", "Ann")])
 
 
+def test_line_ends_of_windows_are_line_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [Call("1", "delete", {"name": "a\r\nb"})], [Text("one\r\ntw\r"), Text("\n\ro\r")]
+    agent = Deletes(*steps).agent
+    with served(agent, config=PLUGINS) as service:
+        code, out, _ = chat(capsys, service, "-m", "delete a", "--approve")
+    assert code == 0
+    assert out.endswith("delete:\ndeleted a\nb\none\ntw\n<U+000D>o<U+000D>\n")
+    assert visible("a\r\nb", strict=True) == "a<U+000D>\nb"
+
+
 def test_service_with_v1_alone_is_talked_to(capsys: pytest.CaptureFixture[str]) -> None:
     given = Deletes(DELETE, "Gone.")
     with served(given.agent, config='plugins = ["v1"]\n') as service:

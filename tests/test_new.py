@@ -108,3 +108,10 @@ def test_new_with_a_misspelt_kind_writes_nothing(
 ) -> None:
     assert assent(["new", "plugn", "shout"]) == 2
     assert list(here.iterdir()) == []
+
+
+def test_steps_after_a_new_agent_are_what_a_shell_takes(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert assent(["new", "my $work/order-desk"]) == 0
+    assert "\n  cd 'my $work/order-desk'\n" in capsys.readouterr().out

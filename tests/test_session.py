@@ -81,6 +81,14 @@ def test_update_and_clear() -> None:
     assert len(session) == 0
 
 
+def test_what_is_added_to_a_default_that_was_set_stays() -> None:
+    session = Session()
+    session.setdefault("notes", []).append("first")
+    session.setdefault("notes", []).append("second")
+    assert session["notes"] == ["first", "second"]
+    assert session.setdefault("node", Node("a")) == {"name": "a"}
+
+
 def test_a_session_that_was_never_set_is_absent() -> None:
     assert Session().dump() is None
     assert Session({}).dump() == {}

@@ -375,6 +375,35 @@ def test_default_in_an_annotation_is_passed() -> None:
     assert called(find, {}) == ("web", 3)
 
 
+def test_default_of_a_sole_model_is_what_an_empty_input_gives() -> None:
+    class Options(BaseModel):
+        name: str
+        limit: int = 20
+        seen: list[str] = []
+
+    @dataclass
+    class Page:
+        size: int = 10
+
+    everything, long = Options(name="all", limit=50), Page(size=30)
+
+    @tool
+    def find(options: Options = everything) -> Any:
+        options.seen.append("it")
+        return options.name, options.limit, options.seen
+
+    @tool(input_schema=Page)
+    def page(page: Page = long) -> int:
+        return page.size
+
+    for _ in range(2):
+        assert called(find, {}) == ("all", 50, ["it"])
+    assert called(find, {"name": "a"}) == ("a", 20, ["it"])
+    assert "name" in refusal(find, {"limit": 1})
+    assert find.as_called({}) == {"name": "all", "limit": 50, "seen": []}
+    assert (called(page, {}), called(page, {"size": 1})) == (30, 1)
+
+
 def test_schema_says_nothing_that_no_json_holds() -> None:
     class Span(BaseModel):
         most: float = math.inf

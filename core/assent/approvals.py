@@ -49,7 +49,20 @@ def choices(messages: Sequence[Message]) -> list[Choice]:
             if call.execute and call.id not in named:
                 named.add(call.id)
                 found.append(_copy(call, index))
+    if not messages[last].content.strip() and all(choice.copy for choice in found):
+        found += _open(messages)
     return found
+
+
+def _open(messages: Sequence[Message]) -> list[Choice]:
+    """The undecided commands that only their text names: an empty message gets them again."""
+    return [
+        choice
+        for index, message in enumerate(messages)
+        if message.data is not None
+        for choice in _commands(message.data, index, newest=False)
+        if choice.copy and not choice.id
+    ]
 
 
 def _copy(call: ToolCall | Approval, index: int) -> Choice:
@@ -110,26 +123,32 @@ def _in_message(message: Message, index: int, *, newest: bool) -> list[Choice]:
                     through_approvals=True,
                 )
             )
+    return found + [choice for choice in _commands(message.data, index, newest) if not choice.copy]
+
+
+def _commands(data: Data, index: int, newest: bool) -> list[Choice]:
+    """The commands of a message; one that is not decided is a copy."""
+    found: list[Choice] = []
     equal: Counter[object] = Counter()
-    for n, command in enumerate(message.data.cmds):
+    for n, command in enumerate(data.cmds):
         same = canonical(command_input(command))
         ordinal = equal[same]
         equal[same] += 1
-        if command.execute or command.rejection_reason:
-            found.append(
-                Choice(
-                    command.id,
-                    "command",
-                    command.execute,
-                    (*at, "cmds", n),
-                    newest,
-                    command.rejection_reason or None,
-                    "command",
-                    command_input(command),
-                    message=index,
-                    ordinal=ordinal,
-                )
+        found.append(
+            Choice(
+                command.id,
+                "command",
+                command.execute,
+                ("body", "messages", index, "data", "cmds", n),
+                newest,
+                command.rejection_reason or None,
+                "command",
+                command_input(command),
+                copy=not (command.execute or command.rejection_reason),
+                message=index,
+                ordinal=ordinal,
             )
+        )
     return found
 
 

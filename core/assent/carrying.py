@@ -64,9 +64,7 @@ async def carry_out(
         logger.error("call %s of %s failed\n%s", row.id, row.name, hidden_trace(error, secrets))
         outcome = Outcome("FAILED", error_text(error, secrets))
     if grant.again:
-        # What did not end well begins with what it is: `Error:` or `Outcome unknown:`.
-        told = [_AGAIN, outcome.output] if outcome.state == "DONE" else [outcome.output, _AGAIN]
-        outcome = replace(outcome, output="\n".join(told))
+        outcome = _again(row, outcome)
     # What has changed while a command ran was done by calls beside it.
     changed = change_of(before, context.session) if row.kind == "tool_call" else None
     change = mask(changed, context.platform.secrets())
@@ -81,6 +79,17 @@ async def carry_out(
     else:
         row = (await engine.ledger.outcomes([row.id], time.monotonic() + 30))[row.id]
     await ran(row, outcome)
+
+
+def _again(row: Proposal, outcome: Outcome) -> Outcome:
+    """The outcome of a call of which an earlier run has an unknown one, which stays where this run
+    did not begin."""
+    if not outcome.began:
+        unknown = (row.output or "Outcome unknown:").splitlines()[0]
+        return Outcome("INDETERMINATE", f"{unknown}\nNot run again: {outcome.output}")
+    # What did not end well begins with what it is: `Error:` or `Outcome unknown:`.
+    told = [_AGAIN, outcome.output] if outcome.state == "DONE" else [outcome.output, _AGAIN]
+    return replace(outcome, output="\n".join(told))
 
 
 async def record(
@@ -137,7 +146,8 @@ async def _finish(
 async def _tool(engine: Engine, row: Proposal, grant: Grant, context: RequestContext) -> Outcome:
     tool = engine.agent.tools.get(row.name)
     if tool is None:
-        return Outcome("FAILED", f"Error: there is no tool {row.name!r} any more")
+        text = f"Error: there is no tool {row.name!r} any more"
+        return Outcome("FAILED", text, began=False)
 
     async def late(outcome: Outcome) -> None:
         await record(engine, grant, outcome)

@@ -184,7 +184,7 @@ async def _refuse_new_message(turn: RunningTurn) -> None:
 async def _wait_for_others(turn: RunningTurn) -> bool:
     """Wait for calls that other requests run: the decided ones, and those without which a turn
     whose calls are now all decided cannot go on. True when one was given back, not run."""
-    decided = {row.id for _, row in turn.found.chosen}
+    decided = {row.id for c, row in turn.found.chosen if c.approved}
     touched = {row.turn for c, row in turn.found.chosen if not c.copy}
     rows = turn.found.rows.values()
     waiting = {row.turn for row in rows if row.state == "PENDING" and row.kind == "tool_call"}
@@ -251,7 +251,7 @@ async def _resume(turn: RunningTurn, known: set[str]) -> bool:
     rows = turn.found.rows.values()
     pending = [r for r in rows if r.turn in touched and r.state == "PENDING"]
     if not touched and turn.blank:
-        shown = set(turn.shown)
+        shown = {*turn.shown, *(row.id for _, row in turn.found.chosen)}
         pending = [r for r in rows if r.state == "PENDING" and r.id in shown]
         if not pending and not turn.context.has_decision and turn.empty:
             raise nothing_to_answer(turn.request.messages)

@@ -49,7 +49,7 @@ class Edits:
 
     def _edit(self, row: Proposal, stated: dict[str, Any]) -> dict[str, Any] | None:
         """The input to run when the tool allows the change; raises ToolInputError where it does
-        not fit the tool's schema.
+        not fit the tool's schema, or holds a secret.
 
         What was not read yet passes once, so that all of it comes together, and then raises
         _Unread.
@@ -67,7 +67,7 @@ class Edits:
         if not isinstance(tool.editable, bool) and not changed <= set(tool.editable):
             return None
         if holds_secret(stated, self._secrets):
-            return None
+            raise ToolInputError("it holds a secret of the platform context")
         # What was left as it was runs as it was recorded: a client may have rounded a number.
         edited = {
             name: value if name in changed else row.input[name] for name, value in stated.items()

@@ -29,12 +29,16 @@ logger = logging.getLogger("assent.tools")
 
 @dataclass(slots=True, unsafe_hash=True)
 class Outcome:
-    """How a call ended: DONE, FAILED or INDETERMINATE, its text, seconds, and the raw value."""
+    """How a call ended: DONE, FAILED or INDETERMINATE, its text, seconds, and the raw value.
+
+    `began` is false for one that was refused before the tool's own code ran.
+    """
 
     state: State
     output: str
     duration: float = 0.0
     value: Any = None
+    began: bool = True
 
     @property
     def failed(self) -> bool:
@@ -90,7 +94,7 @@ class Gate:
             # A rule may be newer than the approval, or forbid what the approver changed.
             if verdict == "deny":
                 text = f"Error: a rule of this service forbids this call of {tool.name!r}"
-                return Outcome("FAILED", text)
+                return Outcome("FAILED", text, began=False)
         elif verdict != "allow":
             raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
         what = f"tool {tool.name}" if grant is None else f"call {grant.proposal.id} of {tool.name}"
@@ -151,7 +155,7 @@ class _Run:
 
     def failed(self, error: BaseException) -> Outcome:
         if isinstance(error, _Unfit):
-            return Outcome("FAILED", mask(f"Error: {error}", self.secrets))
+            return Outcome("FAILED", mask(f"Error: {error}", self.secrets), began=False)
         took = self.took
         logger.info("%s failed\n%s", self.what, hidden_trace(error, self.secrets))
         return Outcome("FAILED", error_text(error, self.secrets), took)

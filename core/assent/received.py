@@ -76,7 +76,7 @@ def every_name(kind: type[Any], others: Names) -> Iterator[str]:
     """All that the fields of a model, dataclass or typed dict are called."""
     if issubclass(kind, BaseModel):
         for name, field in kind.model_fields.items():
-            yield from _names(name, field)
+            yield from names_of(name, field)
         return
     for name in [f.name for f in fields(kind)] if is_dataclass(kind) else kind.__annotations__:
         yield name
@@ -106,11 +106,12 @@ def _fields(model: BaseModel, names: Names) -> Any:
     found = received(model.__pydantic_extra__ or {}, {})
     for name, field in kind.model_fields.items():
         value = received(model.__dict__.get(name), names)
-        found |= dict.fromkeys(_names(name, field), value)
+        found |= dict.fromkeys(names_of(name, field), value)
     return found
 
 
-def _names(name: str, field: FieldInfo) -> Iterator[str]:
+def names_of(name: str, field: FieldInfo) -> Iterator[str]:
+    """All that a field of a model is called."""
     yield name
     stated = field.validation_alias
     choices = stated.choices if isinstance(stated, AliasChoices) else [stated]

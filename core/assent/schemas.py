@@ -26,7 +26,7 @@ from assent.docstrings import Docstring
 from assent.errors import ToolInputError, message_of
 from assent.parameters import model_of, refined
 from assent.received import Names, every_name, other_names
-from assent.signatures import EMPTY, Signature
+from assent.signatures import EMPTY, Argument, Signature
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ def inputs_of(label: str, signature: Signature, docs: Docstring, stated: Any = N
         model = _sole_model(signature)
         if model is None:
             return SignatureInputs(label, signature, docs)
-        return ModelInputs(label, signature.arguments[0].name, model)
+        return ModelInputs(label, signature.arguments[0], model)
     if isinstance(stated, Mapping):
         return SchemaInputs(label, signature, stated)
     if not isinstance(stated, type):
@@ -76,7 +76,7 @@ def inputs_of(label: str, signature: Signature, docs: Docstring, stated: Any = N
             f"tool {label!r}: with a model as input_schema the function takes one parameter for "
             f"the instance, beside injected ones; it takes {len(signature.arguments)}"
         )
-    return ModelInputs(label, signature.arguments[0].name, stated)
+    return ModelInputs(label, signature.arguments[0], stated)
 
 
 def _sole_model(signature: Signature) -> type[BaseModel] | None:
@@ -131,16 +131,18 @@ class SignatureInputs:
 
 
 class ModelInputs:
-    """Inputs of a typed model: the parameter `name` gets the instance."""
+    """Inputs of a typed model: the parameter `argument` gets the instance; where nothing is sent,
+    what the function has as its default."""
 
-    def __init__(self, label: str, name: str, model: type[Any]) -> None:
-        self._name = name
+    def __init__(self, label: str, argument: Argument, model: type[Any]) -> None:
+        self._name = argument.name
         self._model = model
+        self._default = argument.default if model in type(argument.default).__mro__ else None
         try:
             self._adapter: TypeAdapter[Any] = TypeAdapter(refined(model))
             self.schema = object_schema(label, self._adapter)
         except (PydanticUserError, NameError) as error:
-            raise _unusable(label, name, error) from error
+            raise _unusable(label, argument.name, error) from error
 
     @property
     def names(self) -> Collection[str]:
@@ -151,6 +153,9 @@ class ModelInputs:
         return other_names(self._adapter.core_schema)
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
+        if self._default is not None and not input:
+            # The function may change what it gets.
+            return {self._name: copy.deepcopy(self._default)}
         known = list(self.schema.get("properties", {}))
         return {self._name: validated(self._adapter, input, known)}
 

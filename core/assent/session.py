@@ -97,6 +97,12 @@ class Session(MutableMapping[str, Any]):
         for key, value in dict(*args, **values).items():
             self.set(key, value)
 
+    def setdefault(self, key: str, default: Any = None) -> Any:
+        """The value under `key`, stored from `default` where there was none."""
+        if key not in self._state:
+            self.set(key, default)
+        return self._state[key]
+
     def clear(self) -> None:
         """Remove every key."""
         self._state.clear()

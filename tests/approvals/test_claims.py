@@ -380,6 +380,9 @@ def test_an_approved_call_expires_too(make: Make) -> None:
         assert found.rows[row.id].state == "EXPIRED"
         assert await refused(ledger, approve(row)) == {"approval_expired"}
         assert await refused(ledger, approve(row, newest=False)) == set()
+        assert (await ledger.purge(0))[0] == 1
+        assert await refused(ledger, approve(row)) == {"approval_expired"}
+        assert await refused(ledger, approve(row, newest=False)) == set()
         await ledger.close()
 
     run(work())

@@ -250,6 +250,43 @@ def test_a_failed_second_run_says_that_it_ran_again_behind_its_error(served: Ser
     assert runs == ["a", "a"]
 
 
+@pytest.mark.parametrize("why", ["a rule", "no tool", "the input"])
+def test_a_call_of_unknown_end_that_may_not_run_again_stays_unknown(
+    served: Serve, why: str
+) -> None:
+    runs: list[str] = []
+
+    @tool(requires_approval=True, timeout=0.2, idempotent=True)
+    async def slow(name: str) -> str:
+        """Take long the first time."""
+        runs.append(name)
+        await asyncio.sleep(600 * (len(runs) == 1))
+        return name
+
+    @tool(name="slow", requires_approval=True, idempotent=True)
+    async def stricter(name: int) -> None:
+        """Take a number, as of a newer version."""
+        runs.append("number")
+
+    store = {"approvals__ledger": "sqlite:///approvals.db"}
+    script = [[Call("p", "slow", {"name": "a"})], *["hm"] * 4]
+    messages = deciding(served(scripted(script, [slow])[0], **store).chat(user("wipe")))
+    service = served(scripted(script[1:], [slow])[0], **store)
+    service.chat(*messages)
+    tools = {"a rule": [slow], "no tool": [], "the input": [stricter]}[why]
+    rules = [{"tool": "slow", "action": "deny"}] if why == "a rule" else []
+    newer = served(scripted(script[1:], tools)[0], **store, approvals__rules=rules)
+    for _ in range(2):
+        (told,) = newer.chat(*messages)["data"]["executed_tool_calls"]
+        first, second = told["output"].splitlines()
+        assert first.startswith("Outcome unknown: the tool did not end within 0.2 seconds")
+        assert second.startswith("Not run again: ")
+    assert runs == ["a"]
+    (done,) = service.chat(*messages)["data"]["executed_tool_calls"]
+    assert done["output"].endswith("\na")
+    assert runs == ["a", "a"]
+
+
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_an_async_tool_that_its_timeout_cancelled_has_no_known_end(
     served: Serve, idempotent: bool

@@ -517,3 +517,11 @@ class TestOffline:
         code, said = self.run(tmp_path, cases, capsys)
         assert code == 1, said
         assert "Traceback" not in said
+
+    def test_each_wrong_key_is_told_with_the_nearest_right_one(
+        self, tmp_path: Path, capsys: Any
+    ) -> None:
+        cases = '[[case]]\ntool = "list_pods"\nexpct = "allow"\n[[cases]]\ntool = "list_pods"\n'
+        _, said = self.run(tmp_path, cases, capsys)
+        assert "unknown key 'case.0.expct' (cases.toml); did you mean 'case.0.expect'?" in said
+        assert "unknown key 'cases' (cases.toml); did you mean 'case'" in said

@@ -411,6 +411,28 @@ def test_an_input_with_a_secret_is_never_recorded(
     assert tools.runs == []
 
 
+def test_a_changed_input_with_a_secret_is_refused_as_such(served: Serve, tmp_path: Path) -> None:
+    runs: list[str] = []
+
+    @tool(requires_approval=True, editable=True)
+    def wipe(name: str) -> None:
+        """Wipe a disk."""
+        runs.append(name)
+
+    agent, _ = scripted([[Call("p", "wipe", {"name": "a"})]], [wipe])
+    service = served(agent, **SQLITE)
+    reply = service.chat(user("wipe", platform_context=PLATFORM))
+    (call,) = reply["data"]["tool_calls"]
+    changed = {**approved(call), "input": {"name": f"x{TOKEN}"}}
+    last = user("", data={"tool_calls": [changed]}, platform_context=PLATFORM)
+    answer = service.ask(user("wipe"), said(reply), last)
+    assert answer.types == {"approval_changed"}
+    text = json.dumps(answer.json())
+    assert "holds a secret of the platform context" in text
+    assert [s for s in SECRETS if s in text + stored(tmp_path)] == []
+    assert runs == []
+
+
 def test_commands_are_recorded_with_who_rejected_them(
     served: Serve, assent: Cli, tmp_path: Path
 ) -> None:
@@ -477,6 +499,15 @@ def test_a_list_says_which_inputs_were_purged(served: Serve, assent: Cli, tmp_pa
     assert "  delete (purged)  decided" in call
 
 
+def test_a_list_says_so_of_inputs_that_expired_and_were_purged(served: Serve, assent: Cli) -> None:
+    agent, _ = scripted([[delete("a")]], Counted().tools)
+    served(agent, **SQLITE, approvals__ttl=0.05).chat(user("wipe"))
+    until(lambda: "EXPIRED" in assent("list"))
+    assert assent("list").endswith('  delete {"name": "a"}\n')
+    assent("purge", "--older-than", "0")
+    assert assent("list").endswith("  delete (purged)\n")
+
+
 @pytest.mark.parametrize("on_new_message", ["refuse", "supersede"])
 def test_a_refused_message_claims_nothing(served: Serve, assent: Cli, on_new_message: str) -> None:
     """An approved copy in the history starts with a message that is taken, not with a refused."""
@@ -533,7 +564,9 @@ class TestCommandLine:
         (tmp_path / "assent.toml").unlink()
         process, reply, id_ = self.pending(nursery, tmp_path)
         assert id_ in assent("list", "--state", "PENDING")
-        assert f"{id_}  APPROVED  wipe" in assent("approve", id_)
+        said_so = assent("approve", id_)
+        assert f"{id_}  APPROVED  wipe" in said_so
+        assert "it has not run yet; it does when its caller sends it back" in said_so
         assert lines(tmp_path, "runs") == []
         assert "approved before" in assent("reject", id_, code=1)
         last = process.client.chat(*deciding(reply))
@@ -543,6 +576,19 @@ class TestCommandLine:
         assert (shown["state"], shown["output"]) == ("DONE", "wiped a")
         assert shown["decision"]["protocol"] == "cli"
         assert shown["decision"]["claimed"] is True
+        assert "not run yet" not in assent("approve", id_)
+
+    def test_help_says_how_what_is_approved_there_is_run(
+        self, nursery: Nursery, tmp_path: Path, assent: Cli
+    ) -> None:
+        (tmp_path / "assent.toml").unlink()
+        process, _, id_ = self.pending(nursery, tmp_path)
+        assent("approve", id_)
+        shown = assent("approve", "--help").replace('"ID"', f'"{id_}"')
+        body, _ = json.JSONDecoder().raw_decode(shown[shown.index("{") :])
+        last = process.client.chat(*body["messages"])
+        assert last["content"] == "ended: wiped a"
+        assert lines(tmp_path, "runs") == ["a"]
 
     def test_the_model_is_told_of_what_is_approved_there_and_not_run_yet(
         self, nursery: Nursery, tmp_path: Path, assent: Cli

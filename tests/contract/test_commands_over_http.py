@@ -219,6 +219,23 @@ def test_empty_message_states_the_commands_again(served: Serve, shell: LocalShel
     assert len(r.model.asks) == 1
 
 
+@pytest.mark.parametrize("session", [True, False], ids=["with its session", "without a session"])
+def test_empty_message_states_commands_again_that_came_back_without_their_ids(
+    served: Serve, shell: LocalShell, session: bool
+) -> None:
+    other = suggest({"command": "cat sub/a.txt", "files": [FILE]}, id_="c2")
+    r = Round(served, shell, [suggest("echo one", "echo one"), other])
+    stated = r.reply["data"]["cmds"]
+    data = {"cmds": [{**r.bare(n), "execute": False} for n in range(3)]}
+    if session:
+        data["session"] = r.reply["data"]["session"]
+    talk = [r.first, assistant(r.reply["content"], data=data)]
+    again = r.service.chat(*talk, user(""))
+    assert again["data"]["cmds"] == stated
+    r.send(*({**r.bare(n), "rejection_reason": "no"} for n in range(3)))
+    assert r.service.ask(*talk, user("")).types == {"nothing_to_answer"}
+
+
 def test_stream_states_commands_and_outcomes(served: Serve, shell: LocalShell) -> None:
     agent, _ = scripted([[suggest("echo one")], "ran"], commands=shell)
     service = served(agent)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -250,6 +252,37 @@ def test_model_that_fails_before_its_first_event_is_a_failing_model(served: Serv
 
     answer = served(Agent(model=Broken())).post("/api/chat", {"messages": [user("x")]})
     assert (answer.status, answer.json()["code"]) == (502, "MODEL_ERROR")
+
+
+@pytest.mark.parametrize("kind", ["list", "generator", "async generator"])
+def test_context_variables_that_a_model_sets_reach_its_events(served: Serve, kind: str) -> None:
+    trace: ContextVar[str] = ContextVar("trace", default="none")
+
+    def replies(ask: Ask) -> Iterator[Reply]:
+        if len(ask.turns) == 1:
+            yield Reply(Turn("assistant", (look("x"),)), "tool_use")
+        else:
+            yield Reply(Turn("assistant", (Text(trace.get()),)), "end_turn")
+
+    class Traced:
+        provider = "mine"
+        name = "traced"
+
+        def stream(self, ask: Ask) -> Any:
+            trace.set(f"call {len(ask.turns)}")
+            match kind:
+                case "list":
+                    return list(replies(ask))
+                case "generator":
+                    return replies(ask)
+            return self._events(ask)
+
+        async def _events(self, ask: Ask) -> Any:
+            for reply in replies(ask):
+                yield reply
+
+    service = served(Agent(model=Traced(), tools=Counted().tools))
+    assert service.chat(user("x"))["content"] == "call 3"
 
 
 def test_deltas_leave_as_they_come(served: Serve) -> None:

@@ -119,6 +119,7 @@ def test_config_that_is_left_out_is_told(caplog: pytest.LogCaptureFixture) -> No
     explain_config({"top_k": 3}, "gpt-4.1", official=True)
     explain_config({"top_k": 3}, "llama", official=False)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
+    assert {record.name for record in caplog.records} == {"assent.models"}
 
 
 def test_structured_reply_is_asked_for_by_its_format(openai_server: OpenAIServer) -> None:
@@ -170,6 +171,19 @@ def test_every_call_with_the_index_zero(openai_server: OpenAIServer) -> None:
         DONE,
     )
     assert [c.id for c in calls_of(reply_of(found).turn)] == ["a", "b"]
+
+
+def test_whole_calls_with_the_index_zero_need_no_id(openai_server: OpenAIServer) -> None:
+    found = answered(
+        openai_server,
+        called(0, id="", name="get_weather", arguments='{"city": "Rome"}'),
+        called(0, id="", name="get_weather", arguments=""),
+        called(0, id="", name="get_time", arguments='{"city": "Oslo"}'),
+        chunk({}, finish_reason="tool_calls"),
+        DONE,
+    )
+    calls = [(c.name, dict(c.input)) for c in calls_of(reply_of(found).turn)]
+    assert calls == [("get_weather", {"city": "Rome"}), ("get_time", {"city": "Oslo"})]
 
 
 def test_arguments_as_an_object(openai_server: OpenAIServer) -> None:

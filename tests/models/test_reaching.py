@@ -101,6 +101,7 @@ def test_log_says_why_a_provider_was_not_reached(
     caplog.set_level("INFO", "assent")
     assert failure(spec, "http://127.0.0.1:1").kind == "connection"
     assert "ConnectionRefusedError" in caplog.text
+    assert {r.name for r in caplog.records if "no connection" in r.message} == {"assent.models"}
 
 
 @pytest.mark.parametrize("spec", SPECS)

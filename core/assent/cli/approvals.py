@@ -22,6 +22,7 @@ from assent.cli.chat_text import pretty, visible
 from assent.cli.group import config_option
 from assent.cli.options import configuration
 from assent.errors import AssentError, ConfigError, InvalidRequest
+from assent.layers import Origin, explain
 from assent.ledger import LogRow, Proposal, State, Transaction
 from assent.ledger.choices import Choice, Conversation, Requester
 from assent.ledger.log import Chain, pages
@@ -162,17 +163,27 @@ def show(config_file: Path | None, id: str) -> None:
     click.echo(pretty(shown))
 
 
-@command.command(short_help="Approve a pending call; the protocol that proposed it runs it.")
+@command.command(short_help="Approve a pending call; it runs when its caller sends it back.")
 @config_option
 @click.argument("id")
 def approve(config_file: Path | None, id: str) -> None:
     """Approve the call ID.
 
-    It is recorded as APPROVED and runs, once, when its caller asks again: over MCP by itself,
-    over HTTP with the next request that carries the call with execute=true.
+    It is recorded as APPROVED and runs, once, in the service, when its caller sends it back.
+    In assent chat and in the console: approve it there too. Over MCP, where the plugin's
+    approvals are "console": call the tool again. Over HTTP, its id is enough:
+
+    \b
+      {"messages": [{"role": "user", "content": "",
+        "data": {"approvals": [{"id": "ID", "execute": true}]}}]}
     """
     row = _with_ledger(config_file, lambda ledger: _decide(ledger, id, True, None))
     click.echo(f"{row.id}  {row.state}  {_what(row)}")
+    if row.state == "APPROVED":
+        click.echo(
+            "it has not run yet; it does when its caller sends it back with execute=true: "
+            "see assent approvals approve --help"
+        )
 
 
 @command.command(short_help="Reject a pending call with a reason.")
@@ -331,12 +342,11 @@ class _Table(Section):
 
 
 def _table(file: Path) -> list[_Case]:
+    origin = Origin("file", file.name)
     try:
         cases = _Table.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))).case
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{file.name}: {where}: {first['msg']}") from None
+        raise ConfigError(explain(error, _Table, lambda _: origin)) from None
     except ValueError as error:
         raise ConfigError(f"{file.name}: {error}") from None
     if not cases:
@@ -348,7 +358,9 @@ def _what(row: Proposal) -> str:
     if row.kind == "command":
         text = _line(f"$ {row.input.get('command', _PURGED)}")
     else:
-        given = _PURGED if row.purged else json.dumps(row.input, ensure_ascii=False)
+        # Of one that expired no output tells: it had an input if it has something to say of it.
+        lost = row.state == "EXPIRED" and not row.input and bool(row.input_description)
+        given = _PURGED if row.purged or lost else json.dumps(row.input, ensure_ascii=False)
         text = _line(f"{row.name} {given}")
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 

@@ -32,12 +32,13 @@ class Screen:
         self.colour = self.terminal and not os.environ.get("NO_COLOR")
         self._status = False
         self._in_line = False
+        self._return = ""
 
     def event(self, event: Json) -> None:
         """Show one event of a turn; proposals are left to `proposal`."""
         match event.get("type"):
             case "text_delta":
-                self._text(visible(str(event.get("text", ""))))
+                self._text(str(event.get("text", "")))
             case "intermittent_update":
                 self._show_status(str(event.get("text", "")))
             case "executed_tool_calls" as kind:
@@ -72,6 +73,8 @@ class Screen:
     def end_line(self) -> None:
         """Leave the cursor at the start of a line, and no status line behind."""
         self._clear_status()
+        self._write(visible(self._return))
+        self._return = ""
         if self._in_line:
             self._write("\n")
 
@@ -89,7 +92,10 @@ class Screen:
 
     def _text(self, text: str) -> None:
         self._clear_status()
-        self._write(text)
+        whole = self._return + text
+        # The rest of this line end may come with the next piece.
+        self._return = "\r" if whole.endswith("\r") else ""
+        self._write(visible(whole.removesuffix("\r")))
 
     def _outcome(self, name: str, output: str) -> None:
         failed = output.startswith(("Error:", "Outcome unknown:"))

@@ -24,10 +24,13 @@ _JOINERS = "\u200c\u200d\ufe0e\ufe0f"
 def visible(text: str, *, strict: bool = False) -> str:
     """`text` with each character that a terminal obeys or does not show written as `<U+001B>`.
 
-    Line ends and tabs stay. `strict` also writes out joiners and spaces that only look like one.
+    Line ends and tabs stay. `strict` also writes out joiners, spaces that only look like one, and
+    the first half of a Windows line end.
     """
     if text.isascii() and text.isprintable():
         return text
+    if not strict:
+        text = text.replace("\r\n", "\n")
     return "".join(_seen(char, strict) for char in text)
 
 

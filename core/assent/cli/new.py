@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
+from shlex import quote
 from string import Template
 
 import click
@@ -74,7 +75,8 @@ def agent(folder: Path) -> None:
     """Write an agent into the folder DIR: two tools, one of them gated, and their tests."""
     whole = Path(os.path.abspath(folder))  # "." has no name of its own
     written("agent", whole.name, whole.parent)
-    _say(str(folder), f"cd {folder}", "pip install -e . pytest", "pytest", "assent serve")
+    way = f"cd {quote(str(folder))}"
+    _say(str(folder), way, "pip install -e . pytest", "pytest", "assent serve")
 
 
 def written(kind: str, name: str, directory: Path) -> Path:

@@ -112,7 +112,7 @@ class Decided:
         has."""
         if renamed(choice, row):
             return True
-        if choice.input is None or row.purged:
+        if choice.input is None or row.purged or (row.state == "EXPIRED" and not row.input):
             return False
         is_command = row.kind == "command"
         # Written once: a large input may be stated a thousand times.

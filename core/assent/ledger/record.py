@@ -418,5 +418,5 @@ class Ledger:
         while not self._stopped.wait(self.lease / 3):
             try:
                 self.store.renew(self.owner, self.lease)
-            except Exception:
-                logger.warning("the lease of this process could not be renewed", exc_info=True)
+            except Exception as error:
+                logger.warning("the lease of this process could not be renewed: %r", error)

@@ -24,7 +24,7 @@ from assent.models.replies import last_events
 from assent.models.transcript import sent_names
 from assent.workers import per_loop
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("assent.models")
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 

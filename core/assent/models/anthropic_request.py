@@ -15,7 +15,7 @@ from assent.models import Ask, Block, Call, Result, Text, ToolDefinition, Turn
 from assent.models.schemas import closed, plain_object, renamed, sent_keys, with_keys
 from assent.models.transcript import encodable, has_raw, sent_names, transcript
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("assent.models")
 
 Version = tuple[int, int]
 

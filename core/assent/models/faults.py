@@ -21,7 +21,7 @@ import httpx2
 from assent.errors import ModelError, ModelErrorKind
 from assent.models import ModelEvent
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("assent.models")
 
 LONGEST_WAIT = 10.0
 """Seconds; a provider that asks for a longer pause gets no second try within the turn."""

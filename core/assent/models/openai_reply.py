@@ -89,10 +89,21 @@ class _Slot:
 
     def ended(self, name: str) -> bool:
         """Whether what has no index but this call's id, and `name`, begins another call."""
-        if not name or name != self.name:
-            return bool(name)
-        whole = bool(self.arguments) and self.arguments[-1].rstrip().endswith("}")
-        return whole and read_input("".join(self.arguments))[1] is None
+        return bool(name) and (name != self.name or self.whole())
+
+    def left(self, call_id: str, filled: bool) -> bool:
+        """Whether what has this call's index and a name begins another call.
+
+        Some gateways give every call of a message the index 0, and not all of them an id.
+        """
+        if call_id and self.id:
+            return call_id != self.id
+        return filled and self.whole()
+
+    def whole(self) -> bool:
+        """Whether nothing more can be said of the arguments."""
+        closed = bool(self.arguments) and self.arguments[-1].rstrip().endswith("}")
+        return closed and read_input("".join(self.arguments))[1] is None
 
 
 class Accumulator:
@@ -178,25 +189,24 @@ class Accumulator:
     def _piece(self, piece: Mapping[str, Any]) -> Iterator[ModelEvent]:
         function = piece.get("function") or {}
         call_id = str(piece.get("id") or "")
-        slot = self._slot(piece.get("index"), call_id, function.get("name") or "")
+        arguments = function.get("arguments")
+        slot = self._slot(piece.get("index"), call_id, function.get("name") or "", bool(arguments))
         slot.id = slot.id or call_id
         if not slot.name and function.get("name"):
             slot.name = function["name"]
             yield ToolStart(self._names.get(slot.name, slot.name))
-        arguments = function.get("arguments")
         if isinstance(arguments, str):
-            slot.arguments.append(arguments)
+            slot.arguments += [arguments] if arguments else []
         elif arguments is not None:
             slot.arguments.append(json.dumps(arguments))
 
-    def _slot(self, index: int | None, call_id: str, name: str) -> _Slot:
+    def _slot(self, index: int | None, call_id: str, name: str, filled: bool) -> _Slot:
         known = self._by_index.get(index) if index is not None else None
         if index is None and call_id:
             known = next((s for s in self._slots if s.id == call_id and not s.ended(name)), None)
         if known is None and index is None and self._slots and not name:
             known = self._slots[-1]
-        # Some gateways give every call of a message the index 0.
-        if known is not None and call_id and known.id and call_id != known.id and name:
+        if index is not None and known is not None and name and known.left(call_id, filled):
             known = None
         if known is None:
             known = _Slot()

@@ -12,7 +12,7 @@ from assent.models import Ask, Call, Result, Text, ToolDefinition, Turn
 from assent.models.schemas import closed, plain_object
 from assent.models.transcript import encodable, sent_names, transcript
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("assent.models")
 
 DEFAULT_TEMPERATURE = 0.1
 DEFAULT_MAX_TOKENS = 4096
