@@ -374,8 +374,10 @@ def test_new_turn_is_not_placed_on_a_loop_that_blocks_after_its_first_await() ->
     run(work)
 
 
-def test_turns_that_block_as_they_come_on_block_side_by_side() -> None:
+@pytest.mark.parametrize("computing", [False, True])
+def test_turns_that_block_as_they_come_on_block_side_by_side(computing: bool) -> None:
     async def work(workers: Workers) -> None:
+        workers.computing = computing
         gate = Gate()
 
         async def late() -> str:

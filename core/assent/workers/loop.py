@@ -185,8 +185,7 @@ class WorkerLoop:
             self.last = False
             if self.taken > held:
                 self._workers.watch()
-                if not self._workers.computing:
-                    break
+                break
         self.woken = False
         # Also those that came when nobody woke a loop that was awake.
         if not waiting or self.stopping or self.woken:
