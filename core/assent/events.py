@@ -152,7 +152,7 @@ def encode(event: Event) -> bytes:
 
 
 def _encoded(event: Event) -> bytes:
-    fields = {name: getattr(event, name) for name in event.__slots__ if name != "type"}
+    fields = {name: getattr(event, name) for name in event.__slots__}
     sent = {k: v for k, v in fields.items() if v is not None or k in _ALWAYS}
     return dump_json({"type": event.type, **sent})
 
@@ -198,7 +198,7 @@ def sendable(event: Event) -> Event:
     if type(event) is TextDelta and _is_text(event.text):
         # A stream may have thousands at a time, for the loop that all requests are read on.
         return event
-    fields = {name: getattr(event, name) for name in event.__slots__ if name != "type"}
+    fields = {name: getattr(event, name) for name in event.__slots__}
     try:
         raw = to_json(fields)
     except PydanticSerializationError:
