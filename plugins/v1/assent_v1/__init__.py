@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.routing import Route, Router
 
-from assent import ChatEndpoint, Failure, Host, InvalidRequest, Plugin, RequestError, hookimpl
+from assent import ChatEndpoint, Failure, Host, Plugin, RequestError, hookimpl
 
 __all__ = ["V1"]
 
@@ -15,7 +15,7 @@ __all__ = ["V1"]
 def v1_error(error: BaseException, failure: Failure) -> tuple[int, dict[str, Any]]:
     """V1's error table: `{detail}` alone, and one sentence for whatever failed in the agent."""
     if isinstance(error, RequestError):
-        if isinstance(error, InvalidRequest) or error.items:
+        if error.items:
             return 422, {"detail": error.items}
         return error.status, {"detail": failure.message}
     incident = f" (incident {failure.incident})" if failure.incident else ""
