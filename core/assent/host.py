@@ -401,9 +401,9 @@ def _model(agent: Agent, config: Config) -> Model:
     if given is None and agent.function is not None:
         # It is named where a model is shown, and hardly ever asked.
         return Offline()
-    settings = {"timeout": config.model.timeout}
+    settings: dict[str, Any] = {"timeout": config.model.timeout}
     if config.model.base_url:
-        settings["base_url"] = config.model.base_url  # type: ignore[assignment]
+        settings["base_url"] = config.model.base_url
     return load_model(given or "offline", settings)
 
 
