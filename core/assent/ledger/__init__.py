@@ -1,6 +1,6 @@
 """What the ledger keeps, and what a store must do to keep it (design, section 6).
 
-The rules (who may decide, what may run, once) are in `assent.ledger.record`, written once over a
+The rules (who may decide, what may run, once) are in `assent.ledger.rules`, written once over a
 `Store`. A store gives atomic transactions over proposals, suspended turns and the log; `memory`,
 `sqlite` and `postgres` beside this file are built in, others come by entry point in the group
 `assent.ledgers`: a factory `(url: str) -> Store` named after the URL's scheme.

@@ -396,8 +396,8 @@ class Ledger:
 
         return await self.store.run(work)
 
-    async def read(self, work: Callable[[Transaction], Any]) -> Any:
-        """Run any reading (or purging) work in one transaction; for the command line."""
+    async def read(self, work: Callable[[Transaction], T]) -> T:
+        """What `work`, which only reads, gives in one transaction."""
         return await self.store.run(work)
 
     def _hold(self) -> None:
