@@ -143,11 +143,7 @@ class DirectCalls:
             intent=mask(intent, given.secrets()),
             input_description=tool.input_description,
             idempotent=tool.idempotent,
-            principal=caller.principal,
-            tenant=given.tenant_name,
-            protocol=caller.protocol,
-            address=caller.address,
-            client=caller.client,
+            **_requester(caller, given.tenant_name)._asdict(),
         )
 
         async def work() -> None:
@@ -185,14 +181,7 @@ class DirectCalls:
         `approval_expired` or `approval_conflict`.
         """
         context = _context(caller, session or Session(), platform, update)
-        who = Requester(
-            caller.principal,
-            context.platform.tenant_name,
-            None,
-            caller.protocol,
-            caller.address,
-            caller.client,
-        )
+        who = _requester(caller, context.platform.tenant_name)
         changes = approved and edited is not None
         stated = edited if changes else input
         given = None if stated is None else dict(stated)
@@ -268,7 +257,7 @@ class DirectCalls:
         Also those that were approved and have not begun to run; what runs or has ended, or does
         not exist for this caller, stays as it is.
         """
-        who = Requester(caller.principal, None, None, caller.protocol, caller.address)
+        who = _requester(caller)
 
         async def reject() -> None:
             for row in await self._engine.ledger.reject(ids, reason, who, approved=True):
@@ -282,7 +271,7 @@ class DirectCalls:
 
     async def look(self, id: str, caller: Caller) -> Proposal | None:
         """The call `id` as it stands, or None when it does not exist for this caller."""
-        who = Requester(caller.principal, protocol=caller.protocol)
+        who = _requester(caller)
 
         async def work() -> Proposal | None:
             found = await self._engine.ledger.decide([], [id], who, Conversation(), dry=True)
@@ -293,7 +282,7 @@ class DirectCalls:
     async def pending(self, caller: Caller, limit: int = 100) -> list[Proposal]:
         """The calls and commands that wait for a decision and exist for this caller, the oldest
         first, at most `limit`. What has expired is settled and left out."""
-        who = Requester(caller.principal, protocol=caller.protocol)
+        who = _requester(caller)
 
         async def work() -> list[Proposal]:
             found: list[Proposal] = []
@@ -308,7 +297,7 @@ class DirectCalls:
     async def proposed(self, caller: Caller) -> list[Proposal]:
         """The calls that `propose` recorded for just this caller and that have not begun to run:
         those that wait for a decision, then those that are approved, each the oldest first."""
-        who = Requester(caller.principal, protocol=caller.protocol)
+        who = _requester(caller)
 
         async def work() -> list[Proposal]:
             states: tuple[State, ...] = ("PENDING", "APPROVED")
@@ -350,6 +339,10 @@ def _page(
     tx: Transaction, state: State, after: str | None, limit: int
 ) -> tuple[list[Proposal], float]:
     return tx.find(state=state, after=after, limit=limit), tx.now
+
+
+def _requester(caller: Caller, tenant: str | None = None) -> Requester:
+    return Requester(caller.principal, tenant, None, caller.protocol, caller.address, caller.client)
 
 
 def _is_direct(row: Proposal, caller: Caller) -> bool:

@@ -336,12 +336,7 @@ class RunningTurn:
             expires=0.0,
             turn="",
             index=0,
-            principal=self.who.principal,
-            tenant=self.who.tenant,
-            user=self.who.user,
-            protocol=self.who.protocol,
-            address=self.who.address,
-            client=self.who.client,
+            **self.who._asdict(),
             **fields,
         )
 

@@ -15,7 +15,10 @@ from assent.messages import Command, Kind
 
 
 class Requester(NamedTuple):
-    """Who asks: the authenticated `principal`, else what the messages claim (`tenant`, `user`)."""
+    """Who asks: the authenticated `principal`, else what the messages claim (`tenant`, `user`).
+
+    A `Proposal` keeps the same fields.
+    """
 
     principal: str | None = None
     tenant: str | None = None

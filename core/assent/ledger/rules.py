@@ -159,11 +159,7 @@ class Rules:
             created=tx.now,
             expires=tx.now + self.ttl,
             conversation=conversation.id,
-            principal=who.principal,
-            tenant=who.tenant,
-            user=who.user,
-            protocol=who.protocol,
-            address=who.address,
+            **who._asdict(),
         )
 
     def check(self, found: Decided, edit: Edit | None) -> None:
