@@ -112,9 +112,15 @@ class Gate:
                     raise
                 return run.failed(passing)
             return run.done(result)
+        called = partial(_called, tool, input, session, context)
+        return await self._apart(run, tool, called, late)
+
+    async def _apart(
+        self, run: _Run, tool: Tool[..., Any], called: Callable[[], Any], late: Late | None
+    ) -> Outcome:
+        """Run the call away from this loop, and give it up after the tool's `timeout`."""
         own: list[asyncio.Task[Any]] = []
-        bound = _bound(tool, input, session, context, own)
-        call = asyncio.ensure_future(self.code.call(bound))
+        call = asyncio.ensure_future(self.code.call(_bound(tool, called, own)))
         try:
             done, _ = await asyncio.wait({call}, timeout=tool.timeout)
         except asyncio.CancelledError:
@@ -222,19 +228,15 @@ async def _awaited(value: Awaitable[Any]) -> _Result:
 
 
 def _bound(
-    tool: Tool[..., Any],
-    input: Mapping[str, Any],
-    session: Session,
-    context: RequestContext,
-    own: list[asyncio.Task[Any]],
+    tool: Tool[..., Any], called: Callable[[], Any], own: list[asyncio.Task[Any]]
 ) -> Callable[[], Any]:
-    """The call without arguments; an async tool puts the task that it runs in into `own`."""
+    """The call with its text; an async tool puts the task that it runs in into `own`."""
     if tool.is_async:
 
         async def run_async() -> Any:
             if task := asyncio.current_task():
                 own.append(task)
-            return await _awaited(_called(tool, input, session, context))
+            return await _awaited(called())
 
         return run_async
-    return lambda: _shown(_called(tool, input, session, context))
+    return lambda: _shown(called())
