@@ -38,6 +38,7 @@ from assent.models import (
     Turn,
 )
 from assent.output import Output
+from assent.policy import forbidden
 from assent.tools import Tool
 from assent.traces import hidden_trace
 from assent.wording import spoken
@@ -263,7 +264,7 @@ class _Step:
         turn = self.turn
         verdict = await turn.engine.gate.verdict(tool, call.input, turn.context)
         if verdict == "deny":
-            raise ToolInputError(f"a rule of this service forbids this call of {tool.name!r}")
+            raise ToolInputError(forbidden(tool.name))
         return verdict == "allow"
 
     async def _propose_call(self, call: Call, tool: Tool[..., Any]) -> None:

@@ -31,7 +31,7 @@ from assent.ledger.choices import Choice, Conversation, Decided, Edit, Requester
 from assent.masking import holds_secret, mask
 from assent.messages import Approval, Kind, PlatformContext
 from assent.output import hidden_line
-from assent.policy import Verdict
+from assent.policy import Verdict, forbidden
 from assent.session import Session
 from assent.tools import Tool
 from assent.turn import Caller
@@ -70,7 +70,7 @@ class DirectCalls:
             await self._tell_refused(name, input, platform, str(error))
             raise
         if verdict == "deny":
-            await self._tell_refused(name, input, platform, _forbidden(name))
+            await self._tell_refused(name, input, platform, forbidden(name))
         return verdict
 
     async def _tell_refused(
@@ -124,7 +124,7 @@ class DirectCalls:
         where a rule forbids the call.
         """
         if await self.verdict(name, input, platform) == "deny":
-            raise ToolInputError(_forbidden(name))
+            raise ToolInputError(forbidden(name))
         tool = self._tool(name)
         given = platform or PlatformContext()
         if holds_secret(dict(input), given.secrets()):
@@ -350,10 +350,6 @@ def _is_direct(row: Proposal, caller: Caller) -> bool:
     by = (row.principal, row.protocol, row.address, row.client)
     is_callers = by == (caller.principal, caller.protocol, caller.address, caller.client)
     return is_callers and row.kind == "tool_call" and not row.reference
-
-
-def _forbidden(name: str) -> str:
-    return f"a rule of this service forbids this call of {name!r}"
 
 
 def _context(

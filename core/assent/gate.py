@@ -18,7 +18,7 @@ from assent.ledger import State
 from assent.ledger.choices import Grant, unknown_outcome
 from assent.masking import mask
 from assent.messages import Approval
-from assent.policy import Policy, Verdict
+from assent.policy import Policy, Verdict, forbidden
 from assent.session import Session
 from assent.tools import Tool, ToolInputError, ToolResult, text_of
 from assent.traces import cut, error_text, hidden_trace
@@ -93,8 +93,7 @@ class Gate:
             grant.spend()
             # A rule may be newer than the approval, or forbid what the approver changed.
             if verdict == "deny":
-                text = f"Error: a rule of this service forbids this call of {tool.name!r}"
-                return Outcome("FAILED", text, began=False)
+                return Outcome("FAILED", f"Error: {forbidden(tool.name)}", began=False)
         elif verdict != "allow":
             raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
         what = f"tool {tool.name}" if grant is None else f"call {grant.proposal.id} of {tool.name}"

@@ -88,6 +88,11 @@ class Policy:
         ]
 
 
+def forbidden(name: str) -> str:
+    """What is said of a call of the tool `name` that a rule refuses."""
+    return f"a rule of this service forbids this call of {name!r}"
+
+
 class _Input:
     """The input of a call, as it was sent and as the tool would get it."""
 
