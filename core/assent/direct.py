@@ -56,7 +56,7 @@ class DirectCalls:
         It calls the tool's validators, which are user code: not for an event loop.
         """
         tool = self._tool(name)
-        verdict = self._engine.gate.policy.verdict(tool, input, platform or PlatformContext())
+        verdict = self._engine.gate.policy.verdict(tool, input, platform)
         tool.validate(input)
         return verdict
 
