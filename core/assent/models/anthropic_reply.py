@@ -36,14 +36,9 @@ _STOPS: Mapping[str, Stop] = {
     "refusal": "refusal",
     "pause_turn": "pause",
 }
-_FRAGMENTS = {
-    "text_delta": "text",
-    "thinking_delta": "thinking",
-    "signature_delta": "signature",
-    "input_json_delta": "partial_json",
-}
-_NOTHING: Mapping[str, Mapping[str, str]] = {}
 _FIELDS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
+_FRAGMENTS = {**_FIELDS, "input_json_delta": "partial_json"}
+_NOTHING: Mapping[str, Mapping[str, str]] = {}
 
 
 class Accumulator:
