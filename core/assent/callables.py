@@ -34,6 +34,7 @@ from assent.events import (
 )
 from assent.gate import Outcome
 from assent.ledger import Proposal
+from assent.ledger.choices import Grant
 from assent.masking import holds_secret, mask
 from assent.messages import (
     AgentMessage,
@@ -157,10 +158,10 @@ def _change(
 
 
 async def _ended(
-    turn: RunningTurn, grant: Any, outcome: Outcome, change: dict[str, Any] | None
+    turn: RunningTurn, grant: Grant, outcome: Outcome, change: dict[str, Any] | None
 ) -> None:
     await record(turn.engine, grant, outcome, change, unrecorded=turn.unrecorded)
-    row: Proposal = turn.found.rows[grant.proposal.id]
+    row = turn.found.rows[grant.proposal.id]
     row.state, row.output, row.duration = outcome.state, outcome.output, outcome.duration
     await turn.ran(row, outcome)
 
