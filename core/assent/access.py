@@ -130,6 +130,7 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
 
 
 def bearer(host: Host, header: str) -> str:
+    """The principal whose token `header`, an `Authorization`, carries; raises Unauthenticated."""
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer":
         raise Unauthenticated("a bearer token is needed: 'Authorization: Bearer TOKEN'")

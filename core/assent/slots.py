@@ -26,10 +26,12 @@ class Slots:
 
     @property
     def taken(self) -> int:
+        """How many turns hold a place."""
         return self._limit - self._free
 
     @property
     def free(self) -> bool:
+        """Whether a turn would get a place at once."""
         return self._free > 0
 
     def take_now(self) -> Slot | None:

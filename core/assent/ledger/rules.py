@@ -352,6 +352,7 @@ def _wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
 
 
 def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
+    """Give the turn back whose continuation failed, for another to continue it."""
     if turn.state == "RESUMING":
         turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
         turn.ended = tx.now if turn.reply else None
@@ -359,6 +360,7 @@ def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
 
 
 def log(tx: Transaction, event: str, row: Proposal) -> None:
+    """Append what became of the row to the log: who and when, and digests of its contents."""
     entry: dict[str, Any] = {
         "event": event,
         "id": row.id,

@@ -91,6 +91,7 @@ def proposals_of(messages: Sequence[Message]) -> list[Approval]:
 
 
 def now() -> str:
+    """The time in UTC, ISO 8601 with milliseconds, as a task's metadata has it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
