@@ -156,9 +156,12 @@ class ExecutedApproval(Wire):
 
 
 class URLConfig(Wire):
-    """A link that the reply offers."""
+    """A link that the reply offers.
 
-    url: str
+    The contract shows no fields of it, so a history may hold what another server wrote.
+    """
+
+    url: str = ""
     description: str = ""
 
 

@@ -97,6 +97,7 @@ def test_unknown_fields_everywhere_are_taken(echo: Service, path: str) -> None:
         {"data": dict.fromkeys([*EMPTY, "session"])},
         {"data": {"approvals": [{"id": "x", "type": None, "name": None, "intent": None}]}},
         {"data": {"url_configs": [{"url": "x", "description": None}]}},
+        {"data": {"url_configs": [{}, {"link": "x"}]}},
         {"user": {"name": "Ann", "id": None}},
         {"timestamp": "2026-01-01T00:00:00.123456+02:00"},
         {"timestamp": "2026-01-01"},
