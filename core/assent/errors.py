@@ -52,7 +52,7 @@ class PluginError(StartupError):
 
 
 class RequestError(AssentError):
-    """The request is refused before anything ran.
+    """The request is refused before anything ran, or, as Stopping, given up.
 
     `code` is in capitals, as V2 bodies and `error` events carry it; `items` is the list form of
     a 422 (`loc`, `msg`, `type`), empty for all others.

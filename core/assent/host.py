@@ -4,7 +4,8 @@
     reply = await host.chat(request, caller)  # the same turn, folded
 
 Both run the turn off the caller's loop. What fails before or in a turn is an `error` event on
-the stream and an exception of `chat`; `host.failure` says how a protocol shows it.
+the stream and an exception of `chat`; `host.failure` says how a protocol shows it. `host.calls` is
+the door for single tool calls, of protocols that have no conversation.
 """
 
 from __future__ import annotations
@@ -225,6 +226,7 @@ class Host:
         That is the desk, which no user code blocks. But a turn of the agent's own code that has
         nothing to do with the ledger is spared the way there and back while home is free: its
         course runs at home, and its code in the same task as long as nothing has suspended it.
+        Raises NotStarted where the host does not live.
         """
         if self.workers.home is None:
             raise NotStarted

@@ -32,9 +32,10 @@ class Requester(NamedTuple):
 class Choice:
     """One decision as a caller sent it.
 
-    `id` is None for a command that is matched by its text. `kind`, `name` and `input` are None
-    when the caller did not state them. A `copy` stands further back in the history and decides
-    nothing. `message` is the index of the message that carries a command, `ordinal` the number of
+    `id` is None for a command that is matched by its text. `loc` is where it stands in the request,
+    `newest` whether that is in the last message. `kind`, `name` and `input` are None when the
+    caller did not state them. A `copy` stands further back in the history and decides nothing.
+    `message` is the index of the message that carries a command, `ordinal` the number of
     equal commands before it there.
     """
 
