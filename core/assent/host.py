@@ -69,7 +69,6 @@ class Host:
         self.model = model
         self.stopping = False
         self._drained_by: float | None = None
-        self._unconfigured = not (config.model.name or agent.model or agent.function)
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
         self.policy = Policy(config.approvals.rules)
@@ -307,7 +306,7 @@ class Host:
             f"agent {self.agent.name!r} with {what}, {len(self.agent.tools)} tools; "
             f"plugins: {', '.join(self.plugins.names) or 'none'}; ledger: {self.ledger.store.url}"
         ]
-        if self._unconfigured:
+        if not (config.model.name or self.agent.model or self.agent.function):
             lines.append(
                 "no model is configured: the built-in offline responder answers; set model.name "
                 "or Agent(model=...), for example 'anthropic:claude-sonnet-5-5'"
