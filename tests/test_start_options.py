@@ -298,6 +298,8 @@ def test_additional_router_with_a_route_without_a_path_is_refused(tmp_path: Path
         ({"system_context": lambda: "x"}, r"system_context: .* cannot be called with \(context\)"),
         ({"tools": answer}, "tools takes a list of tools, not <function answer"),
         ({"tools": None}, "tools takes a list of tools, not None"),
+        ({"tools": {"answer": answer}}, "tools takes a list of tools, not {'answer': <function"),
+        ({"tools": "answer"}, "tools takes a list of tools, not 'answer'"),
         ({"model_config": 5}, "model_config takes a dict, not 5"),
     ],
 )

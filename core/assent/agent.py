@@ -170,7 +170,7 @@ class Agent:
                 "instead of returning them"
             )
         self.model = model
-        if not isinstance(tools, Iterable):
+        if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
             raise TypeError(f"tools takes a list of tools, not {tools!r}")
         given = tuple(tools)
         self.sources = tuple(item for item in given if isinstance(item, ToolSource))
