@@ -226,6 +226,18 @@ def test_edited_inputs(
     assert len(tools.runs) == 1
 
 
+def test_list_shows_the_input_that_ran(served: Serve, assent: Cli) -> None:
+    agent, _ = scripted([[delete("a")], "done"], Counted(editable=True).tools)
+    service = served(agent, **SQLITE)
+    reply = service.chat(user("wipe"))
+    assert '{"name": "a"}' in assent("list")
+    (call,) = reply["data"]["tool_calls"]
+    assert service.ask(*deciding(reply, approved(call, input={"name": "b"}))).status == 200
+    listed = assent("list")
+    assert '{"name": "b"}' in listed
+    assert '{"name": "a"}' not in listed
+
+
 def test_model_is_told_of_a_changed_input_of_which_the_tool_fails(served: Serve) -> None:
     @tool(requires_approval=True, editable=True)
     def delete(name: str) -> str:

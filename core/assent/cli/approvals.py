@@ -360,7 +360,7 @@ def _what(row: Proposal) -> str:
     else:
         # Of one that expired no output tells: it had an input if it has something to say of it.
         lost = row.state == "EXPIRED" and not row.input and bool(row.input_description)
-        given = _PURGED if row.purged or lost else json.dumps(row.input, ensure_ascii=False)
+        given = _PURGED if row.purged or lost else json.dumps(row.runs, ensure_ascii=False)
         text = _line(f"{row.name} {given}")
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
