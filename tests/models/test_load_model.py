@@ -28,7 +28,8 @@ def test_offline_needs_nothing() -> None:
         ("anthropic:claude-opus-5-5", "ANTHROPIC_API_KEY"),
         ("openai:gpt-5.5", "OPENAI_API_KEY"),
         ("openai", "openai:gpt"),
-        ("mystery:1", "known ones: anthropic, offline, openai"),
+        ("mystery:1", "with one of: anthropic, offline, openai"),
+        ("claude-opus-5-5", "write 'provider:id'"),
     ],
 )
 def test_what_is_missing_is_told_with_the_way_out(spec: str, way_out: str) -> None:

@@ -251,4 +251,6 @@ def _factory(provider: str) -> _Factory:
     if provider in found:
         return partial(made, found[provider], "model", ("provider", "name", "stream"))
     known = ", ".join(sorted({*_BUILT_IN, *found}))
-    raise ConfigError(f"there is no model provider {provider!r}; known ones: {known}")
+    raise ConfigError(
+        f"there is no model provider {provider!r}; write 'provider:id' with one of: {known}"
+    )
