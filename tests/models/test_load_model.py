@@ -27,6 +27,8 @@ def test_offline_needs_nothing() -> None:
     [
         ("anthropic:claude-opus-5-5", "ANTHROPIC_API_KEY"),
         ("openai:gpt-5.5", "OPENAI_API_KEY"),
+        ("anthropic:claude-opus-5-5", "ASSENT_MODEL__NAME=offline"),
+        ("openai:gpt-5.5", "ASSENT_MODEL__NAME=offline"),
         ("openai", "openai:gpt"),
         ("mystery:1", "with one of: anthropic, offline, openai"),
         ("claude-opus-5-5", "write 'provider:id'"),

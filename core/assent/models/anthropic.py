@@ -124,7 +124,8 @@ def _plain(event: Any) -> dict[str, Any]:
 
 def _check_credentials(client: Callable[[], anthropic.AsyncAnthropic], model: str) -> None:
     way_out = (
-        "set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN, or a profile), or use model 'offline'"
+        "set ANTHROPIC_API_KEY (or ANTHROPIC_AUTH_TOKEN, or a profile), or, to do without a "
+        "language model, ASSENT_MODEL__NAME=offline"
     )
     try:
         probe = client()

@@ -39,7 +39,7 @@ def connect(name: str, settings: Mapping[str, Any]) -> OpenAI:
     if official and not key:
         raise ConfigError(
             f"there is no key for model 'openai:{name}'; set OPENAI_API_KEY, or OPENAI_BASE_URL "
-            "for another endpoint, or use model 'offline'"
+            "for another endpoint, or, to do without a language model, ASSENT_MODEL__NAME=offline"
         )
     check_key(key, f"openai:{name}")
     seconds = float(settings.get("timeout", 60.0))
