@@ -427,3 +427,8 @@ def test_misspelt_option_and_wrong_value_are_named() -> None:
         configured({"prot": 1})
     with pytest.raises(ConfigError, match=r"server\.port \(keyword port\)"):
         configured({"port": 99_999}, Config())
+
+
+def test_keyword_of_another_section_is_told_where_it_belongs() -> None:
+    with pytest.raises(TypeError, match=r"no option 'model'; .* belong in assent\.toml"):
+        configured({"model": "offline"})

@@ -102,8 +102,8 @@ def _key(name: str) -> str:
     import difflib  # needed for a mistake alone
 
     close = difflib.get_close_matches(name, Options.__annotations__, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise TypeError(f"there is no option {name!r}{hint}")
+    hint = f"did you mean {close[0]!r}?" if close else "all other settings belong in assent.toml"
+    raise TypeError(f"there is no option {name!r}; {hint}")
 
 
 def _over(config: Config, overrides: Mapping[str, Any], activate: tuple[str, ...]) -> Config:
