@@ -401,7 +401,7 @@ def test_reply_waits_for_a_client_that_has_not_read_the_ones_before(
         sent = request("/api/chat", ask("hej"))
         connection.sendall(sent)
         until(lambda: replies == 1)
-        ours = next(o for o in gc.get_objects() if isinstance(o, Http) and o.client == client)
+        ours = next(o for o in gc.get_objects() if type(o) is Http and o.client == client)
         while not ours.flow.write_paused:
             before = replies
             connection.sendall(sent)
@@ -569,7 +569,7 @@ def test_turn_that_takes_its_time_to_end_is_answered_before_the_service_ends(
 
 def test_requests_and_connections_leave_nothing_to_the_garbage_collector(both: Both) -> None:
     def kept() -> list[object]:
-        return [o for o in gc.get_objects() if isinstance(o, (Exchange, Http))]
+        return [o for o in gc.get_objects() if type(o) in (Exchange, Http)]
 
     sent = request("/api/chat", ask("hej"))
     # Other tests may have left some.
@@ -592,8 +592,8 @@ def test_body_in_many_pieces_takes_no_more_memory_than_it_has_bytes(both: Both) 
     with both.connected() as connection:
         for at in range(0, len(sent) - 1, 2):
             connection.sendall(sent[at : min(at + 2, len(sent) - 1)])
-        until(lambda: any(isinstance(o, Exchange) and o.more_body for o in gc.get_objects()))
-        kept = [o for o in gc.get_objects() if isinstance(o, Exchange) and o.more_body]
+        until(lambda: any(type(o) is Exchange and o.more_body for o in gc.get_objects()))
+        kept = [o for o in gc.get_objects() if type(o) is Exchange and o.more_body]
         held = [part for one in kept for part in gc.get_referents(one)]
         assert not any(isinstance(part, list) and len(part) > 100 for part in held)
         connection.sendall(sent[-1:])

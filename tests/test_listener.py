@@ -196,7 +196,7 @@ def test_flood_of_requests_is_left_in_the_network(service: Service) -> None:
             # A status line may come in two pieces.
             unread = unread[1 - len(status) :]
             if not ours:
-                held = [o for o in gc.get_objects() if isinstance(o, protocol.Http)]
+                held = [o for o in gc.get_objects() if type(o) is protocol.Http]
                 ours = [o for o in held if o.client == client]
             waiting = max(waiting, len(ours[0].pipeline))
         sender.join()
