@@ -708,11 +708,6 @@ def test_endless_call_ends_at_the_time_limit(serve: Any) -> None:
     asyncio.run(run())
 
 
-# The SDK leaves in-memory streams unclosed when a request is cancelled.
-LEFT_OPEN = pytest.mark.filterwarnings("ignore:Unclosed <MemoryObject:ResourceWarning")
-
-
-@LEFT_OPEN
 @TRANSPORTS
 def test_stop_ends_open_streams_and_waits_for_tools(
     serve: Any, in_task: Any, transport: str
@@ -750,7 +745,6 @@ def test_stop_ends_open_streams_and_waits_for_tools(
     asyncio.run(run())
 
 
-@LEFT_OPEN
 @TRANSPORTS
 def test_endless_tool_does_not_hold_the_stop(serve: Any, in_task: Any, transport: str) -> None:
     async def run() -> None:
@@ -767,7 +761,6 @@ def test_endless_tool_does_not_hold_the_stop(serve: Any, in_task: Any, transport
     asyncio.run(run())
 
 
-@LEFT_OPEN
 def test_endless_tool_has_no_time_of_its_own_behind_the_drain_of_the_turns(
     serve: Any, in_task: Any
 ) -> None:
@@ -786,7 +779,6 @@ def test_endless_tool_has_no_time_of_its_own_behind_the_drain_of_the_turns(
     asyncio.run(run())
 
 
-@LEFT_OPEN
 def test_open_question_does_not_hold_the_stop(serve: Any, in_task: Any) -> None:
     async def run() -> None:
         asked = asyncio.Event()
