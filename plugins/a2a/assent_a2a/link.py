@@ -88,13 +88,20 @@ class Link:
     @asynccontextmanager
     async def _reached(self) -> AsyncIterator[tuple[Any, Json]]:
         """A client, and the agent's card, which is read once, and after a failure."""
+        import httpx
+
         try:
             async with self._client() as client:
                 card = self._card = self._card or await self._read_card(client)
                 yield client, card
-        except Exception:
+        except Exception as error:
             # After a restart it may speak another protocol.
             self._card = None
+            if isinstance(error, httpx.TransportError):
+                why = str(error) or type(error).__name__
+                raise ConnectionError(
+                    f"the agent at {self._url!r} cannot be reached: {why}"
+                ) from error
             raise
 
     def _client(self) -> Any:
