@@ -1064,6 +1064,27 @@ async def status(pid: int) -> int:
     return os.waitstatus_to_exitcode(ended[1])
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_process_that_awaits_after_its_fork_does_nothing_else_that_its_loop_has_to_do() -> None:
+    async def work(workers: Workers) -> None:
+        reads, writes = os.pipe()
+
+        async def fork() -> int:
+            asyncio.get_running_loop().call_soon(os.write, writes, b"done ")
+            pid, _ = forking(lambda: None)
+            await asyncio.sleep(0)
+            return pid
+
+        try:
+            assert await status(await workers.spawn(fork)) == 0
+            assert os.read(reads, 100) == b"done "
+        finally:
+            os.close(reads)
+            os.close(writes)
+
+    run(work)
+
+
 @pytest.mark.usefixtures("unhurried")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.parametrize(

@@ -113,6 +113,9 @@ class Running(Generic[T]):
             self._task, step = _task(place.loop, self._run(place, work), context)
             if step is not None:
                 context.run(step)
+                # In a process that this step forked the loop must not go on: libuv aborts both
+                # processes where both change what they wait on.
+                leave_fork()
         except Exception as error:
             # A task factory of the user's own refused.
             self._end(place, None, error)
