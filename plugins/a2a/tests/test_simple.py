@@ -671,7 +671,10 @@ def test_session_goes_on_with_the_task(serve: Serve) -> None:
     assert service.send("c")["text"] == "1"
 
 
-def test_many_sends_leave_memory_flat(serve: Serve) -> None:
+def test_many_sends_leave_memory_flat(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A slow machine starts no further worker loops meanwhile, each with a buffer of 256 KiB.
+    monkeypatch.setattr("assent.workers.workers.LOOK", 2 * PATIENCE)
+
     def agent(messages: list[Message], context: RequestContext) -> str:
         return "x" * 2000
 
