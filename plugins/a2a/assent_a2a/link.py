@@ -100,7 +100,7 @@ class Link:
             if isinstance(error, httpx.TransportError):
                 why = str(error) or type(error).__name__
                 raise ConnectionError(
-                    f"the agent at {self._url!r} cannot be reached: {why}"
+                    f"the connection to the agent at {self._url!r} failed: {why}"
                 ) from error
             raise
 

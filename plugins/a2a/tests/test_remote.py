@@ -197,7 +197,7 @@ def test_unreachable_agent_is_an_error_for_the_model(tmp_path: Path) -> None:
     agent, _ = driver(remote_agent("http://127.0.0.1:9", name="kube"))
     with running(agent, configured(tmp_path)) as near:
         told = ask(near, said("hello"))["content"]
-    assert "the agent at 'http://127.0.0.1:9' cannot be reached: " in told
+    assert "the connection to the agent at 'http://127.0.0.1:9' failed: " in told
 
 
 @contextmanager
