@@ -357,12 +357,14 @@ def test_errors_of_the_store_are_not_told_to_callers(
     assert (answer.status_code, "hunter2" in answer.text) == (500, False)
 
 
+# With one worker loop: those that start while the machine is slow take memory, too.
 SERVER = """
 import sys, uvicorn
 from pathlib import Path
 from assent import Config, create_app
 config = Config.model_validate({
-    "plugins": ["a2a"], "server": {"state_dir": Path(sys.argv[2])},
+    "plugins": ["a2a"],
+    "server": {"state_dir": Path(sys.argv[2]), "worker_loops": 1},
     "approvals": {"ledger": "memory://"}, "plugin": {"a2a": {"adapter": "both", "max_tasks": 200}},
 })
 app = create_app(lambda messages, context: "ok " * 200, config=config)
