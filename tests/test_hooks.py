@@ -806,7 +806,7 @@ class TestFailuresOfLife:
             freed.wait(600)
 
         plugin = made("bad", resources=opened, intercept_request=block)
-        config = '[limits]\nturn_time = "300ms"'
+        config = '[limits]\nturn_time = "2s"'
         try:
             with caplog.at_level(logging.ERROR):
                 with served(talkative(), [plugin], config=config, start_timeout=1) as service:
