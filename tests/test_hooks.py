@@ -643,7 +643,7 @@ class TestFailuresInATurn:
     def test_event_handler_of_the_agent_that_hangs_keeps_nothing_from_its_others(
         self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.engine._HANDLER_SECONDS", 0.1)
+        monkeypatch.setattr("assent.engine._HANDLER_SECONDS", 1.0)
         heard: list[tuple[int, str]] = []
 
         async def hang(event: Any) -> None:
