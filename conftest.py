@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -18,3 +20,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What installs packages first, then the files with most tests: nothing long is left over."""
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: (not item.get_closest_marker("packaging"), -sizes[item.path]))
+
+
+@pytest.fixture(autouse=True)
+def _log_as_it_was() -> Iterator[None]:
+    """Undo what a command that ran in this process set: the next test may look for a record."""
+    logger = logging.getLogger("assent")
+    level, handlers, last = logger.level, list(logger.handlers), logging.lastResort
+    yield
+    logger.setLevel(level)
+    logger.handlers[:] = handlers
+    logging.lastResort = last
