@@ -189,29 +189,6 @@ def test_serving_object_that_is_no_agent_is_no_internal_error(
     assert "internal error" not in told
 
 
-def test_openapi_lists_the_chat_endpoints(tmp_path: Path) -> None:
-    with TestClient(app_of(tmp_path, answer, docs=True), base_url="http://127.0.0.1") as client:
-        document = client.get("/openapi.json").json()
-    chat = {"/api/chat", "/api/chat-stream", "/api/sendMessage", "/api/sendMessageStream"}
-    assert chat | {"/health"} <= document["paths"].keys()
-    assert "ChatRequest" in document["components"]["schemas"]
-
-
-def test_openapi_says_that_the_paths_of_v1_are_deprecated(tmp_path: Path) -> None:
-    paths = app_of(tmp_path, answer, docs=True).openapi()["paths"]
-    deprecated = {path for path in paths if paths[path].get("post", {}).get("deprecated")}
-    assert deprecated == {"/api/sendMessage", "/api/sendMessageStream"}
-
-
-def test_openapi_lists_every_plain_route(tmp_path: Path) -> None:
-    paths = app_of(tmp_path, answer, docs=True, ready=True, a2a=True).openapi()["paths"]
-    assert paths.keys() >= {"/ready", "/.well-known/agent.json", "/a2a/tasks/send"}
-    (parameter,) = paths["/a2a/tasks/{id}"]["get"]["parameters"]
-    assert (parameter["name"], parameter["in"], parameter["required"]) == ("id", "path", True)
-    assert {"/docs", "/openapi.json"}.isdisjoint(paths)
-    assert list(paths["/api/chat"]) == ["post"]
-
-
 def test_additional_router_that_claims_a_taken_path_is_refused(tmp_path: Path) -> None:
     router = APIRouter()
     router.add_api_route("/api/chat", lambda: "mine", methods=["POST"])

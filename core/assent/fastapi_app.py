@@ -38,7 +38,7 @@ class FastAPIApp(App, FastAPI):
             from assent.openapi import with_raw_routes
 
             routes = [(path, route) for path, _, route in each_route(self.router.routes) if path]
-            self.openapi_schema = with_raw_routes(super().openapi(), routes)
+            self.openapi_schema = with_raw_routes(super().openapi(), self.host, routes)
         return self.openapi_schema
 
     def traced(self) -> bool:

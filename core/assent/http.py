@@ -156,10 +156,15 @@ class ChatEndpoint:
     def refusal(self, error: BaseException) -> tuple[int, bytes, Headers]:
         """Status, body and further headers of the reply to a request that failed."""
         failure = self.host.failure(error)
+        status, body = self.shown(error, failure)
+        return status, to_json(body), failure.headers
+
+    def shown(self, error: BaseException, failure: Failure) -> tuple[int, dict[str, Any]]:
+        """Status and body of the reply in which `failure` is told instead of a turn's."""
         status, body = self.errors(error, failure)
         if self.streams:
             body = {"type": "error", "error": failure.message, **body}
-        return status, to_json(body), failure.headers
+        return status, body
 
     async def _reply(
         self, request: ChatRequest, caller: Caller, receive: Receive, send: Send

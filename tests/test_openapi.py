@@ -1,0 +1,131 @@
+"""The OpenAPI document says what the service does: each route, reply and refusal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jsonschema_rs
+import pytest
+
+from assent import Agent, Call, Message, RequestContext, tool
+from assent.testing import Service, scripted, served, user
+
+CHATS = ["/api/chat", "/api/sendMessage"]
+STREAMS = ["/api/chat-stream", "/api/sendMessageStream"]
+BEARER = 'plugins = ["v1", "v2", "console"]\n[auth]\nscheme = "bearer"\ntokens = {desk = "word"}\n'
+
+
+async def answer(messages: Sequence[Message], context: RequestContext) -> str:
+    match messages[-1].content:
+        case "fail":
+            raise OSError("it failed")
+        case "wait":
+            await asyncio.sleep(600)
+    return "fine"
+
+
+def document_of(service: Service, **headers: str) -> dict[str, Any]:
+    document: dict[str, Any] = service.get("/openapi.json", headers).json()
+    return document
+
+
+def test_openapi_lists_every_plain_route() -> None:
+    with served(answer, docs=True, ready=True, a2a=True) as service:
+        document = document_of(service)
+    paths = document["paths"]
+    assert paths.keys() >= {*CHATS, *STREAMS, "/health", "/ready", "/a2a/tasks/send"}
+    (parameter,) = paths["/a2a/tasks/{id}"]["get"]["parameters"]
+    assert (parameter["name"], parameter["in"], parameter["required"]) == ("id", "path", True)
+    assert {"/docs", "/openapi.json"}.isdisjoint(paths)
+    assert list(paths["/api/chat"]) == ["post"]
+    assert "security" not in document
+
+
+def test_openapi_says_that_the_paths_of_v1_are_deprecated() -> None:
+    with served(answer, docs=True) as service:
+        paths = document_of(service)["paths"]
+    deprecated = {path for path in paths if paths[path].get("post", {}).get("deprecated")}
+    assert deprecated == {"/api/sendMessage", "/api/sendMessageStream"}
+
+
+def test_openapi_names_who_must_say_who_calls_and_leaves_files_out() -> None:
+    with served(answer, docs=True, config=BEARER) as service:
+        document = document_of(service, Authorization="Bearer word")
+    paths = document["paths"]
+    assert document["security"] == [{"bearer": []}]
+    assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+    assert paths["/health"]["get"]["security"] == []
+    assert "security" not in paths["/api/chat"]["post"]
+    assert [path for path in paths if path.startswith("/console")] == [
+        "/console/approvals",
+        "/console/approvals/{id}",
+    ]
+
+
+def validator(document: dict[str, Any], schema: dict[str, Any]) -> Callable[[Any], None]:
+    """What raises for a value that `schema` of `document` does not allow."""
+    made = jsonschema_rs.validator_for({**schema, "components": document["components"]})
+    return made.validate
+
+
+def test_replies_and_events_are_what_openapi_says() -> None:
+    @tool(requires_approval=True)
+    def drop(name: str) -> str:
+        """Drop a table."""
+        return f"dropped {name}"
+
+    call = Call("1", "drop", {"name": "users"})
+    agent = Agent(model=scripted([call], "well", [call], "well"), tools=[drop])
+    with served(agent, docs=True) as service:
+        document = document_of(service)
+        talk = service.conversation()
+        replies = [talk.say("drop users"), talk.approve()]
+        events = service.stream("drop users")
+        decided = {**events[-2]["tool_calls"][0], "execute": True}
+        asked = {"role": "assistant", "content": "", "data": {"tool_calls": [decided]}}
+        events += service.stream("drop users", asked, user("", data={"tool_calls": [decided]}))
+    check = validator(document, {"$ref": "#/components/schemas/AgentMessage"})
+    for reply in replies:
+        check(reply)
+    check = validator(document, {"$ref": "#/components/schemas/Event"})
+    for event in events:
+        check(event)
+    assert {"approvals", "tool_calls", "executed_tool_calls", "text_delta", "done"} <= {
+        event["type"] for event in events
+    }
+    for wrong in ({"type": "text_delta"}, {"text": "x"}, {"type": "end", "text": "x"}):
+        with pytest.raises(jsonschema_rs.ValidationError):
+            check(wrong)
+
+
+@pytest.mark.parametrize("path", CHATS + STREAMS)
+@pytest.mark.parametrize(
+    ("body", "headers", "status"),
+    [
+        (b"{}", {}, 400),
+        (b'{"messages": [{"content": "hi"}]}', {}, 422),
+        (b"{}", {"Content-Type": "text/plain"}, 415),
+        (b'{"messages": "' + b"x" * 2000 + b'"}', {}, 413),
+        (b"{}", {"Authorization": "Bearer wrong"}, 401),
+        (b'{"messages": [{"role": "user", "content": "fail"}]}', {}, 500),
+        (b'{"messages": [{"role": "user", "content": "wait"}]}', {}, 504),
+    ],
+)
+def test_refusals_are_those_that_openapi_shows(
+    path: str, body: bytes, headers: dict[str, str], status: int
+) -> None:
+    limits = f"[limits]\nbody = 1024\nturn_time = {0.2 if status == 504 else 600}\n"
+    with served(answer, docs=True, config=BEARER + limits) as service:
+        token = {"Authorization": "Bearer word"}
+        responses = document_of(service, **token)["paths"][path]["post"]["responses"]
+        got = service.post(path, body, token | headers)
+    expected = min(status, 500) if "sendMessage" in path else status
+    if path in STREAMS and expected >= 500:
+        assert got.status == 200
+        assert got.events[-1]["type"] == "error"
+        return
+    assert got.status == expected
+    shown = responses[str(got.status)]["content"]["application/json"]["examples"].values()
+    assert got.json().keys() in [example["value"].keys() for example in shown]
