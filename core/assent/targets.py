@@ -143,7 +143,9 @@ def _nearest(name: str, names: list[str]) -> str:
 
 
 def _failed(subject: str, error: BaseException, directory: Path) -> ConfigError:
-    what = f"{type(error).__name__}: {error}"
+    # The text of a SyntaxError ends with a place, too, but not with its folder.
+    text = error.msg if isinstance(error, SyntaxError) and error.filename else error
+    what = f"{type(error).__name__}: {text}"
     return ConfigError(f"{subject}: importing it raised {what}{_where(error, directory)}")
 
 
