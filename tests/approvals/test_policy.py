@@ -518,6 +518,14 @@ class TestOffline:
         assert code == 1, said
         assert "Traceback" not in said
 
+    def test_an_argument_that_no_call_of_the_tool_can_have_does_not_pass(
+        self, tmp_path: Path, capsys: Any
+    ) -> None:
+        cases = '[[case]]\ntool = "list_pods"\narguments = {namespce = "x"}\nexpect = "allow"\n'
+        code, said = self.run(tmp_path, cases, capsys)
+        assert code == 1, said
+        assert "the tool 'list_pods' has no argument 'namespce'" in said
+
     def test_each_wrong_key_is_told_with_the_nearest_right_one(
         self, tmp_path: Path, capsys: Any
     ) -> None:

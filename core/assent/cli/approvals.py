@@ -325,8 +325,13 @@ def _cases(
     for case in _table(file):
         if case.tool not in tools:
             raise ConfigError(f"{file.name}: the agent has no tool {case.tool!r}")
+        tool = tools[case.tool]
+        if unknown := [name for name in case.arguments if not tool.takes(name)]:
+            # Such a call is refused before any rule is asked.
+            named = ", ".join(map(repr, unknown))
+            raise ConfigError(f"{file.name}: the tool {case.tool!r} has no argument {named}")
         platform = PlatformContext.model_validate(case.platform)
-        verdict = policy.verdict(tools[case.tool], case.arguments, platform)
+        verdict = policy.verdict(tool, case.arguments, platform)
         yield f"{case.tool} {json.dumps(case.arguments)}", case.expect, verdict
 
 
