@@ -186,6 +186,34 @@ def test_whole_calls_with_the_index_zero_need_no_id(openai_server: OpenAIServer)
     assert calls == [("get_weather", {"city": "Rome"}), ("get_time", {"city": "Oslo"})]
 
 
+def test_calls_of_two_tools_with_the_index_zero_and_no_id_are_two(
+    openai_server: OpenAIServer,
+) -> None:
+    found = answered(
+        openai_server,
+        called(0, id="", name="list_cities", arguments=""),
+        called(0, id="", name="get_time", arguments=""),
+        called(0, arguments='{"city": "Oslo"}'),
+        chunk({}, finish_reason="tool_calls"),
+        DONE,
+    )
+    calls = [(c.name, dict(c.input)) for c in calls_of(reply_of(found).turn)]
+    assert calls == [("list_cities", {}), ("get_time", {"city": "Oslo"})]
+
+
+def test_space_behind_the_arguments_of_a_call_is_no_further_call(
+    openai_server: OpenAIServer,
+) -> None:
+    found = answered(
+        openai_server,
+        called(0, name="get_time", arguments='{"city": "Oslo"}'),
+        called(0, name="get_time", arguments="\n"),
+        chunk({}, finish_reason="tool_calls"),
+        DONE,
+    )
+    assert [dict(c.input) for c in calls_of(reply_of(found).turn)] == [{"city": "Oslo"}]
+
+
 def test_arguments_as_an_object(openai_server: OpenAIServer) -> None:
     found = answered(
         openai_server,

@@ -91,14 +91,14 @@ class _Slot:
         """Whether what has no index but this call's id, and `name`, begins another call."""
         return bool(name) and (name != self.name or self.whole())
 
-    def left(self, call_id: str, filled: bool) -> bool:
-        """Whether what has this call's index and a name begins another call.
+    def left(self, call_id: str, name: str, filled: bool) -> bool:
+        """Whether what has this call's index and `name` begins another call.
 
         Some gateways give every call of a message the index 0, and not all of them an id.
         """
         if call_id and self.id:
             return call_id != self.id
-        return filled and self.whole()
+        return self.name not in ("", name) or (filled and self.whole())
 
     def whole(self) -> bool:
         """Whether nothing more can be said of the arguments."""
@@ -190,7 +190,8 @@ class Accumulator:
         function = piece.get("function") or {}
         call_id = str(piece.get("id") or "")
         arguments = function.get("arguments")
-        slot = self._slot(piece.get("index"), call_id, function.get("name") or "", bool(arguments))
+        filled = bool(arguments.strip()) if isinstance(arguments, str) else arguments is not None
+        slot = self._slot(piece.get("index"), call_id, function.get("name") or "", filled)
         slot.id = slot.id or call_id
         if not slot.name and function.get("name"):
             slot.name = function["name"]
@@ -206,7 +207,7 @@ class Accumulator:
             known = next((s for s in self._slots if s.id == call_id and not s.ended(name)), None)
         if known is None and index is None and self._slots and not name:
             known = self._slots[-1]
-        if index is not None and known is not None and name and known.left(call_id, filled):
+        if index is not None and known is not None and name and known.left(call_id, name, filled):
             known = None
         if known is None:
             known = _Slot()
