@@ -120,6 +120,15 @@ NESTED = """
         def renamed(cls, given):
             return {"size": given["length"]} if "length" in given else given
 
+    class Changing(BaseModel):
+        hosts: list[str] = []
+
+        @model_validator(mode="before")
+        @classmethod
+        def split(cls, given):
+            given["hosts"] = given.pop("from").split("+")
+            return given
+
     class File(BaseModel):
         path: str
 
@@ -129,9 +138,11 @@ NESTED = """
             many: Stores = Stores([])
             by_name: dict[str, Store] = {}
             either: File | Store | None = None
+            each: list[File | Store] = []
             open: Open = Open()
             careless: Careless = Careless()
             old: Old = Old()
+            changing: Changing | None = None
 
         @hookimpl
         def register_commands(self, cli):
@@ -210,7 +221,8 @@ def test_table_where_a_plugin_takes_nothing_is_refused_with_its_key(tmp_path: Pa
         ("store.table = ''", "'plugin.nested.store.table' (assent.toml); known here: hosts, in"),
         ("many = [{hosts = []}, {x = 1}]", "'plugin.nested.many.1.x' (assent.toml)"),
         ("by_name = {a = {in = ''}, b = {x = 1}}", "'plugin.nested.by_name.b.x' (assent.toml)"),
-        ("either = {path = '', in = ''}", "'plugin.nested.either.in' (assent.toml)"),
+        ("either = {path = '', in = ''}", "'plugin.nested.either.in' (assent.toml)\n"),
+        ("each = [{path = '', hosts = []}]", "'plugin.nested.each.0.hosts' (assent.toml)\n"),
     ],
 )
 def test_unknown_key_in_a_table_of_a_plugin_is_refused(
@@ -229,12 +241,14 @@ def test_table_of_a_plugin_may_have_what_its_settings_admit(tmp_path: Path) -> N
         open = {anything = {at = "all"}}
         careless = {of = 1}
         old = {length = 3}
+        changing = {from = "a+b"}
         either = {in = "t", hosts = []}
         """
     )
     settings = json.loads(assent(tmp_path, "nested"))
     assert settings["open"] == {"anything": {"at": "all"}}
     assert settings["old"] == {"size": 3}
+    assert settings["changing"] == {"hosts": ["a", "b"]}
     assert settings["either"] == {"table": "t", "hosts": []}
 
 

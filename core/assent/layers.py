@@ -345,11 +345,13 @@ def _suggestion(model: type[BaseModel], path: Keys) -> str:
 
 
 def _fields(model: type[BaseModel], path: Keys) -> list[str]:
+    """The keys of the table at `path`; none where it may be one of several."""
     for name in path:
         annotation = annotation_at(model, (name,))
         kinds = [annotation, *get_args(annotation)]
-        section = next((k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)), None)
-        if section is None:
-            continue
-        model = section
-    return list(fields(model))
+        match [k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel)]:
+            case [section]:
+                model = section
+            case _ if annotation is not None:
+                return []
+    return [] if issubclass(model, RootModel) else list(fields(model))

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from assent import hookspecs
+from assent.canonical import copied
 from assent.config import Config
 from assent.deadlines import Overdue, bounded
 from assent.discovery import (
@@ -354,8 +355,10 @@ def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> Section:
         )
     try:
         table = parsed_table(plugin.Settings, values)
+        # Validators may change what they get.
+        stated = copied(table)
         made = plugin.Settings.model_validate(table)
-        check_keys(made, table)
+        check_keys(made, stated)
         return made
     except ValidationError as error:
         problem = explain(error, plugin.Settings, _origin_in(config), path)
