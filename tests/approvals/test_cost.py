@@ -116,8 +116,11 @@ def test_fifty_thousand_rows_do_not_slow_a_claim(tmp_path: Path) -> None:
     assert 0 < few and many < 1.5 * few, (few, many)
 
 
+@pytest.mark.parametrize("each", [False, True], ids=["in one message", "in a message each"])
 @pytest.mark.parametrize(("key", "most"), [("", 210), ("k1", 10)])
-def test_many_commands_after_many_messages_are_looked_up_once(key: str, most: int) -> None:
+def test_many_commands_after_many_messages_are_looked_up_once(
+    key: str, most: int, each: bool
+) -> None:
     # All of that is one transaction, which everybody else waits for.
     asked: list[str] = []
 
@@ -128,7 +131,10 @@ def test_many_commands_after_many_messages_are_looked_up_once(key: str, most: in
         row = command("t", "ls", conversation=key, reference="r3")
         await ledger.propose(turn_of(row), [row])
         conversation = Conversation(key, [f"r{n}" for n in range(200)])
-        many = [reject(row, id=None, input={"command": f"ls {n}"}, message=200) for n in range(200)]
+        many = [
+            reject(row, id=None, input={"command": f"ls {n}"}, message=n + 1 if each else 200)
+            for n in range(200)
+        ]
         assert store._db is not None
         store._db.raw.set_trace_callback(asked.append)
         wanted = reject(row, id=None, message=200)

@@ -60,11 +60,6 @@ class Conversation(NamedTuple):
     id: str = ""
     references: Sequence[str] = ()
 
-    def nearest(self, message: int) -> list[str]:
-        """The references in the order in which what the message decides is looked for: what was
-        proposed before it, the latest first. What was proposed in answer to it comes after."""
-        return [*reversed(self.references[:message]), *reversed(self.references[message:])]
-
 
 MINT = object()
 """What the ledger alone makes grants with."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 
 from assent.canonical import canonical
 from assent.ledger import Proposal, Transaction
@@ -33,7 +35,9 @@ class Lookup:
         self._settle = settle
         self._found: dict[tuple[bytes, int], Sequence[Proposal]] = {}
         self._own: _ByText | None = None
-        self._walked: dict[int, tuple[list[_ByText], Iterator[str]]] = {}
+        self._walked: dict[int, _ByText] = {}
+        # The places where something may have been proposed; those without it leave.
+        self._left = list(range(len(conversation.references)))
 
     def row(self, choice: Choice) -> Proposal | None:
         """The row that the command of `choice` means; of equal ones in one turn, in their order."""
@@ -50,12 +54,17 @@ class Lookup:
             self._own = self._by_text(self._tx.find(conversation=self._conversation.id))
         rows = self._own.get(wanted, [])
         near = {row.reference for row in rows}
-        for reference in self._conversation.nearest(message) if near else ():
-            if reference in near:
-                # Asked for twice, as after a lost reply: what was decided, else the newer one.
-                same = [row for row in rows if row.reference == reference]
-                return _of_turn(same, [row for row in same if row.decision] or same)
+        places = sorted(self._places[one] for one in near if one in self._places)
+        if places:
+            # Asked for twice, as after a lost reply: what was decided, else the newer one.
+            reference = self._conversation.references[_nearest_first(places, message)[0]]
+            same = [row for row in rows if row.reference == reference]
+            return _of_turn(same, [row for row in same if row.decision] or same)
         return _of_turn(rows, rows)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {one: place for place, one in enumerate(self._conversation.references)}
 
     def _nearest(self, wanted: bytes, message: int) -> Sequence[Proposal]:
         for rows in self._near(message):
@@ -70,15 +79,15 @@ class Lookup:
 
     def _near(self, message: int) -> Iterator[_ByText]:
         """What was proposed to this user after each reference, the nearest to the message first."""
-        if message not in self._walked:
-            self._walked[message] = [], iter(self._conversation.nearest(message))
-        walked, rest = self._walked[message]
-        yield from walked
-        for reference in rest:
-            found = self._tx.find(reference=reference)
-            if rows := self._by_text(row for row in found if row.user == self._who.user):
-                walked.append(rows)
+        for place in _nearest_first(self._left, message):
+            if place not in self._walked:
+                found = self._tx.find(reference=self._conversation.references[place])
+                own = (row for row in found if row.user == self._who.user)
+                self._walked[place] = self._by_text(own)
+            if rows := self._walked[place]:
                 yield rows
+            else:
+                del self._left[bisect_left(self._left, place)]
 
     def _by_text(self, rows: Iterable[Proposal]) -> _ByText:
         found: _ByText = {}
@@ -86,6 +95,13 @@ class Lookup:
             if row.kind == "command" and self._visible(row, self._who):
                 found.setdefault(canonical(command_input(row.input)), []).append(row)
         return found
+
+
+def _nearest_first(places: Sequence[int], message: int) -> list[int]:
+    """The ascending `places` in the order in which what a message decides is looked for: what was
+    proposed before it, the latest first. What was proposed in answer to it comes after."""
+    after = bisect_left(places, message)
+    return [*reversed(places[:after]), *reversed(places[after:])]
 
 
 def _of_turn(rows: Sequence[Proposal], stated: Sequence[Proposal]) -> Sequence[Proposal]:
