@@ -8,6 +8,8 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
+from fastapi import APIRouter
+from pydantic import BaseModel
 
 from assent import Agent, Call, Message, RequestContext, tool
 from assent.testing import Service, scripted, served, user
@@ -15,6 +17,16 @@ from assent.testing import Service, scripted, served, user
 CHATS = ["/api/chat", "/api/sendMessage"]
 STREAMS = ["/api/chat-stream", "/api/sendMessageStream"]
 BEARER = 'plugins = ["v1", "v2", "console"]\n[auth]\nscheme = "bearer"\ntokens = {desk = "word"}\n'
+
+
+class Event(BaseModel):
+    """A model of a user's own route."""
+
+    when: str
+
+
+def mine(event: Event) -> Event:
+    return event
 
 
 async def answer(messages: Sequence[Message], context: RequestContext) -> str:
@@ -68,6 +80,19 @@ def validator(document: dict[str, Any], schema: dict[str, Any]) -> Callable[[Any
     """What raises for a value that `schema` of `document` does not allow."""
     made = jsonschema_rs.validator_for({**schema, "components": document["components"]})
     return made.validate
+
+
+def test_openapi_leaves_models_of_other_routes_what_they_are() -> None:
+    router = APIRouter()
+    router.post("/mine")(mine)
+    with served(answer, docs=True, additional_routers=[router]) as service:
+        document = document_of(service)
+    schemas, paths = document["components"]["schemas"], document["paths"]
+    assert list(schemas["Event"]["properties"]) == ["when"]
+    stream = paths["/api/chat-stream"]["post"]["responses"]["200"]["content"]
+    ours = stream["application/x-ndjson"]["schema"]["$ref"].rpartition("/")[2]
+    named = {one["$ref"].rpartition("/")[2] for one in schemas[ours]["oneOf"]}
+    assert ours != "Event" and named <= schemas.keys()
 
 
 def test_replies_and_events_are_what_openapi_says() -> None:

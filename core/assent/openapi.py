@@ -42,7 +42,11 @@ def with_raw_routes(
     """`document` with each plain route, the chat endpoints with their bodies, replies, and
     refusals; static files, which are nobody's data, are left out."""
     components = document.setdefault("components", {})
-    components.setdefault("schemas", {}).update(_schemas())
+    schemas = components.setdefault("schemas", {})
+    # Routes of others may have models of the same names.
+    is_taken = any(schemas.get(name, own) != own for name, own in _schemas("").items())
+    prefix = "Assent" if is_taken else ""
+    schemas |= _schemas(prefix)
     if bearer := host.config.auth.scheme == "bearer":
         components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"bearer": []}]
@@ -55,7 +59,7 @@ def with_raw_routes(
         operations = document["paths"].setdefault(shown, {})
         for method in sorted(route.methods - {"HEAD"}):
             if isinstance(route.endpoint, ChatEndpoint):
-                operation = _chat(route.endpoint)
+                operation = _chat(route.endpoint, prefix)
             else:
                 operation = _operation(_CORE.get(path, f"{method} {shown}"), _json({}))
             if parameters:
@@ -66,7 +70,7 @@ def with_raw_routes(
     return document
 
 
-def _schemas() -> dict[str, Any]:
+def _schemas(prefix: str) -> dict[str, Any]:
     """What chat endpoints take and send, by the names that `_chat` refers to."""
     events = get_args(Event)
     given = [
@@ -74,30 +78,31 @@ def _schemas() -> dict[str, Any]:
         (AgentMessage, "serialization", TypeAdapter(AgentMessage)),
         *((each, "serialization", TypeAdapter(each)) for each in events),
     ]
-    _, made = TypeAdapter.json_schemas(given, ref_template=f"{_COMPONENT}{{model}}")  # type: ignore[arg-type]
+    template = f"{_COMPONENT}{prefix}{{model}}"
+    _, made = TypeAdapter.json_schemas(given, ref_template=template)  # type: ignore[arg-type]
     schemas: dict[str, Any] = made["$defs"]
     for each in events:
         schema = schemas[each.__name__]
         # Of all instances one, and so no field of the dataclass.
         schema["properties"] = {"type": {"const": each.type}, **schema["properties"]}
         schema["required"] = ["type", *schema.get("required", [])]
-    schemas["Event"] = {"oneOf": [_reference(each) for each in events]}
-    return schemas
+    schemas["Event"] = {"oneOf": [_reference(prefix + each.__name__) for each in events]}
+    return {prefix + name: schema for name, schema in schemas.items()}
 
 
-def _reference(model: type) -> dict[str, str]:
-    return {"$ref": f"{_COMPONENT}{model.__name__}"}
+def _reference(name: str) -> dict[str, str]:
+    return {"$ref": f"{_COMPONENT}{name}"}
 
 
 def _parameter(name: str) -> dict[str, Any]:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
 
 
-def _chat(endpoint: ChatEndpoint) -> dict[str, Any]:
-    body = {"required": True, "content": _json(_reference(ChatRequest))}
-    reply = _json(_reference(AgentMessage))
+def _chat(endpoint: ChatEndpoint, prefix: str) -> dict[str, Any]:
+    body = {"required": True, "content": _json(_reference(f"{prefix}ChatRequest"))}
+    reply = _json(_reference(f"{prefix}AgentMessage"))
     if endpoint.streams:
-        reply = {"application/x-ndjson": {"schema": {"$ref": f"{_COMPONENT}Event"}}}
+        reply = {"application/x-ndjson": {"schema": _reference(f"{prefix}Event")}}
     what = "One turn, as a stream of events" if endpoint.streams else "One turn, as one message"
     operation = {**_operation(f"{what} ({endpoint.protocol})", reply), "requestBody": body}
     operation["responses"] |= _refusals(endpoint)
