@@ -96,12 +96,15 @@ OWN_WAYS = """
 NESTED = """
     from typing import Literal
     import click
-    from pydantic import BaseModel, ConfigDict, Field, RootModel, model_validator
+    from pydantic import (
+        AliasChoices, BaseModel, ConfigDict, Field, RootModel, model_validator
+    )
     from assent import Plugin, hookimpl
 
     class Store(BaseModel):
         hosts: list[str] = []
         table: str = Field(default="", alias="in")
+        limit: int = Field(default=0, validation_alias=AliasChoices("most", "max"))
 
     class Stores(RootModel[list[Store]]):
         pass
@@ -219,6 +222,7 @@ def test_table_where_a_plugin_takes_nothing_is_refused_with_its_key(tmp_path: Pa
     [
         ("store.hostz = []", "'plugin.nested.store.hostz' (assent.toml); did you mean 'store.hos"),
         ("store.table = ''", "'plugin.nested.store.table' (assent.toml); known here: hosts, in"),
+        ("store.limit = 1", "'plugin.nested.store.limit' (assent.toml); known here: hosts, in, mo"),
         ("many = [{hosts = []}, {x = 1}]", "'plugin.nested.many.1.x' (assent.toml)"),
         ("by_name = {a = {in = ''}, b = {x = 1}}", "'plugin.nested.by_name.b.x' (assent.toml)"),
         ("either = {path = '', in = ''}", "'plugin.nested.either.in' (assent.toml)\n"),
@@ -242,14 +246,14 @@ def test_table_of_a_plugin_may_have_what_its_settings_admit(tmp_path: Path) -> N
         careless = {of = 1}
         old = {length = 3}
         changing = {from = "a+b"}
-        either = {in = "t", hosts = []}
+        either = {in = "t", hosts = [], max = 3}
         """
     )
     settings = json.loads(assent(tmp_path, "nested"))
     assert settings["open"] == {"anything": {"at": "all"}}
     assert settings["old"] == {"size": 3}
     assert settings["changing"] == {"hosts": ["a", "b"]}
-    assert settings["either"] == {"table": "t", "hosts": []}
+    assert settings["either"] == {"table": "t", "hosts": [], "limit": 3}
 
 
 def test_settings_that_read_their_table_their_own_way_get_what_it_says(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from pydantic import BaseModel, RootModel, ValidationError
+from pydantic import AliasChoices, BaseModel, RootModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from assent.errors import ConfigError
@@ -159,8 +159,10 @@ def fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
 
 def key_of(model: type[BaseModel], name: str) -> str:
     """The key that a table has for the field `name` of `model`."""
-    alias = model.model_fields[name].validation_alias
-    return alias if isinstance(alias, str) else name
+    match model.model_fields[name].validation_alias:
+        case (str() as key) | AliasChoices(choices=[str() as key, *_]):
+            return key
+    return name
 
 
 def annotation_at(model: type[BaseModel], path: Keys) -> Any:
