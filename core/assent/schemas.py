@@ -165,8 +165,9 @@ class SchemaInputs:
 
     def __init__(self, label: str, signature: Signature, schema: Mapping[str, Any]) -> None:
         self.schema = _stated_object(label, schema)
+        self.is_open = signature.rest is not None
+        """Whether the function takes all that the schema admits."""
         self._closed = signature.closed
-        self._open = signature.rest is not None
         self._names = [argument.name for argument in signature.arguments]
         self._fit(label, signature)
         self._validator = _validator(label, self.schema)
@@ -182,7 +183,7 @@ class SchemaInputs:
 
     def _fit(self, label: str, signature: Signature) -> None:
         properties = self.schema["properties"]
-        unknown = set() if self._open else set(properties) - set(self._names)
+        unknown = set() if self.is_open else set(properties) - set(self._names)
         if taken := unknown | (set(properties) & self._closed):
             raise ValueError(
                 f"tool {label!r}: its schema has {sorted(taken)}, which the function does not "
@@ -207,7 +208,7 @@ class SchemaInputs:
             raise ToolInputError(_cut(f"the input cannot be read: {error}")) from error
         if errors:
             raise _explained(_line(tuple(e.instance_path), e.message, e.instance) for e in errors)
-        if not self._open:
+        if not self.is_open:
             _refuse(given.keys() - set(self._names), self._names)
         return given
 

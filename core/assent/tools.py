@@ -28,7 +28,7 @@ from assent.docstrings import read_docstring
 from assent.errors import ToolInputError
 from assent.models import ToolDefinition
 from assent.received import received
-from assent.schemas import Arguments, ModelInputs, describe, inputs_of
+from assent.schemas import Arguments, ModelInputs, SchemaInputs, describe, inputs_of
 from assent.session import Session
 from assent.signatures import layers, plain_function, read_signature
 
@@ -143,6 +143,9 @@ class Tool(Generic[P, R]):
     def takes(self, name: str) -> bool:
         """Whether a call can have the argument `name`, under any of its names."""
         schema = self.input_schema
+        if isinstance(self._inputs, SchemaInputs) and self._inputs.is_open:
+            # A schema that says nothing of further arguments admits them.
+            schema = {"additionalProperties": True, **schema}
         more = {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"}
         return name in {*schema["properties"], *self._defaults, *self._inputs.names} or any(
             schema.get(key) for key in more

@@ -31,6 +31,7 @@ from assent.models import Result
 from assent.policy import Policy
 from assent.settings import ApprovalRule
 
+CLOSED = {"additionalProperties": False}
 AGENT = '''
 from assent import Agent, tool
 
@@ -351,6 +352,20 @@ def test_the_start_says_which_rules_name_no_tool(served: Serve) -> None:
     assert "warning: no tool of the agent has a name in approvals.rules: 'gaetd', 'wipe_*'" in told
     only = served(agent, approvals__rules=rules[2:3]).app.host.describe()
     assert not [line for line in only if "approvals.rules" in line]
+
+
+@pytest.mark.parametrize(("closed", "misnamed"), [({}, []), (CLOSED, [("other", "*")])])
+def test_tool_has_each_argument_that_its_schema_and_its_function_admit(
+    closed: Json, misnamed: list[tuple[str, str]]
+) -> None:
+    @tool(input_schema={"type": "object", "properties": {"name": {"type": "string"}}, **closed})
+    def spread(**values: Any) -> str:
+        """Spread the word."""
+        return str(values)
+
+    policy = rules({"tool": "*", "arguments": {"other": 1}, "action": "deny"})
+    assert policy.verdict(spread, {"other": 1}, None) == "deny"
+    assert policy.misnamed([spread]) == misnamed
 
 
 def test_the_start_says_which_rules_name_an_argument_that_no_tool_of_theirs_has(
