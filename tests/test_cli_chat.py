@@ -485,7 +485,7 @@ def test_source_and_user_are_sent(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_line_ends_of_windows_are_line_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    steps = [Call("1", "delete", {"name": "a\r\nb"})], [Text("one\r\ntw\r"), Text("\n\ro\r")]
+    steps = [Call("1", "delete", {"name": "a\r\nb\r\n"})], [Text("one\r\ntw\r"), Text("\n\ro\r")]
     agent = Deletes(*steps).agent
     with served(agent, config=PLUGINS) as service:
         code, out, _ = chat(capsys, service, "-m", "delete a", "--approve")

@@ -158,7 +158,7 @@ def _hides(text: str) -> bool:
 
 def outcome(name: str, output: str) -> list[str]:
     """The lines that tell how an approved call ended; a long output is cut."""
-    lines = visible(output.rstrip("\n")).split("\n")
+    lines = visible(output).rstrip("\n").split("\n")
     shown = [line[:LENGTH] for line in lines[:OUTPUT_LINES]]
     if len(lines) > OUTPUT_LINES:
         shown.append(f"… {len(lines) - OUTPUT_LINES} more lines")
