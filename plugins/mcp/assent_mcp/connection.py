@@ -166,6 +166,7 @@ class Connection:
             elicitation_callback=_decline,
         )
         async with asyncio.timeout(SILENCE) as patience, client:
+            client.session.validate_tool_result = _unchecked  # type: ignore[method-assign]
             self._listed(await _tools(client))
             patience.reschedule(None)
             self._pause = SHORTEST
@@ -229,8 +230,14 @@ class Connection:
         match server.transport:
             case "stdio":
                 command, *arguments = server.parts
+                # After a byte that is no UTF-8 the SDK would read nothing more, and say nothing.
                 return stdio_client(
-                    StdioServerParameters(command=command, args=arguments, env=server.env)
+                    StdioServerParameters(
+                        command=command,
+                        args=arguments,
+                        env=server.env,
+                        encoding_error_handler="replace",
+                    )
                 )
             case "sse":
                 url, auth = _parts(server.parts[0])
@@ -285,6 +292,11 @@ async def _decline(context: Any, params: Any) -> types.ElicitResult:
     return types.ElicitResult(action="decline")
 
 
+async def _unchecked(name: str, result: types.CallToolResult) -> None:
+    """Take a result as it is: the call has had its effect whether or not it fits the server's own
+    schema, of which one pattern could keep Python's `re`, and with it the process, for ever."""
+
+
 async def _tools(client: Client) -> list[types.Tool]:
     tools: list[types.Tool] = []
     cursor: str | None = None
@@ -299,6 +311,9 @@ async def _tools(client: Client) -> list[types.Tool]:
 
 def _failure(error: Exception) -> str:
     """What is said of the server after a call that has failed."""
+    if isinstance(error, ValidationError):
+        what = "gave no result that can be read"
+        return f" {what}, and the call may have taken effect: {_cause(error)}"
     if not isinstance(error, MCPError):
         return f": {_cause(error)}"
     if error.code == types.CONNECTION_CLOSED:

@@ -2,7 +2,8 @@
 
 python old_server.py FOLDER [NAME...]      writes what happened into FOLDER; has more tools NAME
 
-The tool `shapeless` gives what is no result. With `silent` the first process lists no tools;
+The tool `shapeless` gives what is no result, and `unlike` one that its schema does not allow;
+`latin` writes a byte that is no UTF-8. With `silent` the first process lists no tools;
 with `restless` each listing says that the list has changed.
 """
 
@@ -52,6 +53,11 @@ def call(name: str, text: str) -> dict[str, Any]:
         case "grow":
             names.append("grown")
             send(method="notifications/tools/list_changed")
+        case "latin":
+            os.write(1, b"caf\xe9\n")
+        case "unlike":
+            wrong = {"text": 1}
+            return {"content": [{"type": "text", "text": text}], "structuredContent": wrong}
         case "environment":
             text = os.environ.get("OTHER", "none")
     content = [{"type": "text", "text": text}]
@@ -72,9 +78,10 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
             record("listed")
             if "restless" in names:
                 send(method="notifications/tools/list_changed")
-            hints = {"readOnlyHint": True}
+            shape = {"inputSchema": OBJECT, "annotations": {"readOnlyHint": True}}
+            unlike = {"outputSchema": OBJECT}
             return {
-                "tools": [{"name": n, "inputSchema": OBJECT, "annotations": hints} for n in names]
+                "tools": [{"name": n, **shape, **(unlike if n == "unlike" else {})} for n in names]
             }
         case "tools/call":
             return call(params["name"], params.get("arguments", {}).get("text", ""))

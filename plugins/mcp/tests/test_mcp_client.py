@@ -210,9 +210,30 @@ def test_answer_that_breaks_the_protocol_loses_no_connection(tmp_path: Path) -> 
         async with using(tmp_path, mcp_server(program, requires_approval=False)) as host:
             wrong = await call(host, "shapeless")
             assert wrong.state == "FAILED"
-            assert "broke the protocol: content: Field required" in wrong.output
+            assert "the call may have taken effect: it broke the protocol: content:" in wrong.output
             assert (await call(host, "echo", text="here")).output == "here"
             assert (tmp_path / "started").read_text().count("started") == 1
+
+    asyncio.run(run())
+
+
+def test_byte_that_is_no_utf8_loses_neither_its_call_nor_the_next(tmp_path: Path) -> None:
+    async def run() -> None:
+        program = [sys.executable, str(OLD), str(tmp_path), "latin"]
+        async with using(tmp_path, mcp_server(program, requires_approval=False)) as host:
+            assert (await call(host, "latin", text="there")).output == "there"
+            assert (await call(host, "echo", text="here")).output == "here"
+            assert (tmp_path / "started").read_text().count("started") == 1
+
+    asyncio.run(run())
+
+
+def test_result_that_does_not_fit_the_servers_own_schema_is_given(tmp_path: Path) -> None:
+    async def run() -> None:
+        program = [sys.executable, str(OLD), str(tmp_path), "unlike"]
+        async with using(tmp_path, mcp_server(program, requires_approval=False)) as host:
+            done = await call(host, "unlike", text="done")
+            assert (done.state, done.output.splitlines()[0]) == ("DONE", "done")
 
     asyncio.run(run())
 
