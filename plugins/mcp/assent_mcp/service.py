@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
+import anyio
 import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
@@ -23,13 +24,17 @@ from assent_mcp.peers import Context, Peer, Peers, Remembered, is_modern, princi
 from assent_mcp.progress import wanted
 
 logger = logging.getLogger("assent.mcp")
+_CUT_OFF = (
+    "Outcome unknown: the service stopped before the call ended. "
+    "It may or may not have taken effect."
+)
 Page = TypeVar("Page", bound=types.PaginatedResult)
 
 
 class Service:
     """Tools, chat, and empty lists of resources and prompts, for every transport.
 
-    `running` counts the calls in flight; once `stopping`, new ones are refused.
+    Once `stopping`, new calls are refused.
     """
 
     def __init__(self, host: Host, settings: Any, key: bytes) -> None:
@@ -38,7 +43,7 @@ class Service:
         self.key = key
         self.calls = ToolCalls(host, settings)
         self.chat = Chat(host, settings.chat) if settings.chat else None
-        self.running = 0
+        self._running: set[anyio.CancelScope] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         if self.chat is not None and settings.chat in host.agent.tools:
@@ -54,14 +59,16 @@ class Service:
 
     async def drain(self, seconds: float) -> None:
         """Take no new call, let open questions end unanswered, and those in flight end within
-        `seconds`, with or without their client."""
+        `seconds`, with or without their client; then answer the rest that their end is unknown."""
         self.calls.stopping.set()
         end = time.monotonic() + seconds
         try:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
         except TimeoutError:
-            logger.warning("%d calls over MCP did not end in time", self.running)
+            logger.warning("%d calls over MCP did not end in time", len(self._running))
+            for scope in self._running:
+                scope.cancel()
         await self.calls.close(max(5.0, end - time.monotonic()))
 
     def server(self, *, one_session: bool) -> Server[Any]:
@@ -115,18 +122,19 @@ class Service:
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> Result:
         if self.stopping:
             return said("Error: the service is stopping", error=True)
-        self.running += 1
-        self._idle.clear()
-        try:
-            result: Result
-            if self.chat is not None and params.name == self.chat.tool.name:
-                result = await self.chat.call(context, params)
-            else:
-                result = await self.calls.call(context, params)
-        finally:
-            self.running -= 1
-            if not self.running:
-                self._idle.set()
+        result: Result = said(_CUT_OFF, error=True)
+        with anyio.CancelScope() as scope:
+            self._running.add(scope)
+            self._idle.clear()
+            try:
+                if self.chat is not None and params.name == self.chat.tool.name:
+                    result = await self.chat.call(context, params)
+                else:
+                    result = await self.calls.call(context, params)
+            finally:
+                self._running.discard(scope)
+                if not self._running:
+                    self._idle.set()
         return self._sendable(context, result)
 
     def _sendable(self, context: Context, result: Result) -> Result:

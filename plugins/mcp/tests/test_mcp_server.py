@@ -745,18 +745,22 @@ def test_stop_ends_open_streams_and_waits_for_tools(
     asyncio.run(run())
 
 
+@ERAS
 @TRANSPORTS
-def test_endless_tool_does_not_hold_the_stop(serve: Any, in_task: Any, transport: str) -> None:
+def test_endless_tool_does_not_hold_the_stop_and_its_outcome_is_told_as_unknown(
+    serve: Any, in_task: Any, transport: str, era: str
+) -> None:
     async def run() -> None:
         started = in_task(serve(transport=transport))
         served = await started.served()
-        async with served.client("legacy") as client:
+        async with served.client(era) as client:
             call = asyncio.ensure_future(client.call_tool("forever", {}))
             assert text(await client.call_tool("add", {"a": 1, "b": 1})) == "2"
             # The drain time of these servers is two seconds.
             await started.stop()
-            call.cancel()
-            await asyncio.wait([call])
+            result = await call
+            assert result.is_error
+            assert text(result).startswith("Outcome unknown: the service stopped")
 
     asyncio.run(run())
 
