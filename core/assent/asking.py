@@ -8,7 +8,6 @@ import json
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextvars import Context, copy_context
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -111,11 +110,11 @@ async def _begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelE
     if is_async_generator_function(model.stream):
         return code.items(model.stream(ask))
 
-    async def begin() -> tuple[AsyncIterator[ModelEvent], Context]:
-        return model.stream(ask), copy_context()
+    async def begin() -> AsyncIterator[ModelEvent]:
+        return model.stream(ask)
 
     try:
-        return code.items(*await code.call(begin))
+        return code.items(*await code.begin(begin))
     except (ModelError, asyncio.CancelledError):
         raise
     except Exception as error:

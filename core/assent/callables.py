@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextvars import Context
 from dataclasses import replace
 from types import AsyncGeneratorType
 from typing import TYPE_CHECKING, Any, get_args
@@ -229,10 +230,11 @@ async def _reply(
 ) -> AgentMessage | str:
     arguments = _arguments(turn)
     code = turn.engine.code
+    own: Context | None = None
     if turn.engine.agent.generates:
         result = function(*arguments)
     else:
-        result = await code.call(function, *arguments)
+        result, own = await code.begin(function, *arguments)
     if type(result) is str:
         return result
     if isinstance(result, (list, tuple)):
@@ -242,7 +244,7 @@ async def _reply(
     # The abstract classes take their time to say so of a generator.
     if type(result) is AsyncGeneratorType or isinstance(result, (AsyncIterator, Iterator)):
         collected = _Collected(turn, quiet)
-        await collected.all_of(code.items(result))
+        await collected.all_of(code.items(result, own))
         return "" if collected.only_text and not quiet else collected.whole()
     return _message(result)
 

@@ -81,6 +81,17 @@ class UserCode:
                 raise
             raise passing from error
 
+    async def begin(self, fn: Callable[..., Any], *args: Any) -> tuple[Any, Context]:
+        """What `call` gives, and the context variables as the code has left them, for `items`."""
+
+        async def awaited() -> tuple[Any, Context]:
+            return await _begun(fn(*args))
+
+        is_async = is_coroutine_function(fn)
+        bound = awaited if is_async else functools.partial(_begun_in_thread, fn, *args)
+        begun: tuple[Any, Context] = await self.call(bound)
+        return begun
+
     async def _in_thread(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         result = await self.workers.threads.run(fn, *args)
         if inspect.isawaitable(result):
@@ -194,3 +205,12 @@ def passed_on(error: BaseException) -> BaseException:
 
 async def _await(awaitable: Any) -> Any:
     return await awaitable
+
+
+async def _begun(awaitable: Any) -> tuple[Any, Context]:
+    return await awaitable, copy_context()
+
+
+def _begun_in_thread(fn: Callable[..., Any], *args: Any) -> Any:
+    result = fn(*args)
+    return _begun(result) if inspect.isawaitable(result) else (result, copy_context())

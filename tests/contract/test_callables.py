@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from datetime import date
 from typing import Any
 
@@ -130,6 +131,42 @@ def test_every_kind_of_callable_answers_on_every_path(served: Serve, agent: Any)
 def test_each_yielded_text_is_one_delta(served: Serve, agent: Any) -> None:
     events = served(agent).stream(user("it"))
     assert [e["text"] for e in events[:-1]] == ["got ", "it"]
+
+
+@pytest.mark.parametrize("calm", [True, False])
+@pytest.mark.parametrize("pieces", ["list", "generator", "async generator"])
+@pytest.mark.parametrize("kind", ["plain", "plain, awaitable", "async"])
+def test_context_variables_that_a_callable_sets_reach_the_pieces_that_it_returns(
+    served: Serve, kind: str, pieces: str, calm: bool
+) -> None:
+    trace: ContextVar[str] = ContextVar("trace", default="none")
+
+    def plain() -> Iterator[str]:
+        yield trace.get()
+
+    async def asynchronous() -> AsyncIterator[str]:
+        yield trace.get()
+
+    def begin(messages: Any, context: Any) -> Any:
+        trace.set(messages[-1].content)
+        match pieces:
+            case "list":
+                return [*plain()]
+            case "generator":
+                return plain()
+        return asynchronous()
+
+    async def begin_async(messages: Any, context: Any) -> Any:
+        return begin(messages, context)
+
+    def begin_awaitable(messages: Any, context: Any) -> Any:
+        return begin_async(messages, context)
+
+    agent = {"plain": begin, "plain, awaitable": begin_awaitable, "async": begin_async}[kind]
+    service = served(agent)
+    if not calm:
+        service.app.host.workers._blocked_until = math.inf
+    assert service.chat(user("it"))["content"] == "it"
 
 
 def test_empty_results_are_empty_replies(served: Serve) -> None:
