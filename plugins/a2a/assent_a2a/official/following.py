@@ -10,24 +10,31 @@ from a2a.server.agent_execution.active_task import INTERRUPTED_TASK_STATES, TERM
 from a2a.server.events import Event
 from a2a.types import Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent
 
-Look = Callable[[], Awaitable[Task | None]]
+Look = Callable[[str], Awaitable[Task | None]]
+"""Gives the task of an id as the store has it now."""
 
 EVERY = 0.5
 """Seconds between two looks at the store."""
+_AT_REST = TERMINAL_TASK_STATES | INTERRUPTED_TASK_STATES
 
 
 async def changes(task: Task, look: Look) -> AsyncGenerator[Event, None]:
     """The task, then its changes as the store has them, until it ends or waits for input."""
     yield task
-    known = task
-    while known.status.state not in TERMINAL_TASK_STATES | INTERRUPTED_TASK_STATES:
-        await asyncio.sleep(EVERY)
-        found = await look()
+    async for event in _since(task, look):
+        yield event
+
+
+async def _since(known: Task, look: Look) -> AsyncGenerator[Event, None]:
+    while known.status.state not in _AT_REST:
+        found = await look(known.id)
         if found is None:
             return
         for event in _differences(known, found):
             yield event
         known = found
+        if known.status.state not in _AT_REST:
+            await asyncio.sleep(EVERY)
 
 
 def _differences(before: Task, after: Task) -> Iterator[Event]:
@@ -56,28 +63,47 @@ async def by_changes(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Even
             first = False
 
 
-async def until_ended(
+async def and_the_rest(
     events: AsyncGenerator[Event, None], look: Look
+) -> AsyncGenerator[Event, None]:
+    """`events` of a task, and where they end before it rests, its changes as the store has them.
+
+    The SDK drops a follower who is slow, as if nothing more came.
+    """
+    told: Task | None = None
+    async with aclosing(events):
+        async for event in events:
+            yield event
+            match event:
+                case Task():
+                    told = Task(id=event.id, context_id=event.context_id, status=event.status)
+                case TaskStatusUpdateEvent(task_id=id, context_id=context_id):
+                    told = Task(id=id, context_id=context_id, status=event.status)
+    if told is not None:
+        async for event in _since(told, look):
+            yield event
+
+
+async def until_ended(
+    events: AsyncGenerator[Event, None], task_id: str, look: Look
 ) -> AsyncGenerator[Event, None]:
     """`events` of a task that runs or waits here, until it ends here or in another process."""
     ended: Task | None = None
-    coming: asyncio.Task[Event] = asyncio.ensure_future(anext(events))
+    coming = asyncio.ensure_future(anext(events, None))
     try:
         while True:
             done, _ = await asyncio.wait({coming}, timeout=EVERY)
             if done:
-                try:
-                    event = coming.result()
-                except StopAsyncIteration:
+                if (event := coming.result()) is None:
                     return
-                coming = asyncio.ensure_future(anext(events))
+                coming = asyncio.ensure_future(anext(events, None))
                 yield event
             elif ended is not None:
                 # It was over a while ago, and nothing came of it here.
                 yield status_of(ended)
                 return
             else:
-                found = await look()
+                found = await look(task_id)
                 if found is not None and found.status.state in TERMINAL_TASK_STATES:
                     ended = found
     finally:

@@ -40,7 +40,14 @@ from assent_a2a.incoming import PROTOCOL
 from assent_a2a.official.callers import Principal, speaks_0_3
 from assent_a2a.official.conversation import changed, conversation, user_message
 from assent_a2a.official.execution import CALLER, STREAMING, TAKEN, TOO_LATE, caller_in
-from assent_a2a.official.following import by_changes, changes, status_of, until_ended
+from assent_a2a.official.following import (
+    Look,
+    and_the_rest,
+    by_changes,
+    changes,
+    status_of,
+    until_ended,
+)
 from assent_a2a.official.stores import RUNNING, KeptTasks
 from assent_a2a.tasks import withdraw
 
@@ -118,10 +125,21 @@ class Handler(DefaultRequestHandler):
         """Run a message and answer with its events."""
         await self._prepare(params.message, context)
         context.state[STREAMING] = True
-        async with aclosing(by_changes(super().on_message_send_stream(params, context))) as events:
-            async for event in events:
+        events = super().on_message_send_stream(params, context)
+        followed = and_the_rest(events, self._looking(context))
+        async with aclosing(by_changes(followed)) as told:
+            async for event in told:
                 yield event
         _check_in_time(params.message, context, ended=True)
+
+    def _looking(self, context: ServerCallContext) -> Look:
+        async def look(task_id: str) -> Task | None:
+            if TOO_LATE in context.state:
+                return None
+            found: Task | None = await self._store.get(task_id, context)
+            return found
+
+        return look
 
     async def _prepare(self, message: Message, context: ServerCallContext) -> None:
         if message.role != Role.ROLE_USER:
@@ -155,19 +173,16 @@ class Handler(DefaultRequestHandler):
         self, params: SubscribeToTaskRequest, context: ServerCallContext
     ) -> AsyncGenerator[Event, None]:
         """The task and what becomes of it, also when another process runs it."""
-
-        async def look() -> Task | None:
-            found: Task | None = await self._store.get(params.id, context)
-            return found
-
-        task = await look()
+        look = self._looking(context)
+        task = await look(params.id)
         elsewhere = (
             task is not None and task.status.state in RUNNING and not self._store.runs(task.id)
         )
         if task is not None and elsewhere and self._agent_card.capabilities.streaming:
             followed = changes(task, look)
         else:
-            followed = until_ended(super().on_subscribe_to_task(params, context), look)
+            coming = until_ended(super().on_subscribe_to_task(params, context), params.id, look)
+            followed = and_the_rest(coming, look)
         async with aclosing(by_changes(followed)) as events:
             async for event in events:
                 yield event
