@@ -43,7 +43,7 @@ class Answer:
             )
         if self.state == "input-required":
             lines.append(f"The task {self.task!r} waits for input.")
-        elif self.state in ("failed", "rejected", "canceled") or not lines:
+        elif self.state != "completed" or not lines:
             lines.append(f"The task {self.task!r} is {self.state}.")
         structured = {"task": self.task, "state": self.state, "waiting": self.waiting}
         is_error = self.state in ("failed", "rejected", "canceled")
@@ -105,11 +105,11 @@ class Link:
             raise
 
     def _client(self) -> Any:
-        import httpx
+        from assent_a2a.reading import Reader
 
         given = self._headers() if callable(self._headers) else self._headers or {}
-        return httpx.AsyncClient(
-            headers=_sendable(given), auth=self._auth, timeout=self._timeout, follow_redirects=False
+        return Reader(
+            self._timeout, headers=_sendable(given), auth=self._auth, follow_redirects=False
         )
 
     async def _read_card(self, client: Any) -> Json:

@@ -80,8 +80,8 @@ def remote_agent(
 
     `url` is its address without a path to a card; the official card is asked for first, then the
     contract's. `headers`, or what a function gives for each request, are sent to that address
-    only, as are a user and password in `url`. `timeout` is in seconds. Nothing is asked for
-    before a tool is called.
+    only, as are a user and password in `url`. `timeout` is in seconds, for each request and
+    its whole answer. Nothing is asked for before a tool is called.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
+import zlib
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a2a_services import Cluster, Scripted, Service, configured, running
+from a2a_services import PATIENCE, Cluster, Scripted, Service, configured, running
 
 from assent import Agent, AgentMessage, Ask, Call, Config, Plugin, Result, Text, hookimpl, tool
 from assent.testing import served
@@ -234,6 +236,65 @@ def answering(sent: str, cards: dict[str, Any] | None = None) -> Iterator[str]:
             server.shutdown()
 
 
+@contextmanager
+def answering_without_end(piece: bytes, *head: str) -> Iterator[tuple[str, threading.Event]]:
+    """The address of an agent that answers all with `piece` after `piece`, and whether the client
+    has gone."""
+    gone = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *arguments: Any) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self.wfile.write("\r\n".join(["HTTP/1.0 200 OK", *head, "", ""]).encode())
+            try:
+                while True:
+                    self.wfile.write(piece)
+                    time.sleep(0.001)
+            except OSError:
+                gone.set()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", gone
+        finally:
+            server.shutdown()
+
+
+SPACES = b" " * 10**6
+
+
+def deflated(content: bytes) -> bytes:
+    """A piece of a compressed stream that any such piece may follow."""
+    stream = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return stream.compress(content) + stream.flush(zlib.Z_FULL_FLUSH)
+
+
+@pytest.mark.parametrize(
+    "answer", [(SPACES,), (deflated(SPACES), "content-encoding: deflate")], ids=["plain", "deflate"]
+)
+def test_endless_answer_is_not_read_to_its_end(tmp_path: Path, answer: tuple[Any, ...]) -> None:
+    with answering_without_end(*answer) as (url, gone):
+        agent, _ = driver(remote_agent(url, name="kube"))
+        with running(agent, configured(tmp_path)) as near:
+            told = ask(near, said("hello"))["content"]
+        assert gone.wait(PATIENCE)
+    assert "the agent's answer is larger than 16777216 bytes" in told
+
+
+def test_answer_that_comes_byte_by_byte_is_not_waited_for_longer_than_the_timeout(
+    tmp_path: Path,
+) -> None:
+    with answering_without_end(b" ") as (url, gone):
+        agent, _ = driver(remote_agent(url, name="kube", timeout=0.5))
+        with running(agent, configured(tmp_path)) as near:
+            told = ask(near, said("hello"))["content"]
+        assert gone.wait(PATIENCE)
+    assert "no whole answer within 0.5 seconds" in told
+
+
 @pytest.mark.parametrize(
     ("sent", "read"),
     [
@@ -246,6 +307,10 @@ def answering(sent: str, cards: dict[str, Any] | None = None) -> Iterator[str]:
         (
             '{"status": "completed", "text": "paid", "metadata": null, "artifacts": null}',
             "paid",
+        ),
+        (
+            '{"task_id": "7", "status": "running", "text": "Looking."}',
+            "Looking.\nThe task '7' is running.",
         ),
     ],
 )

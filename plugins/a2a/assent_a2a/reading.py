@@ -1,0 +1,44 @@
+"""An HTTP client for other agents, whose answers may be as large and as slow as they like."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+
+LARGEST = 2**24
+"""Bytes of one answer, uncompressed."""
+_OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
+
+
+class Reader(httpx.AsyncClient):
+    """Reads each answer whole: `LARGEST` bytes at most, and within `seconds` of its request."""
+
+    def __init__(self, seconds: float, **options: Any) -> None:
+        super().__init__(timeout=None, **options)
+        self._seconds = seconds
+
+    async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
+        """The answer, read; raises ReadTimeout for a slow one, ValueError for a large one."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                answer = await super().send(request, **{**options, "stream": True})
+                try:
+                    content = await _content(answer)
+                finally:
+                    await answer.aclose()
+        except TimeoutError as error:
+            late = f"no whole answer within {self._seconds:g} seconds"
+            raise httpx.ReadTimeout(late, request=request) from error
+        headers = [item for item in answer.headers.multi_items() if item[0] not in _OF_THE_BODY]
+        return httpx.Response(answer.status_code, headers=headers, content=content, request=request)
+
+
+async def _content(answer: httpx.Response) -> bytes:
+    content = bytearray()
+    async for piece in answer.aiter_bytes():
+        content += piece
+        if len(content) > LARGEST:
+            raise ValueError(f"the agent's answer is larger than {LARGEST} bytes")
+    return bytes(content)
