@@ -487,7 +487,7 @@ def test_an_edit_cannot_get_around_a_rule(served: Serve) -> None:
 
 
 class TestOffline:
-    def run(self, folder: Path, cases: str, capsys: Any) -> tuple[int, str]:
+    def run(self, folder: Path, cases: str, capsys: Any, *options: str) -> tuple[int, str]:
         (folder / "pods.py").write_text(AGENT)
         (folder / "assent.toml").write_text(RULES)
         (folder / "cases.toml").write_text(cases)
@@ -499,6 +499,7 @@ class TestOffline:
                 "--config",
                 str(folder / "assent.toml"),
                 str(folder / "cases.toml"),
+                *options,
             ]
         )
         out, err = capsys.readouterr()
@@ -540,6 +541,15 @@ class TestOffline:
         code, said = self.run(tmp_path, cases, capsys)
         assert code == 1, said
         assert "the tool 'list_pods' has no argument 'namespce'" in said
+
+    def test_an_agent_named_by_the_option_is_found_from_the_working_folder(
+        self, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "here").mkdir()
+        (tmp_path / "here" / "mine.py").write_text(AGENT)
+        monkeypatch.chdir(tmp_path / "here")
+        code, said = self.run(tmp_path, CASES, capsys, "--agent", "mine.py")
+        assert code == 0, said
 
     def test_each_wrong_key_is_told_with_the_nearest_right_one(
         self, tmp_path: Path, capsys: Any

@@ -316,11 +316,10 @@ def _cases(
     from assent.policy import Policy
     from assent.targets import load_agent
 
-    config = configuration(config_file)
-    name = target or config.agent
-    if name is None:
+    config = configuration(config_file, overrides={"agent": target} if target else {})
+    if config.agent is None:
         raise ConfigError("there is no agent whose tools are meant; name one with --agent")
-    tools = as_agent(load_agent(name, config.path("agent", "."))).tools
+    tools = as_agent(load_agent(config.agent, config.path("agent", "."))).tools
     policy = Policy(config.approvals.rules)
     for case in _table(file):
         if case.tool not in tools:
