@@ -320,7 +320,7 @@ class DirectCalls:
         after: str | None = None
         size = min(first, _PAGE)
         while True:
-            rows, now = await ledger.read(partial(_page, state=state, after=after, limit=size))
+            rows, now = await ledger.store.run(partial(_page, state=state, after=after, limit=size))
             if late := [row.id for row in rows if row.expires <= now]:
                 await ledger.settle(late)
             yield [row for row in rows if row.expires > now and ledger.visible(row, who)]

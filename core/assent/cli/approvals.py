@@ -25,7 +25,7 @@ from assent.errors import AssentError, ConfigError, InvalidRequest
 from assent.layers import Origin, explain
 from assent.ledger import LogRow, Proposal, State, Transaction
 from assent.ledger.choices import Choice, Conversation, Requester
-from assent.ledger.log import Chain, pages
+from assent.ledger.log import Chain, Problem, pages
 from assent.ledger.record import Ledger
 from assent.settings import Section
 
@@ -113,7 +113,7 @@ async def _newest(ledger: Ledger, state: State | None, limit: int) -> list[Propo
     back = 8 * limit
     while True:
         newest: deque[Proposal] = deque(maxlen=limit)
-        after = await ledger.read(partial(_told, back=back))
+        after = await ledger.store.run(partial(_told, back=back))
         async for rows in _pages(ledger, state, after):
             newest.extend(row for row in rows if state in (None, row.state))
         if after is None or len(newest) == limit:
@@ -140,7 +140,7 @@ async def _pages(
         def page(tx: Transaction, after: str | None = after) -> list[Proposal]:
             return tx.find(state=state, after=after, limit=_PAGE)
 
-        rows = await ledger.read(page)
+        rows = await ledger.store.run(page)
         settled = await ledger.settle([row.id for row in rows if row.state in _UNSETTLED])
         yield [settled.get(row.id, row) for row in rows]
         if len(rows) < _PAGE:
@@ -229,18 +229,17 @@ def _person() -> str:
 def verify(config_file: Path | None) -> None:
     """Check that no row of the log was changed, removed or inserted; exit code 1 if one was."""
 
-    async def work(ledger: Ledger) -> tuple[str | None, int]:
+    async def work(ledger: Ledger) -> tuple[Problem | None, int]:
         chain, count, newest = Chain(), 0, None
         async for rows, head in pages(ledger.store):
             count, newest = count + len(rows), head
             if problem := chain.feed(rows):
-                return str(problem), count
-        problem = chain.end(newest)
-        return (str(problem) if problem else None), count
+                return problem, count
+        return chain.end(newest), count
 
     problem, count = _with_ledger(config_file, work)
     if problem is not None:
-        raise AssentError(problem)
+        raise AssentError(str(problem))
     click.echo(f"the log is whole: {count} rows")
 
 

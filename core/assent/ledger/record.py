@@ -396,10 +396,6 @@ class Ledger:
 
         return await self.store.run(work)
 
-    async def read(self, work: Callable[[Transaction], T]) -> T:
-        """What `work`, which only reads, gives in one transaction."""
-        return await self.store.run(work)
-
     def _hold(self) -> None:
         """Show other processes that this one lives, from its first claim on."""
         with self._lock:
