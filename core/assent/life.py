@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from typing import Any
 
 from assent.errors import StartupError
 
 logger = logging.getLogger("assent.server")
-
-Phase = Literal["startup", "shutdown"]
 
 
 class GivenUp(Exception):
@@ -30,11 +28,7 @@ class Life:
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
         self._app = app
         self._messages: asyncio.Queue[dict[str, str]] = asyncio.Queue()
-        self._answered: dict[Phase, asyncio.Event] = {
-            "startup": asyncio.Event(),
-            "shutdown": asyncio.Event(),
-        }
-        self._refusal: str | None = None
+        self._answered = {"startup": asyncio.Event(), "shutdown": asyncio.Event()}
         self._error: Exception | None = None
         self._given_up = False
         self.state: dict[str, Any] = {}
@@ -43,15 +37,10 @@ class Life:
         """Start the app. Raises StartupError, and GivenUp after `give_up`."""
         self._task = asyncio.get_running_loop().create_task(self._live())
         await self._ask("startup")
-        if self._refusal is not None:
-            # Starlette says that it failed, with a trace, just before it raises the cause.
-            await asyncio.wait([self._task])
         if self._given_up:
             raise GivenUp
         if self._error is not None:
             raise _startup_error(self._error)
-        if self._refusal is not None:
-            raise StartupError(self._refusal)
 
     def give_up(self) -> None:
         """Cancel a start that is under way: what has started already is left again."""
@@ -67,7 +56,7 @@ class Life:
         if self._error is not None:
             logger.error("the service did not end in order", exc_info=self._error)
 
-    async def _ask(self, phase: Phase) -> None:
+    async def _ask(self, phase: str) -> None:
         self._messages.put_nowait({"type": f"lifespan.{phase}"})
         await self._answered[phase].wait()
 
@@ -87,9 +76,9 @@ class Life:
 
     async def _hear(self, message: dict[str, Any]) -> None:
         _, phase, outcome = message["type"].split(".")
-        if outcome == "failed":
-            self._refusal = message.get("message") or f"the app's {phase} failed"
-        self._answered["startup" if phase == "startup" else "shutdown"].set()
+        # What failed is said with a trace, just before Starlette raises the cause.
+        if outcome == "complete":
+            self._answered[phase].set()
 
 
 def _startup_error(error: Exception) -> StartupError:
