@@ -372,6 +372,12 @@ def test_settings_of_a_plugin_are_as_strict_as_the_others() -> None:
             Settings.model_validate({"port": wrong})
 
 
+def test_keyword_of_a_plugin_wins_over_its_table_however_that_is_spelt(folder: Path) -> None:
+    config, _ = configured({"mcp_port": 5}, loaded(folder, "[plugin.MCP]\nport = 4\n"))
+    assert config.plugin_settings("mcp") == ("plugin.MCP", {"port": 5})
+    assert config.origins["plugin.mcp.port"] == "keyword mcp_port"
+
+
 def test_null_keyword_turns_pings_off(folder: Path) -> None:
     config = loaded(folder, overrides={"server.ws_ping_interval": None})
     assert config.server.ws_ping_interval is None

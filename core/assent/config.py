@@ -128,7 +128,7 @@ def load_config(
     for key, text, origin in read_environment(environ, Config):
         layers.set(key, text, origin)
     for option, value in (overrides or {}).items():
-        layers.set(tuple(option.split(".")), value, Origin(source, _option(option, source)))
+        layers.set(tuple(option.split(".")), value, origin_of_option(option, source))
     try:
         config = Config.model_validate(layers.values)
     except ValidationError as error:
@@ -188,12 +188,13 @@ def _tool_table(content: dict[str, Any]) -> dict[str, Any] | None:
     raise ConfigError("tool.assent (pyproject.toml): expected a table, [tool.assent]")
 
 
-def _option(dotted: str, source: str) -> str:
+def origin_of_option(dotted: str, source: Literal["flag", "keyword"]) -> Origin:
+    """How messages name the flag or keyword that sets the key."""
     section, _, rest = dotted.partition(".")
-    name = dotted
-    if section in ("server", "plugin"):
-        name = rest.replace(".", "_")
-    return f"flag --{name.replace('_', '-')}" if source == "flag" else f"keyword {name}"
+    name = rest.replace(".", "_") if section in ("server", "plugin") else dotted
+    return Origin(
+        source, f"flag --{name.replace('_', '-')}" if source == "flag" else f"keyword {name}"
+    )
 
 
 def _check_list(config: Config) -> None:

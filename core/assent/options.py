@@ -8,9 +8,9 @@ from typing import Any, Literal, TypedDict
 
 from pydantic import ValidationError
 
-from assent.config import Config, load_config
+from assent.config import Config, load_config, origin_of_option
 from assent.errors import ConfigError
-from assent.layers import Origin, explain
+from assent.layers import Layers, explain
 from assent.settings import ServerSettings
 
 
@@ -107,29 +107,17 @@ def _key(name: str) -> str:
 
 
 def _over(config: Config, overrides: Mapping[str, Any], activate: tuple[str, ...]) -> Config:
-    server = config.server.model_dump(exclude_unset=True)
-    plugin = {name: dict(values) for name, values in config.plugin.items()}
+    layers = Layers()
+    layers.origins |= config._origins
+    layers.values["server"] = config.server.model_dump(exclude_unset=True)
+    layers.values["plugin"] = {name: dict(values) for name, values in config.plugin.items()}
     for key, value in overrides.items():
-        section, _, rest = key.partition(".")
-        if section == "server":
-            server[rest] = value
-        else:
-            name, _, option = rest.partition(".")
-            plugin.setdefault(name, {})[option] = value
-    origins = config._origins | {key: _origin(key) for key in overrides}
-    changed = config.model_copy(update={"server": _server(server, origins), "plugin": plugin})
-    changed._activated = (*config.activated, *activate)
-    changed._origins = origins
-    return changed
-
-
-def _server(values: dict[str, Any], origins: Mapping[str, Origin]) -> ServerSettings:
+        layers.set(tuple(key.split(".")), value, origin_of_option(key, "keyword"))
     try:
-        return ServerSettings.model_validate(values)
+        server = ServerSettings.model_validate(layers.values["server"])
     except ValidationError as error:
-        text = explain(error, ServerSettings, lambda path: origins.get(".".join(path)), ("server",))
-        raise ConfigError(text) from None
-
-
-def _origin(key: str) -> Origin:
-    return Origin("keyword", f"keyword {key.rpartition('.')[2]}")
+        raise ConfigError(explain(error, ServerSettings, layers.origin, ("server",))) from None
+    changed = config.model_copy(update={"server": server, "plugin": layers.values["plugin"]})
+    changed._activated = (*config.activated, *activate)
+    changed._origins = layers.origins
+    return changed
