@@ -20,30 +20,26 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from assent.errors import ToolInputError
 from assent.folders import PathRefused, private_folder, relative_parts, write_inside
-from assent.messages import Command, CommandFile, PlatformContext
+from assent.messages import Command, CommandFile
 from assent.models import ToolDefinition
 from assent.processes import Ended, Stop, run_process, signal_name
 from assent.schemas import validated
 from assent.signatures import check_call
+
+if TYPE_CHECKING:
+    from assent.agent import RequestContext
 
 T = TypeVar("T")
 
 _KEPT_DAYS = 7
 _SWEEP_SECONDS = 3600
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-class CommandContext(Protocol):
-    """What a shell needs of a RequestContext."""
-
-    @property
-    def platform(self) -> PlatformContext: ...
 
 
 Environment = Mapping[str, str] | Callable[[Any], Mapping[str, str]]
@@ -99,7 +95,7 @@ class LocalShell:
         files: Sequence[CommandFile] | None = (),
         *,
         conversation: str,
-        context: CommandContext,
+        context: RequestContext,
     ) -> CommandResult:
         """Write `files`, run `command` and return its output.
 
@@ -116,7 +112,7 @@ class LocalShell:
         command: str,
         files: Sequence[CommandFile],
         conversation: str,
-        context: CommandContext,
+        context: RequestContext,
         stop: Stop,
     ) -> CommandResult:
         added = self._added(context)
@@ -163,7 +159,7 @@ class LocalShell:
             _sweep(base)
         return base
 
-    def _added(self, context: CommandContext) -> dict[str, str]:
+    def _added(self, context: RequestContext) -> dict[str, str]:
         if self._env is None:
             return {}
         return dict(_checked(self._env(context) if callable(self._env) else self._env))
@@ -336,7 +332,7 @@ def _encoded(file: CommandFile) -> bytes:
 
 
 @contextmanager
-def _kubeconfig(context: CommandContext, base: Path) -> Iterator[dict[str, str]]:
+def _kubeconfig(context: RequestContext, base: Path) -> Iterator[dict[str, str]]:
     if not (secret := context.platform.kubeconfig):
         yield {}
         return

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
@@ -24,10 +24,7 @@ from assent.output import Gathered
 from assent.streams import Begun, EventStream
 
 if TYPE_CHECKING:
-    from uvicorn.protocols.http.flow_control import FlowControl
-    from uvicorn.server import ServerState
-
-    from assent.corked import Corked
+    from assent.protocol import Http
 
 logger = logging.getLogger("assent.server")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
@@ -36,19 +33,6 @@ TEXT = (b"content-type", b"text/plain; charset=utf-8")
 class _Deaf:
     def set(self) -> None:
         """Nobody waits."""
-
-
-class Connection(Protocol):
-    """The connection of an exchange: the listener's protocol."""
-
-    transport: Corked
-    flow: FlowControl
-    client: tuple[str, int] | None
-    server_state: ServerState
-
-    def on_response_complete(self) -> None:
-        """The reply has been sent."""
-        ...
 
 
 class Exchange:
@@ -77,7 +61,7 @@ class Exchange:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Http,
         endpoint: ChatEndpoint,
         principal: str | None,
         *,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sized
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from assent.workers import per_loop
+
+if TYPE_CHECKING:
+    from assent.protocol import Http
 
 PIPELINED = 16
 """Requests that may wait behind the one that is answered; then reading pauses."""
@@ -27,38 +30,27 @@ class Flow(FlowControl):
             super().resume_reading()
 
 
-class Kept(Protocol):
-    """A connection as `Idle` knows it: the listener's protocol."""
-
-    loop: asyncio.AbstractEventLoop
-    timeout_keep_alive: int
-
-    def timeout_keep_alive_handler(self) -> None:
-        """It has waited long enough."""
-        ...
-
-
 class Idle:
     """The connections of a loop that wait for their next request, since when, the oldest first."""
 
     def __init__(self) -> None:
-        self._since: dict[Kept, float] = {}
+        self._since: dict[Http, float] = {}
         self._armed = False
 
-    def add(self, connection: Kept) -> None:
+    def add(self, connection: Http) -> None:
         """It waits from now on."""
         self._since[connection] = connection.loop.time()
         if not self._armed:
             self._arm(connection)
 
-    def discard(self, connection: Kept) -> None:
+    def discard(self, connection: Http) -> None:
         """It waits no longer."""
         self._since.pop(connection, None)
 
-    def __contains__(self, connection: Kept) -> bool:
+    def __contains__(self, connection: Http) -> bool:
         return connection in self._since
 
-    def _arm(self, connection: Kept) -> None:
+    def _arm(self, connection: Http) -> None:
         self._armed = True
         connection.loop.call_later(connection.timeout_keep_alive / 4, self._look)
 
