@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
 import traceback
@@ -41,10 +40,10 @@ class LazyGroup(click.Group):
         except AssentError as error:
             click.echo(f"assent: sub-commands of plugins are not listed: {error}", err=True)
             added = []
-        return [*(name for name in COMMANDS if _exists(name)), *added]
+        return [*COMMANDS, *added]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name in COMMANDS and _exists(cmd_name):
+        if cmd_name in COMMANDS:
             command: click.Command = importlib.import_module(f"assent.cli.{cmd_name}").command
             return command
         return self._plugin_commands(ctx).get(cmd_name)
@@ -81,10 +80,6 @@ class LazyGroup(click.Group):
             ctx.meta[_ADDED] = added.commands
         found: dict[str, click.Command] = ctx.meta[_ADDED]
         return found
-
-
-def _exists(name: str) -> bool:
-    return importlib.util.find_spec(f"assent.cli.{name}") is not None
 
 
 config_option = click.option(
