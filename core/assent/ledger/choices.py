@@ -154,7 +154,7 @@ Edit = Callable[[Proposal, dict[str, Any]], dict[str, Any] | None]
 that is and does not fit."""
 
 
-def unknown_outcome(why: str, *, idempotent: bool = False) -> str:
+def unknown_outcome(why: str, *, idempotent: bool) -> str:
     """The output of a call whose end is unknown."""
     then = "approving it again runs it again" if idempotent else "it is not run again"
     return (

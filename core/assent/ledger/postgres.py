@@ -13,6 +13,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -26,7 +27,7 @@ from assent.ledger.pipeline import PREPARED, Pipeline
 from assent.ledger.rows import Row, Statement
 from assent.ledger.tables import RENEW, SCHEMA, SET_META, TABLES
 from assent.ledger.texts import dump_log, key, load_log
-from assent.ledger.writer import Outcome, Work, Writer, run_group, unavailable
+from assent.ledger.writer import Writer, run_group, unavailable
 
 T = TypeVar("T")
 _MIGRATION = 0x617373656E74
@@ -281,9 +282,6 @@ class PostgresStore:
         """False: only a lease that ran out tells."""
         return False
 
-    def _group(self, works: Sequence[Work]) -> list[Outcome]:
-        return run_group(self._db, works)
-
     def _renew(self, owner: str, seconds: float) -> None:
         raw = self._renewer.live()
         with _answered(raw, min(self._patience, seconds / 3)):
@@ -312,7 +310,7 @@ class PostgresStore:
         except psycopg.Error as error:
             raise ConfigError(self._explained(error)) from None
         self._writer = Writer(
-            "assent-ledger", self._group, patience=self._patience, stalled=self._db.abort
+            partial(run_group, self._db), patience=self._patience, stalled=self._db.abort
         )
 
     def _migrate(self, raw: psycopg.Connection[Any]) -> None:

@@ -133,13 +133,13 @@ class SqlTransaction:
         db: Database,
         now: float,
         head: LogRow | None,
-        known: Mapping[Statement, list[Row]] | None = None,
+        known: Mapping[Statement, list[Row]],
     ) -> None:
         self.now = now
         self.head = head
         self.wrote = False
         self._db = db
-        self._known = dict(known or {})
+        self._known = dict(known)
         self._known_turns = {
             row[0]: row
             for (sql, _), rows in self._known.items()

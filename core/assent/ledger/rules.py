@@ -103,7 +103,7 @@ class Rules:
         who: Requester,
         conversation: Conversation,
         *,
-        dry: bool = False,
+        dry: bool,
     ) -> None:
         """Pair each choice with its row; raises InvalidRequest for what was never proposed."""
         unknown: list[Choice] = []

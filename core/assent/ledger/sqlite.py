@@ -298,15 +298,13 @@ class SqliteStore:
                 db.close()
                 raise
         self._db = db
-        self._writer = Writer("assent-ledger", self._group, patience=self._patience, after=db.flush)
+        self._writer = Writer(self._group, patience=self._patience, after=db.flush)
 
     def _create(self) -> None:
-        try:
-            # A link may stand for a file that is not there yet.
-            file = os.path.realpath(self.path)
+        # A link may stand for a file that is not there yet.
+        file = os.path.realpath(self.path)
+        with suppress(FileExistsError):
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        except FileExistsError:
-            return
 
     def _share(self) -> None:
         """Give what root has made beside the store to whose it is, as SQLite does with its log:

@@ -209,7 +209,6 @@ class Writer:
 
     def __init__(
         self,
-        name: str,
         group: Callable[[Sequence[Work]], list[Outcome]],
         *,
         patience: float,
@@ -224,7 +223,7 @@ class Writer:
         self._since = 0.0
         self._closed = False
         self._closing = threading.Lock()
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="assent-ledger", daemon=True)
         self._thread.start()
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
