@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from assent._version import __version__
 from assent.config import Config
-from assent.errors import ConfigError, PluginError
+from assent.errors import ConfigError, PluginError, nearest
 from assent.layers import canonical, dotted
 from assent.versions import admits
 
@@ -192,10 +192,8 @@ def way_out(name: str) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
-    import difflib  # needed for a mistake alone
-
-    close = difflib.get_close_matches(name, [*known, *BUILT_IN], n=1)
-    return f"; did you mean {close[0]!r}?" if close and close[0] != name else ""
+    close = nearest(name, [*known, *BUILT_IN])
+    return f"; did you mean {close!r}?" if close and close != name else ""
 
 
 def _refuse_disagreement(config: Config) -> None:

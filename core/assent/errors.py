@@ -28,7 +28,7 @@ Status codes and codes: interface.md, "Errors"; design, section 7.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, ClassVar, Literal
 
@@ -54,8 +54,8 @@ class PluginError(StartupError):
 class RequestError(AssentError):
     """The request is refused before anything ran, or, as Stopping, given up.
 
-    `code` is in capitals, as V2 bodies and `error` events carry it; `items` is the list form of
-    a 422 (`loc`, `msg`, `type`), empty for all others.
+    `code` is in capitals, as V2 bodies and `error` events carry it; `items` is the list form
+    (`loc`, `msg`, `type`) of what V1 answers with 422, empty for all others.
     """
 
     status: ClassVar[int] = 400
@@ -323,6 +323,13 @@ def named(error: BaseException) -> str:
     """The type of an exception, and its text where it can tell it."""
     name, text = type(error).__name__, message_of(error)
     return f"{name}: {text}" if text else name
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The one of the `known` names that was probably meant by `name`; None where none is alike."""
+    import difflib  # needed for a mistake alone
+
+    return next(iter(difflib.get_close_matches(name, [*known], 1, cutoff)), None)
 
 
 def reasons(error: BaseException) -> str:

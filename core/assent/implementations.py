@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from assent import hookspecs
 from assent.deadlines import Overdue, bounded
-from assent.errors import PluginError, StartupError
+from assent.errors import PluginError, StartupError, nearest
 from assent.hookspecs import HOOKS
 
 MEND = "mend the plugin, take it out of the configuration, or uninstall it"
@@ -140,12 +140,10 @@ def _arguments_of(hook: str) -> tuple[str, ...]:
 
 
 def _meant(name: str) -> str:
-    import difflib  # needed for a mistake alone
-
-    close = difflib.get_close_matches(name, HOOKS, n=1)
-    if not close:
+    close = nearest(name, HOOKS)
+    if close is None:
         return f"; the hooks are {', '.join(HOOKS)}"
-    return f"; did you mean {close[0]}({', '.join(_arguments_of(close[0]))})?"
+    return f"; did you mean {close}({', '.join(_arguments_of(close))})?"
 
 
 def made_impl(hook: str, plugin: str, described: str, function: Callable[..., Any]) -> Impl:

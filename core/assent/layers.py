@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 from pydantic import AliasChoices, BaseModel, RootModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from assent.errors import ConfigError
+from assent.errors import ConfigError, nearest
 from assent.exact import VariableText
 from assent.received import names_of
 
@@ -132,13 +132,10 @@ def _refuse_misspelt(name: str, value: str, key: str, model: type[BaseModel]) ->
         and not (_BARE_PORT.fullmatch(name) and value.isdigit())
     ):
         return
-    import difflib  # needed for a mistake alone
-
     names = {path[-1]: path for path in paths(model)} | {"_".join(p): p for p in paths(model)}
-    close = difflib.get_close_matches(key, names, n=1, cutoff=0.85)
-    close = close or difflib.get_close_matches(key, model.model_fields, n=1, cutoff=0.75)
-    if close and close[0] in names:
-        right = PREFIX + "__".join(names[close[0]]).upper()
+    close = nearest(key, names, 0.85) or nearest(key, model.model_fields, 0.75)
+    if close in names:
+        right = PREFIX + "__".join(names[close]).upper()
         raise ConfigError(f"environment {name} is no setting; did you mean {right}?")
 
 
@@ -332,14 +329,11 @@ _ELSEWHERE = {
 
 
 def _suggestion(model: type[BaseModel], path: Keys) -> str:
-    import difflib  # needed for a mistake alone
-
     if path[-1] in _ELSEWHERE:
         return f"; {_ELSEWHERE[path[-1]]}"
     siblings = _fields(model, path[:-1])
-    close = difflib.get_close_matches(path[-1], siblings, n=1)
-    if close:
-        return f"; did you mean {_name(path[:-1], (close[0],))!r}?"
+    if close := nearest(path[-1], siblings):
+        return f"; did you mean {_name(path[:-1], (close,))!r}?"
     elsewhere = [_name((), p) for p in paths(model) if p[-1] == path[-1]]
     if elsewhere:
         return f"; did you mean {elsewhere[0]!r}?"

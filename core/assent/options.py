@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 from pydantic import ValidationError
 
 from assent.config import Config, load_config, origin_of_option
-from assent.errors import ConfigError
+from assent.errors import ConfigError, nearest
 from assent.layers import Layers, explain
 from assent.settings import ServerSettings
 
@@ -99,10 +99,8 @@ def _key(name: str) -> str:
         return f"server.{name}"
     if name in PLUGIN_KEYS:
         return PLUGIN_KEYS[name]
-    import difflib  # needed for a mistake alone
-
-    close = difflib.get_close_matches(name, Options.__annotations__, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else "all other settings belong in assent.toml"
+    close = nearest(name, Options.__annotations__)
+    hint = f"did you mean {close!r}?" if close else "all other settings belong in assent.toml"
     raise TypeError(f"there is no option {name!r}; {hint}")
 
 

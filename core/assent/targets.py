@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from assent.errors import ConfigError
+from assent.errors import ConfigError, nearest
 
 DEFAULT_ATTRIBUTE = "agent"
 loading: ContextVar[bool] = ContextVar("assent_loading", default=False)
@@ -136,10 +136,8 @@ def _attribute(subject: str, module: ModuleType, attribute: str) -> Any:
 
 
 def _nearest(name: str, names: list[str]) -> str:
-    import difflib  # needed for a mistake alone
-
-    close = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else "; write the object after a colon"
+    close = nearest(name, names)
+    return f"; did you mean {close!r}?" if close else "; write the object after a colon"
 
 
 def _failed(subject: str, error: BaseException, directory: Path) -> ConfigError:
