@@ -94,12 +94,13 @@ class PluginInfo:
 class _Active:
     """A plugin that is active, as the host keeps it."""
 
-    name: str
+    choice: Choice
     plugin: object
-    why: str
-    described: str
-    installed: Installed | None = None
-    hooks: tuple[str, ...] = ()
+    hooks: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.choice.name
 
 
 class Plugins:
@@ -240,7 +241,7 @@ class Plugins:
             if plugin is None:
                 self._left_out[choice.name] = "not active by default; name it in plugins"
                 return
-            self._register(choice.name, plugin, choice)
+            self._register(choice, plugin)
         except (PluginError, ConfigError) as error:
             if choice.named or isinstance(error, ConfigError):
                 raise
@@ -285,24 +286,22 @@ class Plugins:
                 f"{_described(choice)} {failure}: {cause}; {_repair(choice)}"
             ) from error
 
-    def _register(self, name: str, plugin: object, choice: Choice) -> None:
-        hooks = checked_hooks(plugin, self._manager.parse_hookimpl_opts, _described(choice))
-        if not hooks and choice.installed is None and not isinstance(plugin, Plugin):
-            raise PluginError(
-                f"{_described(choice)} has no hooks; mark its functions with @hookimpl"
-            )
-        check_paths(getattr(plugin, "public_paths", ()), _described(choice))
-        try:
-            self._manager.register(plugin, name)
-        except (pluggy.PluginValidationError, ValueError) as error:
-            raise PluginError(f"{_described(choice)} cannot be registered: {error}") from error
+    def _register(self, choice: Choice, plugin: object) -> None:
         described = _described(choice)
-        self._active.append(_Active(name, plugin, choice.why, described, choice.installed, hooks))
+        hooks = checked_hooks(plugin, self._manager.parse_hookimpl_opts, described)
+        if not hooks and choice.installed is None and not isinstance(plugin, Plugin):
+            raise PluginError(f"{described} has no hooks; mark its functions with @hookimpl")
+        check_paths(getattr(plugin, "public_paths", ()), described)
+        try:
+            self._manager.register(plugin, choice.name)
+        except (pluggy.PluginValidationError, ValueError) as error:
+            raise PluginError(f"{described} cannot be registered: {error}") from error
+        self._active.append(_Active(choice, plugin, hooks))
 
     def _finish(self) -> None:
         self.check_pending()
         order = {active.name: place for place, active in enumerate(self._active)}
-        described = {active.name: active.described for active in self._active}
+        described = {active.name: _described(active.choice) for active in self._active}
         for hook in HOOKS:
             found = getattr(self._manager.hook, hook).get_hookimpls()
             self._impls[hook] = tuple(
@@ -402,9 +401,9 @@ def _info(active: _Active, routes: tuple[str, ...]) -> PluginInfo:
             shown = to_jsonable_python(settings, by_alias=True, fallback=str)
     return PluginInfo(
         active.name,
-        *_source(active.installed),
+        *_source(active.choice.installed),
         active=True,
-        why=active.why,
+        why=active.choice.why,
         hooks=active.hooks,
         routes=routes,
         settings=shown,
