@@ -133,7 +133,8 @@ class UserCode:
                     channel.put_nowait(item)
                     while channel.full and not channel.cancelled:
                         wanted.wait()
-                _close(iterator)
+                if close := getattr(iterator, "close", None):
+                    close()
             except BaseException as caught:
                 leave_fork(caught)
                 error = caught if isinstance(caught, Exception) else contained(caught)
@@ -184,11 +185,6 @@ class UserCode:
 def _size(item: object) -> int:
     """About the memory that an item takes while it waits: pieces of text may be long."""
     return 1024 + len(item) if isinstance(item, str) else 1024
-
-
-def _close(iterator: object) -> None:
-    if close := getattr(iterator, "close", None):
-        close()
 
 
 def passed_on(error: BaseException) -> BaseException:

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
@@ -63,20 +63,14 @@ def folder_inside(root: Path, parts: Sequence[str], *, create: bool = False) -> 
     try:
         for index, part in enumerate(parts):
             if create:
-                _make(part, here)
+                with suppress(FileExistsError):
+                    os.mkdir(part, 0o700, dir_fd=here)
             below = _open_folder(part, here, "/".join(parts[: index + 1]))
             os.close(here)
             here = below
         yield here
     finally:
         os.close(here)
-
-
-def _make(name: str, within: int) -> None:
-    try:
-        os.mkdir(name, 0o700, dir_fd=within)
-    except FileExistsError:
-        return
 
 
 def _open_folder(name: str, within: int, shown: str) -> int:

@@ -271,18 +271,16 @@ class Host:
         """Take no new turn, let running ones end, and approved calls whose client has gone, for
         at most `timeout` seconds; then end every stream with one `error`."""
         self.stopping = True
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout
-        self._drained_by = monotonic() + timeout
-        while (self._slots.taken or self.engine.background) and loop.time() < deadline:  # noqa: ASYNC110
+        self._drained_by = deadline = monotonic() + timeout
+        while (self._slots.taken or self.engine.background) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         self._cut_off = True
         for stream in list(self._running):
             stream.stop()
         for begun in list(self._begun):
             begun.running.cancel()
-        deadline = loop.time() + 2.0
-        while (self._running or self._begun) and loop.time() < deadline:  # noqa: ASYNC110
+        deadline = monotonic() + 2.0
+        while (self._running or self._begun) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
     def time_to_end(self) -> float:

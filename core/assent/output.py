@@ -190,9 +190,7 @@ def hidden_line(event: IntermittentUpdate, secrets: Sequence[str]) -> Intermitte
 
 
 def proposal_events(rows: Sequence[Proposal]) -> list[Event]:
-    """The events that state proposals, in their order."""
-    if not rows:
-        return []
+    """The events that state these proposals, at least one, in their order."""
     events: list[Event] = [Approvals([approval(row) for row in rows])]
     if calls := [tool_call(row) for row in rows if row.kind == "tool_call"]:
         events.append(ToolCalls(calls))

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -233,16 +234,12 @@ class _Watch:
 
     def _signal(self, number: int) -> bool:
         """Send a signal to all of the session; whether any process was there."""
-        try:
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
         members = _session(self._process.pid)
         for pid in members:
-            try:
+            with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
-            except (ProcessLookupError, PermissionError):
-                continue
         return bool(members)
 
 

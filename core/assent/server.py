@@ -244,7 +244,7 @@ def _listener(
     def ready() -> None:
         if place is None or place.first:
             url = _url(sockets[0])
-            _announce(app, url)
+            say(f"listening on {url}", *app.host.describe())
             if on_ready is not None:
                 on_ready(url)
         if place is not None:
@@ -290,10 +290,6 @@ def _agent(agent: object | str | None, config: Config) -> object:
 def _url(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _announce(app: Any, url: str) -> None:
-    say(f"listening on {url}", *app.host.describe())
 
 
 def _configure_logging(level: str) -> None:
