@@ -508,14 +508,15 @@ def test_each_setting_says_what_it_means() -> None:
 
 
 def test_tokens_come_from_file_variable_and_configuration(folder: Path) -> None:
-    lines = "# staff\nann = t1\nbob = t=2  # until May\nleo = t#5\n\n"
+    lines = "# staff\nann = t1\nbob = t=2  # until May\nleo = t#5\nbot = env:BOT\n\n"
     (folder / "tokens").write_text(lines, "utf-8")
     toml = '[auth]\ntokens_file = "tokens"\n[auth.tokens]\ncarl = "env:CARL"\ndora = "t4"\n'
-    tokens = bearer_tokens(loaded(folder, toml), {"CARL": "t3\n"})
+    tokens = bearer_tokens(loaded(folder, toml), {"CARL": "t3\n", "BOT": "t6"})
     assert {name: token.get_secret_value() for name, token in tokens.items()} == {
         "ann": "t1",
         "bob": "t=2",
         "leo": "t#5",
+        "bot": "t6",
         "carl": "t3",
         "dora": "t4",
     }
@@ -532,6 +533,7 @@ def test_tokens_come_from_file_variable_and_configuration(folder: Path) -> None:
         ('tokens_file = "tokens"', "ann = hunter2\nbob = hunter2", "'ann' and 'bob' have the same"),
         ('tokens_file = "tokens"', "ann =", "auth.tokens.ann is empty"),
         ('tokens = {ann = "env:NOPE"}', None, "'NOPE', which is not set"),
+        ('tokens_file = "tokens"', "ann = env:NOPE", "'NOPE', which is not set"),
         ('tokens_file = "tokens"', "ann = hunter2é", "auth.tokens.ann has a character that no"),
         ('tokens = {ann = "hunter2\\u0000"}', None, "auth.tokens.ann has a character that no"),
         ('tokens = {ann = " \\n"}', None, "auth.tokens.ann is empty"),

@@ -239,10 +239,10 @@ def bearer_tokens(config: Config, environ: Mapping[str, str] = os.environ) -> di
     Raises ConfigError for an unreadable file, a missing variable, an empty name or token, a token
     that is not ASCII, one that two principals share, and when there is none at all.
     """
-    tokens = _tokens_of_file(config)
-    for name, secret in config.auth.tokens.items():
-        # No header carries the line end that a variable filled from a file may have.
-        tokens[name] = _token(name, secret.get_secret_value(), environ).strip()
+    said = _tokens_of_file(config)
+    said |= {name: secret.get_secret_value() for name, secret in config.auth.tokens.items()}
+    # No header carries the line end that a variable filled from a file may have.
+    tokens = {name: _token(name, text, environ).strip() for name, text in said.items()}
     if not tokens:
         raise ConfigError(
             "auth.scheme is 'bearer' but there is no token; set auth.tokens_file, or "
