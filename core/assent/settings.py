@@ -296,8 +296,8 @@ class AuthSettings(Section):
     scheme: Literal["none", "bearer"] = "none"
     """"none" lets everyone call; "bearer" asks for one of the named tokens."""
     tokens_file: Path | None = None
-    """File with one `name = token` a line, or `name = env:NAME`; `#`, first or after a space, begins
-    a comment."""
+    """File with one `name = token` a line, or `name = env:NAME`; `#`, first or after a space,
+    begins a comment."""
     tokens: dict[str, SecretStr] = {}
     """Tokens by the name of their principal; "env:NAME" takes one from the environment."""
 
