@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import logging
@@ -13,12 +14,15 @@ from typing import Any
 
 import pytest
 from a2a.server.events.event_queue_v2 import EventQueueSource
+from a2a.types import Artifact as WireArtifact
+from a2a.types import Part, Task, TaskArtifactUpdateEvent, TaskState, TaskStatus
 from a2a_services import (
     PATIENCE,
     V1,
     Cluster,
     Rpc,
     Service,
+    coming,
     configured,
     message,
     running,
@@ -27,6 +31,8 @@ from a2a_services import (
 
 from assent import AgentMessage, Message, RequestContext
 from assent_a2a import Artifact, reply, send_artifact
+from assent_a2a.official import following
+from assent_a2a.official.stores import KeptTasks
 
 LARGE = 500_000
 """Characters of an artifact: more than a few do not fit into the buffers of a connection."""
@@ -105,3 +111,95 @@ def _look_and_leave(service: Service, task_id: str) -> None:
     call = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": params}
     with service.http.stream("POST", "/a2a/rpc", json=call, headers=V1) as answer:
         assert "task" in next(_read(answer.iter_lines()))
+
+
+class Writer:
+    """An agent that writes a text in three chunks."""
+
+    def __call__(self, messages: list[Message], context: RequestContext) -> AgentMessage:
+        """Writes."""
+        send_artifact(context, Artifact("one ", id="text"), last=False)
+        send_artifact(context, Artifact("two ", id="text"), append=True, last=False)
+        send_artifact(context, Artifact("three", id="text"), append=True)
+        return reply("Written.")
+
+
+def test_subscriber_who_comes_while_a_chunk_is_stored_gets_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores, subscribed = threading.Event(), threading.Event()
+    save = KeptTasks.save
+
+    async def slow(self: KeptTasks, task: Task, *given: Any, **named: Any) -> None:
+        if any(len(artifact.parts) == 2 for artifact in task.artifacts):
+            stores.set()
+            await asyncio.to_thread(subscribed.wait, PATIENCE)
+        await save(self, task, *given, **named)
+
+    monkeypatch.setattr(KeptTasks, "save", slow)
+    with running(Writer(), configured(tmp_path, adapter="a2a")) as service:
+        rpc = Rpc(service)
+        at_once = {"returnImmediately": True}
+        sent = rpc("SendMessage", message=message("write"), configuration=at_once)
+        assert stores.wait(PATIENCE)
+        seen = []
+        for event in coming(service, "/a2a/rpc", _subscription(sent["result"]["task"]["id"])):
+            seen.append(event["result"])
+            subscribed.set()
+    assert _text(seen) == "one two three"
+
+
+def _subscription(task_id: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task_id}}
+
+
+def _text(events: list[dict[str, Any]]) -> str:
+    """The text of the artifact as one who follows puts it together."""
+    [begun] = [event["task"]["artifacts"][0] for event in events if "task" in event]
+    parts = list(begun["parts"])
+    for update in [event["artifactUpdate"] for event in events if "artifactUpdate" in event]:
+        parts = [*(parts if update.get("append") else ()), *update["artifact"]["parts"]]
+    return "".join(part["text"] for part in parts)
+
+
+@pytest.mark.parametrize("binding", ["rpc", "rest"])
+def test_follower_of_a_task_that_outlives_the_process_is_told_that_it_stops(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, binding: str
+) -> None:
+    cluster = Cluster()
+    config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db", adapter="a2a")
+    with running(cluster.agent, config) as here, running(Cluster().agent, config) as there:
+        at_once = {"returnImmediately": True}
+        sent = Rpc(here)("SendMessage", message=message("hold"), configuration=at_once)
+        task_id = sent["result"]["task"]["id"]
+        rest = f"/a2a/rest/tasks/{task_id}:subscribe"
+        path, body = (rest, None) if binding == "rest" else ("/a2a/rpc", _subscription(task_id))
+        events = coming(there, path, body)
+        next(events)
+        there.host.stopping = True
+        [*_, last] = events
+        assert "the service is stopping" in last["error"]["message"]
+        cluster.holding.set()
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+def test_artifact_of_a_task_that_still_runs_is_not_said_to_be_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "EVERY", 0.0)
+    working, completed = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED
+    stored = [_with_text("one ", working), _with_text("one two", completed)]
+
+    async def look(task_id: str) -> Task | None:
+        return stored.pop(0)
+
+    async def told() -> list[bool]:
+        events = following.changes(_with_text("", working), look)
+        return [e.last_chunk async for e in events if isinstance(e, TaskArtifactUpdateEvent)]
+
+    assert asyncio.run(told()) == [False, True]
+
+
+def _with_text(text: str, state: TaskState.ValueType) -> Task:
+    artifact = WireArtifact(artifact_id="a", parts=[Part(text=text)])
+    return Task(id="t", status=TaskStatus(state=state), artifacts=[artifact])

@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from a2a.server.agent_execution.active_task import INTERRUPTED_TASK_STATES, TERMINAL_TASK_STATES
 from a2a.server.events import Event
-from a2a.types import Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent
+from a2a.types import Part, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent
 
 Look = Callable[[str], Awaitable[Task | None]]
 """Gives the task of an id as the store has it now."""
@@ -42,7 +42,11 @@ def _differences(before: Task, after: Task) -> Iterator[Event]:
     for artifact in after.artifacts:
         if artifact != known.get(artifact.artifact_id):
             yield TaskArtifactUpdateEvent(
-                task_id=after.id, context_id=after.context_id, artifact=artifact, last_chunk=True
+                task_id=after.id,
+                context_id=after.context_id,
+                artifact=artifact,
+                # Of a task that still runs each may grow.
+                last_chunk=after.status.state in _AT_REST,
             )
     if after.status != before.status:
         yield status_of(after)
@@ -61,6 +65,43 @@ async def by_changes(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Even
         async for event in events:
             yield event if first or not isinstance(event, Task) else status_of(event)
             first = False
+
+
+async def told_once(events: AsyncGenerator[Event, None], look: Look) -> AsyncGenerator[Event, None]:
+    """`events` of a task that runs here, without the changes that the task itself already has.
+
+    The SDK gives the task while its next change is being stored, and then that change too.
+    """
+    known: Task | None = None
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Task):
+                # The SDK goes on changing this one.
+                known = Task()
+                known.CopyFrom(event)
+                yield known
+            elif known is None or not await _has(known, event, look):
+                known = None
+                yield event
+
+
+async def _has(known: Task, event: Event, look: Look) -> bool:
+    """Whether the task had this change when it was told; what is told is stored by then."""
+    if isinstance(event, TaskStatusUpdateEvent):
+        return event.status == known.status
+    if not (isinstance(event, TaskArtifactUpdateEvent) and event.append):
+        return False
+    stored = await look(known.id)
+    if stored is None:
+        return False
+    # A chunk that is new stands just behind those that the task had.
+    had, chunk = len(_parts(known, event)), [*event.artifact.parts]
+    return _parts(stored, event)[had : had + len(chunk)] != chunk
+
+
+def _parts(task: Task, event: TaskArtifactUpdateEvent) -> list[Part]:
+    id = event.artifact.artifact_id
+    return [part for each in task.artifacts if each.artifact_id == id for part in each.parts]
 
 
 async def and_the_rest(

@@ -46,6 +46,7 @@ from assent_a2a.official.following import (
     by_changes,
     changes,
     status_of,
+    told_once,
     until_ended,
 )
 from assent_a2a.official.stores import RUNNING, KeptTasks
@@ -58,6 +59,7 @@ logger = logging.getLogger("assent.a2a")
 _MOST_ADDRESSES = 20
 _LOOK = 0.05
 _RUNS = "the task still runs; wait until it has ended"
+_STOPS = "the service is stopping; subscribe to the task again"
 _ENDED = "the task has ended before the message had its turn"
 
 
@@ -137,6 +139,10 @@ class Handler(DefaultRequestHandler):
             if TOO_LATE in context.state:
                 return None
             found: Task | None = await self._store.get(task_id, context)
+            runs = found is not None and found.status.state in RUNNING
+            if self._host.stopping and runs and not self._store.runs(task_id):
+                # It goes on for longer than this process does.
+                raise InternalError(message=_STOPS)
             return found
 
         return look
@@ -181,8 +187,8 @@ class Handler(DefaultRequestHandler):
         if task is not None and elsewhere and self._agent_card.capabilities.streaming:
             followed = changes(task, look)
         else:
-            coming = until_ended(super().on_subscribe_to_task(params, context), params.id, look)
-            followed = and_the_rest(coming, look)
+            told = told_once(super().on_subscribe_to_task(params, context), look)
+            followed = and_the_rest(until_ended(told, params.id, look), look)
         async with aclosing(by_changes(followed)) as events:
             async for event in events:
                 yield event

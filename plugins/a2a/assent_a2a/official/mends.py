@@ -29,6 +29,10 @@ _TRACED = ("Failed to validate base JSON-RPC request", "Failed to parse request 
 logging.getLogger("a2a.server.routes.jsonrpc_dispatcher").addFilter(
     lambda record: record.msg not in _TRACED
 )
+# What ends a stream is told to its reader; the handler has logged what is nobody's fault there.
+logging.getLogger("a2a.server.routes.rest_dispatcher").addFilter(
+    lambda record: record.msg != "Error during REST SSE stream"
+)
 
 
 class Mended:
