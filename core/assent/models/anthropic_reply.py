@@ -38,7 +38,6 @@ _STOPS: Mapping[str, Stop] = {
 }
 _FIELDS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 _FRAGMENTS = {**_FIELDS, "input_json_delta": "partial_json"}
-_NOTHING: Mapping[str, Mapping[str, str]] = {}
 
 
 class Accumulator:
@@ -51,9 +50,9 @@ class Accumulator:
     def __init__(
         self,
         names: Mapping[str, str],
-        keys: Mapping[str, Mapping[str, str]] = _NOTHING,
+        keys: Mapping[str, Mapping[str, str]],
         *,
-        hold_text: bool = False,
+        hold_text: bool,
     ) -> None:
         self._names = names
         self._keys = {

@@ -57,7 +57,7 @@ def request(ask: Ask, model: str) -> dict[str, Any]:
 
 
 def explain_config(config: Mapping[str, Any], model: str) -> None:
-    """Log once, at start, which model-config keys this model does not take."""
+    """Log which model-config keys this model does not take."""
     version = version_of(model)
     level = config.get("thinking_level")
     if level and version < (4, 6):

@@ -112,7 +112,7 @@ class Accumulator:
     Raises KeyError, TypeError, ValueError or AttributeError for a chunk of another form.
     """
 
-    def __init__(self, names: Mapping[str, str], *, hold_text: bool = False) -> None:
+    def __init__(self, names: Mapping[str, str], *, hold_text: bool) -> None:
         self._names = names
         self._hold_text = hold_text
         self._text: list[str] = []

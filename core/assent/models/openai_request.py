@@ -38,12 +38,11 @@ def request(ask: Ask, model: str, *, official: bool) -> dict[str, Any]:
 
 
 def explain_config(config: Mapping[str, Any], model: str, *, official: bool) -> None:
-    """Log once which model-config keys this model does not take."""
-    refused = {"temperature", "top_p", "top_k"} if _reasons(model, official) else set()
+    """Log which model-config keys this model does not take."""
+    refused: set[str] = set()
     if official:
-        refused |= {"top_k"}
-        if not _reasons(model, official):
-            refused |= {"thinking_level"}
+        others = {"temperature", "top_p"} if _reasons(model, official) else {"thinking_level"}
+        refused = {"top_k", *others}
     if wished := sorted(refused & config.keys()):
         log.warning("model %r takes no %s; left out", model, ", ".join(map(repr, wished)))
     elif "temperature" in refused:

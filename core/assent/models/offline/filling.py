@@ -198,7 +198,7 @@ class _Filling:
         needed = [name for name in strings if name in self.required]
         for name in needed or (strings if len(strings) == 1 else []):
             if quoted := _QUOTED.search(self._text):
-                self.found[name] = next(g for g in quoted.groups() if g is not None)
+                self.found[name] = _unquoted(quoted[0])
                 self._blank(*quoted.span())
         needed = [name for name in needed if name not in self.found]
         if len(needed) > 1 and self._after_noun(needed[0]):
@@ -282,17 +282,15 @@ class _Filling:
     def _array(self, name: str, schema: Mapping[str, Any]) -> None:
         items = schema.get("items") or {}
         if items.get("type") in ("integer", "number"):
-            numbers = [(m.span(), coerce(m[0], items)) for m in _NUMBER.finditer(self._text)]
-            values = [value for _, value in numbers if value is not None]
-            spans = [span for span, _ in numbers]
+            stated = list(_NUMBER.finditer(self._text))
+            values = [value for m in stated if (value := coerce(m[0], items)) is not None]
         else:
-            quoted = list(_QUOTED.finditer(self._text))
-            values = [next(g for g in q.groups() if g is not None) for q in quoted]
-            spans = [q.span() for q in quoted]
+            stated = list(_QUOTED.finditer(self._text))
+            values = [_unquoted(m[0]) for m in stated]
         if values:
             self.found[name] = values
-        for span in spans:
-            self._blank(*span)
+        for found in stated:
+            self._blank(*found.span())
 
     def _residue(self, name: str) -> None:
         rest = without_politeness(self._text.strip()).strip(" ?!.,;:")
