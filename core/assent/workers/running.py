@@ -74,9 +74,9 @@ class Running(Generic[T]):
         if self._cancelled:
             return
         self._cancelled = True
-        if self._place is not None:
-            self._place.to_cancel.add(self)
-            self._place.post(self._cancel_here)
+        if (place := self._place) is not None:
+            place.to_cancel.add(self)
+            place.post(partial(self._cancel_here, place))
         self._caller.post(self._expect_end)
 
     def abandon(self) -> None:
@@ -152,17 +152,16 @@ class Running(Generic[T]):
         else:
             self._caller.post(settle, last=place.last)
 
-    def _cancel_here(self) -> None:
+    def _cancel_here(self, place: WorkerLoop) -> None:
         self._reached = True
-        if self._place is not None:
-            self._place.to_cancel.discard(self)
-        if self._task is None or self._place is None:
+        place.to_cancel.discard(self)
+        if self._task is None:
             return
         self._task.cancel()
         if not self._started:
             # Now it never will, and nothing of it is there to say its end.
             self._started = True
-            self._end(self._place, None, asyncio.CancelledError())
+            self._end(place, None, asyncio.CancelledError())
 
     def _expect_end(self) -> None:
         if self._place is None:

@@ -189,9 +189,8 @@ class Workers:
         """
         self._open()
         running = Running(work)
-        if self.desk is None:
-            self.desk = self._start_desk()
-        self.desk.post(partial(running.begin, self.desk))
+        desk = self.desk or self._start_desk()
+        desk.post(partial(running.begin, desk))
         return running
 
     async def at_home(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
