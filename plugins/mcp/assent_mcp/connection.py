@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
@@ -114,12 +114,9 @@ class Connection:
         return f" (HTTP status {self._status})" if self._status else ""
 
     async def _ready(self) -> Client:
-        if not self._connected.is_set():
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    await self._connected.wait()
-            except TimeoutError:
-                pass
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await self._connected.wait()
         if self._client is None:
             raise RuntimeError(f"the MCP server {self._name} is not connected: {self._problem}")
         return self._client
@@ -142,8 +139,6 @@ class Connection:
             except Exception as error:
                 self._problem = f"{_cause(error)}{self._http_status}"
             finally:
-                self._client = None
-                self._connected.clear()
                 self._tried.set()
             if self._closed:
                 # The SDK's tasks, as they fail, may swallow the cancellation that meets them.

@@ -70,12 +70,9 @@ def peer_of(context: Context) -> Peer:
 
 def caller_of(context: Context) -> Caller:
     """Who calls, as the ledger records it: the principal, the address, the client's own name."""
-    principal = address = None
-    if context.request is not None:
-        principal = principal_of(context)
-        if context.request.client is not None:
-            address = context.request.client.host
-    return Caller("mcp", principal, address, client=_client(context))
+    client = None if context.request is None else context.request.client
+    address = None if client is None else client.host
+    return Caller("mcp", principal_of(context), address, client=_client(context))
 
 
 def principal_of(context: Context) -> str | None:

@@ -57,8 +57,7 @@ def _keep_logging() -> None:
     if ours and not logging.getLogger().handlers:
         logging.getLogger().addHandler(logging.NullHandler())
         for handler in ours:
-            if handler not in logging.getLogger("mcp").handlers:
-                logging.getLogger("mcp").addHandler(handler)
+            logging.getLogger("mcp").addHandler(handler)
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -13,6 +13,7 @@ import logging
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -107,35 +108,30 @@ def _check_address(url: str) -> None:
         raise ValueError("mcp_server: the address has no host, or a port that cannot be")
 
 
+@dataclass(frozen=True, slots=True)
 class Choice:
     """Which of a server's tools are taken, under which name, and which are gated."""
 
-    def __init__(
-        self,
-        include: Patterns | None,
-        exclude: Patterns,
-        requires_approval: bool | Patterns,
-        prefix: str,
-    ) -> None:
-        self._include = include
-        self._exclude = exclude
-        self._gated = requires_approval
-        self._prefix = prefix
+    include: Patterns | None
+    exclude: Patterns
+    requires_approval: bool | Patterns
+    prefix: str
 
     def takes(self, name: str) -> bool:
         """Whether the server's tool `name` becomes the agent's."""
-        if self._include is not None and not _any(self._include, name):
+        if self.include is not None and not _any(self.include, name):
             return False
-        return not _any(self._exclude, name)
+        return not _any(self.exclude, name)
 
     def gates(self, name: str) -> bool:
         """Whether a call of it waits for approval."""
-        return self._gated if isinstance(self._gated, bool) else _any(self._gated, name)
+        gated = self.requires_approval
+        return gated if isinstance(gated, bool) else _any(gated, name)
 
     def name(self, name: str) -> str:
         """Its name here: letters, digits, `_` and `-`, at most 64."""
         plain = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)
-        return f"{self._prefix}{plain}"[:64]
+        return f"{self.prefix}{plain}"[:64]
 
 
 def _any(patterns: Patterns, name: str) -> bool:
