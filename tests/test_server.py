@@ -329,6 +329,30 @@ def test_plugins_of_their_own_process_live_once_and_are_started_again(
     assert note.read_text().split()[-1] == "left"
 
 
+def test_port_is_closed_when_only_the_process_of_plugins_has_not_ended_yet(
+    service: Callable[..., Service], tmp_path: Path
+) -> None:
+    note = tmp_path / "note"
+    running = service("workers=2, drain_timeout=600", SMALL_OWN_PROCESS=str(note))
+    until(lambda: note.exists() and note.read_text().endswith("\n"))
+    own = int(note.read_text())
+    os.kill(own, signal.SIGSTOP)
+    running.signal(signal.SIGTERM)
+
+    def refused() -> bool:
+        try:
+            running.get("/agent")
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    until(refused)
+    os.kill(own, signal.SIGCONT)
+    assert running.end() == 0
+
+
 def test_own_process_that_does_not_start_ends_the_service(
     service: Callable[..., Service], tmp_path: Path
 ) -> None:

@@ -126,9 +126,13 @@ class Service(Program):
         super().close()
 
 
-def turn(connection: http.client.HTTPConnection, text: str = "who?") -> int:
+def ask(connection: http.client.HTTPConnection, text: str = "who?") -> None:
     body = json.dumps({"messages": [{"role": "user", "content": text}]})
     connection.request("POST", "/api/chat", body, {"Content-Type": "application/json"})
+
+
+def turn(connection: http.client.HTTPConnection, text: str = "who?") -> int:
+    ask(connection, text)
     response = connection.getresponse()
     raw = response.read()
     assert response.status == 200, (response.status, raw)
@@ -189,6 +193,33 @@ def test_connections_of_a_killed_workers_share_are_taken_by_the_other(service: S
     assert {service.turn() for _ in range(30)} == {survivor}
     service.allow("start")
     assert victim not in service.both()
+
+
+def test_stopping_service_answers_for_the_workers_that_have_ended_while_a_turn_goes_on(
+    service: Service,
+) -> None:
+    both = service.both()
+    waiting = threading.Thread(target=service.turn, args=("wait",))
+    waiting.start()
+    until((service.folder / "waits").exists)
+    service.process.terminate()
+    until(lambda: sum(map(runs, both)) == 1)
+    statuses = set()
+    for _ in range(20):
+        with closing(service.connect()) as connection:
+            ask(connection)
+            statuses.add(connection.getresponse().status)
+    assert statuses == {503}
+    service.allow("end")
+    waiting.join()
+    assert service.end() == 0
+
+
+def runs(process: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(process, 0)
+        return True
+    return False
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="signals without a name, as on Linux")

@@ -121,18 +121,26 @@ class Supervisor:
             self._on_signal(self._got.pop(0))
         for child in list(self._children):
             self._look_after(child)
+        self._share()
         if not self._stopping:
-            self._share()
             self._reload_changed()
             self._fill()
             self._renew()
 
     def _share(self) -> None:
-        """Tell each worker what to listen on: its own socket, and those whose worker is missing."""
-        serving = [child for child in self._of("worker") if child.ready]
-        wanted: dict[Child, set[int]] = {
-            child: set() for child in self._children if child.role == "worker" and child.ready
-        }
+        """Tell each worker what to listen on: its own socket, and those whose worker is missing.
+
+        At the end those that still have turns refuse at once what comes to the others' sockets,
+        and would else wait there for the last turn. Without any worker the port is closed.
+        """
+        workers = [child for child in self._children if child.role == "worker"]
+        wanted: dict[Child, set[int]] = {child: set() for child in workers if child.ready}
+        if self._stopping:
+            serving = [child for child in wanted if child.listens]
+            for each in self._listening if not workers else ():
+                each.close()
+        else:
+            serving = [child for child in self._of("worker") if child.ready]
         for number in range(len(self._listening)):
             for child in [each for each in serving if each.own == number] or serving:
                 wanted[child].add(number)
@@ -191,7 +199,8 @@ class Supervisor:
     def _begin(self, role: Role, first: bool, replaces: Child | None) -> None:
         ours, theirs = socket.socketpair()
         own = replaces.own if replaces else self._free()
-        inherited = [each.fileno() for each in (theirs, *self._listening)]
+        listening = self._listening if role == "worker" else ()
+        inherited = [each.fileno() for each in (theirs, *listening)]
         place = {
             "role": role,
             "first": first,
