@@ -160,13 +160,6 @@ class Plugins:
         """The implementations of `hook` in the configured order; empty costs a lookup."""
         return self._impls[hook]
 
-    def check_pending(self) -> None:
-        """Raise PluginError for an implementation of a hook that does not exist."""
-        try:
-            self._manager.check_pending()
-        except pluggy.PluginValidationError as error:
-            raise PluginError(str(error)) from error
-
     def routes(self, host: Host) -> tuple[tuple[str, Router], ...]:
         """Each plugin's router, with its name. Raises PluginError when two claim one route."""
         return collect_routes(self.implementations("register_routes"), host, self.start_timeout)
@@ -299,7 +292,7 @@ class Plugins:
         self._active.append(_Active(choice, plugin, hooks))
 
     def _finish(self) -> None:
-        self.check_pending()
+        self._manager.check_pending()
         order = {active.name: place for place, active in enumerate(self._active)}
         described = {active.name: _described(active.choice) for active in self._active}
         for hook in HOOKS:
