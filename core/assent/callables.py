@@ -64,15 +64,15 @@ async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
     """Let the agent's function answer, with the decisions that it has to carry out, given once."""
     turn.context.decisions = _to_carry_out(turn) if turn.found.rows else ()
     reply: AgentMessage | str
-    if turn.found.grants:
-        reply = await _carry_out(turn, function)
-    else:
-        try:
+    try:
+        if turn.found.grants:
+            reply = await _carry_out(turn, function)
+        else:
             reply = await _reply(turn, function, quiet=False)
-        except _ANSWERS:
-            raise
-        except Exception as error:
-            raise AgentError from error
+    except _ANSWERS:
+        raise
+    except Exception as error:
+        raise AgentError from error
     if isinstance(reply, str):
         # What of a reply of nothing but text has not been sent.
         if reply and turn.out.say(reply):
@@ -126,9 +126,7 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
         for grant in grants:
             text = error_text(error, turn.secrets)
             await _ended(turn, grant, Outcome("FAILED", text, took), change)
-        if isinstance(error, _ANSWERS):
-            raise
-        raise AgentError from error
+        raise
     if isinstance(reply, str):
         reply = AgentMessage(content=reply)
     took = time.perf_counter() - start
@@ -228,10 +226,10 @@ def _in_order(outputs: Sequence[str], row: Proposal, equal: Sequence[Proposal]) 
 async def _reply(
     turn: RunningTurn, function: Callable[..., Any], *, quiet: bool
 ) -> AgentMessage | str:
-    arguments = _arguments(turn)
-    code = turn.engine.code
+    agent, code = turn.engine.agent, turn.engine.code
+    arguments = [turn.seen.messages.copy(), turn.context, turn.session][: agent.argument_count]
     own: Context | None = None
-    if turn.engine.agent.generates:
+    if agent.generates:
         result = function(*arguments)
     else:
         result, own = await code.begin(function, *arguments)
@@ -247,11 +245,6 @@ async def _reply(
         await collected.all_of(code.items(result, own))
         return "" if collected.only_text and not quiet else collected.whole()
     return _message(result)
-
-
-def _arguments(turn: RunningTurn) -> list[Any]:
-    available = [turn.seen.messages.copy(), turn.context, turn.session]
-    return available[: turn.engine.agent.argument_count]
 
 
 def _message(result: object) -> AgentMessage:
