@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from assent.bodies import is_json, problem
@@ -268,16 +268,15 @@ def executed_approval(row: Proposal) -> ExecutedApproval:
 
 def as_seen(
     request: ChatRequest,
-    claimable: Iterable[str],
+    live: Collection[str],
     states: Mapping[str, str],
     decided: Iterable[tuple[Choice, Proposal]] = (),
 ) -> ChatRequest:
     """The request as interceptors and callables see it.
 
-    `execute` is true only for calls in `claimable`; all others carry their recorded `state`.
+    `execute` is true only for the `live` calls; all others carry their recorded `state`.
     A command of `decided` that was sent without an id gets its row's.
     """
-    live = set(claimable)
     ids = {choice.loc: row.id for choice, row in decided if choice.id is None}
     messages = [
         m.model_copy(update={"data": _seen(_identified(m.data, index, ids), live, states)})
@@ -304,7 +303,7 @@ def has_state(data: Data) -> bool:
     return bool(data.tool_calls or data.approvals or data.cmds or data.session is not None)
 
 
-def _seen(data: Data, live: set[str], states: Mapping[str, str]) -> Data:
+def _seen(data: Data, live: Collection[str], states: Mapping[str, str]) -> Data:
     def one(item: Item) -> Item:
         changes: dict[str, Any] = {"execute": item.execute and (item.id or "") in live}
         if item.id and item.id in states and item.id not in live:

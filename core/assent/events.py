@@ -323,8 +323,6 @@ def fold(events: Iterable[Event]) -> AgentMessage:
                 data.executed_approvals = list(event.executed_approvals)
             case Done():
                 fold_done(event, reply)
-            case _:
-                pass
     reply.content = "".join(text)
     return reply
 

@@ -361,16 +361,13 @@ def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
     around += (*agent.request_interceptors, *agent.response_interceptors)
     if callable(agent.system_context):
         around.append(agent.system_context)
-    if agent.function is None:
+    if (function := agent.function) is None:
         # A call with a time limit is one that its turn waits for.
         straight = all(t.is_async and t.timeout is None for t in agent.tools.values())
     else:
-        straight = not around or _is_async(agent.function)
+        is_async = is_coroutine_function(function) or is_async_generator_function(function)
+        straight = not around or is_async
     return straight and all(map(is_coroutine_function, around))
-
-
-def _is_async(function: Any) -> bool:
-    return is_coroutine_function(function) or is_async_generator_function(function)
 
 
 def _model_name(model: Model) -> str:

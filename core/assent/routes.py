@@ -64,7 +64,7 @@ class Claimed:
 
     def add(self, method: str, path: str, owner: str) -> tuple[str, str] | None:
         """Claim the route for `owner`; where another has it: a method of which, and who."""
-        known = self._owners.setdefault(nameless(path), [])
+        known = self._owners.setdefault(_PARAMETER.sub("{}", path), [])
         for theirs, other in known:
             if other != owner and _overlap(method, theirs):
                 return theirs if method == _ANY else method, other
@@ -74,11 +74,6 @@ class Claimed:
 
 def _overlap(one: str, other: str) -> bool:
     return one == other or (_ANY in (one, other) and not {one, other} & _APART)
-
-
-def nameless(path: str) -> str:
-    """`path` with its parameters' names left out: paths that are equal then match alike."""
-    return _PARAMETER.sub("{}", path)
 
 
 def claims(router: Router) -> Iterator[tuple[str, str]]:

@@ -92,7 +92,7 @@ def _import_file(subject: str, path: Path) -> ModuleType:
 
 
 def _already_loaded(path: Path) -> ModuleType | None:
-    """The module of `path` if it was imported; in a worker process a script is `__mp_main__`.
+    """The module of `path` if it was imported.
 
     The running script itself does not count: it may still be in the middle of its own import.
     """
