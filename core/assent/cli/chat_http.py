@@ -11,7 +11,7 @@ import json
 import re
 import ssl
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -107,7 +107,7 @@ class Client:
             yield self._refused(answer)
             return
         for line in self._lines(answer):
-            event = _event(line)
+            event = _object(line)
             if event is None and line.endswith(b"\n"):
                 raise ChatError(f"{self.url} sent a line that is no event")
             if event is None:
@@ -151,12 +151,9 @@ class Client:
         location = answer.getheader("Location")
         if 300 <= answer.status < 400 and location:
             raise ChatError(f"{self.url} has moved to {location}; give that address")
-        try:
-            body = json.loads(answer.read(1 << 20))
-        except (ValueError, OSError, http.client.HTTPException):
-            body = None
-        if not isinstance(body, dict):
-            body = {}
+        body: Json = {}
+        with suppress(OSError, http.client.HTTPException):
+            body = _object(answer.read(1 << 20)) or {}
         event = {**body, "type": "error", "error": _sentence(body, answer.status)}
         if answer.status == 401:
             event["error"] += "; give the token in ASSENT_TOKEN, or with --token"
@@ -173,12 +170,12 @@ class Client:
         return f"{self.url} cannot be reached: {_cause(error)}"
 
 
-def _event(line: bytes) -> Json | None:
+def _object(text: bytes) -> Json | None:
     try:
-        event = json.loads(line)
+        value = json.loads(text)
     except ValueError:
         return None
-    return event if isinstance(event, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _sentence(body: Mapping[str, Any], status: int) -> str:

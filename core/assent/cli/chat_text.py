@@ -73,8 +73,7 @@ def show(proposal: Proposal, *, whole: bool) -> Shown:
     for label, value in (("why", stated.get("intent")), ("does", stated.get("tool_description"))):
         if value:
             rows.append((label, visible(str(value), strict=True)))
-    subject = list(_subject(proposal))
-    rows += subject
+    rows += _subject(proposal)
     if any(_hides(text) for text in _texts(stated)):
         rows.append(("note", "characters that a terminal would hide or obey are written out"))
     if whole:

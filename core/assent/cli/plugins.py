@@ -103,8 +103,7 @@ def check(plugin: tuple[str, ...], config_file: Path | None) -> None:
     for name in plugin or tuple(installed):
         problems = list(_problems(name, config, installed))
         failed = failed or bool(problems)
-        click.echo(f"{name}: {'ok' if not problems else problems[0]}")
-        for problem in problems[1:]:
+        for problem in problems or ["ok"]:
             click.echo(f"{name}: {problem}")
     if not plugin and not failed:
         try:

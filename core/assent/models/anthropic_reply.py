@@ -127,9 +127,8 @@ class Accumulator:
             value, error = read_input(text or json.dumps(block.get("input") or {}))
             block["input"] = value
             if block["type"] == "tool_use":
-                name, keys = block["name"], self._keys.get(block["name"])
-                own = renamed(value, keys) if keys else value
-                self._calls[index] = Call(block["id"], self._name(name), own, error)
+                own = renamed(value, self._keys.get(block["name"], {}))
+                self._calls[index] = Call(block["id"], self._name(block["name"]), own, error)
 
     def _whole(self) -> Reply:
         if self._fragments or not self.begun:

@@ -189,17 +189,16 @@ class Accumulator:
     def _piece(self, piece: Mapping[str, Any]) -> Iterator[ModelEvent]:
         function = piece.get("function") or {}
         call_id = str(piece.get("id") or "")
-        arguments = function.get("arguments")
-        filled = bool(arguments.strip()) if isinstance(arguments, str) else arguments is not None
+        given = function.get("arguments")
+        text = given if isinstance(given, str) else "" if given is None else json.dumps(given)
+        filled = bool(text.strip())
         slot = self._slot(piece.get("index"), call_id, function.get("name") or "", filled)
         slot.id = slot.id or call_id
         if not slot.name and function.get("name"):
             slot.name = function["name"]
             yield ToolStart(self._names.get(slot.name, slot.name))
-        if isinstance(arguments, str):
-            slot.arguments += [arguments] if arguments else []
-        elif arguments is not None:
-            slot.arguments.append(json.dumps(arguments))
+        if text:
+            slot.arguments.append(text)
 
     def _slot(self, index: int | None, call_id: str, name: str, filled: bool) -> _Slot:
         known = self._by_index.get(index) if index is not None else None

@@ -28,11 +28,11 @@ _NAMED = [
 def document(ask: Ask) -> Any:
     """A value that fits `ask.schema`, decided by rules from the last message of the user."""
     schema = ask.schema or {}
+    filled = _value(schema, schema, _said(ask), 0)
     if set(schema.get("properties", {})) >= {"should_respond", "reasoning"}:
         decision, reason = _routed(ask)
-        known = {"should_respond": decision, "reasoning": reason}
-        return {**_value(schema, schema, _said(ask), 0), **known}
-    return _value(schema, schema, _said(ask), 0)
+        return {**filled, "should_respond": decision, "reasoning": reason}
+    return filled
 
 
 def agent_name(system: str) -> str | None:

@@ -59,7 +59,7 @@ def plan(text: str, tools: Sequence[ToolDefinition], answers: Sequence[str] = ()
     except _Cancelled:
         return Plan(cancelled=True)
     except _Anew as anew:
-        return plan(anew.text, tools, left)
+        return plan(str(anew), tools, left)
     return made
 
 
@@ -68,11 +68,7 @@ class _Cancelled(Exception):
 
 
 class _Anew(Exception):
-    """The answer to a question is another request."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
+    """The answer to a question is another request: its text."""
 
 
 def actions(text: str, tools: Sequence[ToolDefinition]) -> Iterator[list[str]]:
