@@ -423,7 +423,8 @@ def test_broken_plugin_stops_the_start_with_one_line(tmp_path: Path, case: str) 
     source, cause = BROKEN[case]
     # Beside one that hangs, what is good and what is bad has little time: it must do little.
     hangs = case.startswith("hangs")
-    install(tmp_path, "good", "from assent import hookimpl" if hangs else ROUTE)
+    light = "from assent import hookimpl\n@hookimpl\ndef on_event(event): pass"
+    install(tmp_path, "good", light if hangs else ROUTE)
     install(tmp_path, "bad", source)
     (tmp_path / "ops.py").write_text("def agent(messages, context):\n    return 'fine'\n")
     (tmp_path / "assent.toml").write_text(

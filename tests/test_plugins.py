@@ -10,9 +10,11 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partialmethod
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import MagicMock
 
 import click
 import pytest
@@ -267,6 +269,14 @@ class TestLoading:
                 "neither a subclass of assent.Plugin nor a module, but an object of Plugin",
             ),
             ("", ":P", "assent", "has no attribute 'P'"),
+            (MODULE, "-x:P", "assent", "'plug_bad-x:P', which is no 'module:object'"),
+            (
+                "from assent import Plugin, hookimpl\nclass P(Plugin):\n"
+                "    @hookimpl\n    def on_event(self, event): pass",
+                "",
+                "assent",
+                "has no hooks; mark its functions with @hookimpl, or name a subclass of Plugin",
+            ),
             (MODULE, "", "assent>=99", "requires 'assent>=99', but this is assent"),
             (
                 MODULE.replace("on_event(", "on_evnt("),
@@ -407,6 +417,34 @@ class TestChecks:
 
         assert "put @hookimpl above it" in self.refusal(Forgot)
 
+    def test_hook_that_is_no_function_is_refused_for_it_would_never_be_called(self) -> None:
+        class Marked(Plugin):
+            intercept_request = hookimpl(partialmethod(print))
+
+        class Named(Plugin):
+            check = hookimpl(specname="intercept_request")(partialmethod(print))
+
+        class Wrapped(Plugin):
+            intercept_request = partialmethod(print)
+
+        for marked in (Marked, Named):
+            assert "which is no function, so it would never be called" in self.refusal(marked)
+        assert "has 'intercept_request' without a mark" in self.refusal(Wrapped)
+
+    def test_what_only_resembles_a_hook_is_the_plugins_own(self) -> None:
+        class Own(Plugin):
+            anything = MagicMock()
+
+            @property
+            def resources(self) -> object:
+                raise RuntimeError("not yet")
+
+        assert Plugins.load(NONE, [Own]).names == ("own",)
+
+    def test_module_of_hooks_may_use_the_function_that_asks_who_calls(self, site: Site) -> None:
+        site.install("door", f"from assent import authenticate\n{textwrap.dedent(MODULE)}")
+        assert Plugins.load(Config(plugins=["door"])).names == ("door",)
+
     def test_wrapper_and_order_marks_are_refused(self) -> None:
         class Wraps(Plugin):
             @hookimpl(wrapper=True)
@@ -434,11 +472,16 @@ class TestChecks:
             @hookimpl
             def intercept_request(request, context) -> None: ...  # type: ignore[no-untyped-def]
 
+        class Without(Plugin):
+            @hookimpl
+            def register_routes() -> None: ...  # type: ignore[misc]
+
         class Fine(Plugin):
             @staticmethod
             @hookimpl
             def intercept_request(request: object) -> None: ...
 
+        assert "'register_routes' has no `self`" in self.refusal(Without)
         assert "'request' in the place of `self`" in self.refusal(Wrong)
         assert Plugins.load(NONE, [Fine]).names == ("fine",)
 

@@ -100,6 +100,8 @@ def _installed(entry_point: EntryPoint) -> Installed:
                 f"it requires {requirement!r}, but this is assent {__version__}; "
                 f"try: pip install --upgrade {name}"
             )
+    if not entry_point.pattern.match(entry_point.value):
+        problem = f"its entry point is {entry_point.value!r}, which is no 'module:object'; mend it"
     if canonical(entry_point.name) == AGENT:
         problem = "this name is that of the agent's own interceptors; rename its entry point"
     return Installed(entry_point.name, name, metadata["Version"], entry_point, problem)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from assent import hookspecs
 from assent.deadlines import Overdue, bounded
 from assent.errors import PluginError, StartupError, nearest
-from assent.hookspecs import HOOKS
+from assent.hookspecs import HOOKS, PROJECT
 
 MEND = "mend the plugin, take it out of the configuration, or uninstall it"
 """The way out where an implementation failed at the start."""
@@ -81,11 +81,7 @@ def checked_hooks(plugin: object, marks: Marks, described: str) -> tuple[str, ..
     for name in dir(plugin):
         options = marks(plugin, name)
         if options is None:
-            if name in HOOKS and inspect.isroutine(getattr(plugin, name)):
-                raise PluginError(
-                    f"{described} has {name!r} without a mark, so it would never be called; "
-                    "put @hookimpl above it, or rename it"
-                )
+            _check_unseen(plugin, name, described)
             continue
         hook = options.get("specname") or name
         if hook not in HOOKS:
@@ -110,9 +106,31 @@ def check_paths(paths: Any, described: str) -> None:
         )
 
 
+def _check_unseen(plugin: object, name: str, described: str) -> None:
+    """Refuse what pluggy passes over although it has a mark, or the name of a hook."""
+    found = inspect.getattr_static(plugin, name, None)
+    # Statically: some objects have whatever attribute they are asked for.
+    if isinstance(inspect.getattr_static(found, f"{PROJECT}_impl", None), dict):
+        raise PluginError(
+            f"{described} marks {name!r}, which is no function, so it would never be called; "
+            "put @hookimpl above a function that calls it"
+        )
+    if name not in HOOKS or isinstance(found, property):
+        return
+    value = getattr(plugin, name, None)
+    # A module of hooks may use `assent.authenticate`.
+    if callable(value) and getattr(value, "__module__", None) != "assent.access":
+        raise PluginError(
+            f"{described} has {name!r} without a mark, so it would never be called; "
+            "put @hookimpl above it, or rename it"
+        )
+
+
 def _check_kind(function: Callable[..., Any], hook: str, described: str) -> None:
     if inspect.ismethod(function):
-        first = next(iter(inspect.signature(function.__func__).parameters), "")
+        first = next(iter(inspect.signature(function.__func__).parameters), None)
+        if first is None:
+            raise PluginError(f"{described}: {hook!r} has no `self`; write it between the brackets")
         if first in _arguments_of(hook):
             raise PluginError(
                 f"{described}: {hook!r} has {first!r} in the place of `self`; put `self` before it"

@@ -282,8 +282,11 @@ class Plugins:
     def _register(self, choice: Choice, plugin: object) -> None:
         described = _described(choice)
         hooks = checked_hooks(plugin, self._manager.parse_hookimpl_opts, described)
-        if not hooks and choice.installed is None and not isinstance(plugin, Plugin):
-            raise PluginError(f"{described} has no hooks; mark its functions with @hookimpl")
+        if not hooks and not isinstance(plugin, Plugin):
+            raise PluginError(
+                f"{described} has no hooks; mark its functions with @hookimpl, or name a subclass "
+                "of Plugin"
+            )
         check_paths(getattr(plugin, "public_paths", ()), described)
         try:
             self._manager.register(plugin, choice.name)
