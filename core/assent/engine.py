@@ -49,7 +49,7 @@ class Engine:
     background: set[asyncio.Task[Any]] = field(default_factory=set)
 
     async def run(
-        self, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot, *, timed: bool = True
+        self, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot, *, timed: bool
     ) -> None:
         """Run one turn into `sink`, ending with one `done`; not `timed`, others watch its time.
 

@@ -20,7 +20,7 @@ Verdict = Literal["allow", "require", "deny"]
 class Policy:
     """The first rule that matches says; without one, the tool's own `requires_approval`."""
 
-    def __init__(self, rules: Sequence[ApprovalRule] = ()) -> None:
+    def __init__(self, rules: Sequence[ApprovalRule]) -> None:
         self.rules = list(rules)
         self.reads_inputs = any(rule.arguments for rule in rules)
         """Whether a verdict has inputs validated, by what users wrote perhaps."""

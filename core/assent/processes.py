@@ -62,7 +62,7 @@ class Captured:
     Where it was cut, nothing is kept of a secret that the cut went through.
     """
 
-    def __init__(self, limit: int, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, limit: int, secrets: Sequence[str]) -> None:
         self._secrets = secrets
         self._first = limit // 2
         self._last = limit - self._first
@@ -125,7 +125,7 @@ def run_process(
     timeout: float,
     max_output: int,
     stop: Stop,
-    secrets: Sequence[str] = (),
+    secrets: Sequence[str],
 ) -> Ended:
     """Run a program to its end, to `timeout` seconds or to `stop`, and return how it ended.
 

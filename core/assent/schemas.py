@@ -58,7 +58,7 @@ class Inputs(Protocol):
         ...
 
 
-def inputs_of(label: str, signature: Signature, docs: Docstring, stated: Any = None) -> Inputs:
+def inputs_of(label: str, signature: Signature, docs: Docstring, stated: Any) -> Inputs:
     """The inputs of the tool called `label`; `stated` is a JSON schema, a typed model or None."""
     if stated is None:
         model = _sole_model(signature)

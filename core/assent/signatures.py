@@ -102,7 +102,7 @@ def layers(fn: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
             return
 
 
-def read_signature(fn: Callable[..., Any], label: str, named: Collection[str] = ()) -> Signature:
+def read_signature(fn: Callable[..., Any], label: str, named: Collection[str]) -> Signature:
     """The signature of `fn`; parameters in `named` are the model's whatever they are called.
 
     Raises TypeError, naming the tool as `label`, for what cannot be passed by name and for

@@ -18,7 +18,7 @@ SHARE = 0.1
 class Watch:
     """The Python files under the working directory and the program's, and some more."""
 
-    def __init__(self, files: Iterable[Path] = ()) -> None:
+    def __init__(self, files: Iterable[Path]) -> None:
         program = getattr(sys.modules["__main__"], "__file__", None)
         folders = {Path.cwd()}
         if program and not program.startswith((sys.prefix, sys.base_prefix)):
