@@ -24,6 +24,7 @@ from ports import quiet_port
 from programs import DEADLINE, Program, until
 
 AGENT = """
+import logging
 import multiprocessing
 import os
 import signal
@@ -50,6 +51,8 @@ if Path("hold-starts").exists():
     until_there("start")
 if CODE == "broken":
     raise RuntimeError(CODE)
+if CODE == "mine":
+    logging.basicConfig(format="mine: %(message)s")
 
 
 def agent(messages, context):
@@ -554,6 +557,18 @@ def test_service_answers_and_ends_while_the_reader_of_its_log_hangs(
             # One that hangs goes on once somebody reads.
             for each in (reader, writer, filler):
                 os.close(each)
+
+
+def test_agent_that_sets_up_logging_as_it_is_loaded_has_each_record_once(tmp_path: Path) -> None:
+    (tmp_path / "code").write_text("mine")
+    with closing(Service(tmp_path, options=())) as running:
+        with socket.create_connection(("127.0.0.1", running.port), DEADLINE) as client:
+            client.sendall(b"garbage\r\n\r\n")
+            assert client.recv(12) == b"HTTP/1.1 400"
+        running.process.terminate()
+        assert running.end() == 0
+    assert "mine: Invalid HTTP request" in running.said
+    assert running.said.count("Invalid HTTP request") == 1
 
 
 def test_pause_before_another_start_has_a_limit_however_many_have_died() -> None:

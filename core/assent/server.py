@@ -307,6 +307,8 @@ def _configure_logging(level: str) -> None:
         return
     handler = StandardError()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    # The agent is loaded later, and may set up logging for all of the program.
+    handler.addFilter(lambda record: not logging.getLogger().handlers)
     for name in ("assent", "uvicorn"):
         target = logging.getLogger(name)
         if not target.handlers:
