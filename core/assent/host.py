@@ -274,6 +274,10 @@ class Host:
         self._drained_by = deadline = monotonic() + timeout
         while (self._slots.taken or self.engine.background) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+        turns, calls = self._slots.taken, len(self.engine.background)
+        if turns or calls:
+            what = "%d turns and %d approved calls did not end within drain_timeout, %g s"
+            logger.warning(what, turns, calls, timeout)
         self._cut_off = True
         for stream in list(self._running):
             stream.stop()
