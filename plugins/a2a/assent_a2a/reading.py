@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ class Reader(httpx.AsyncClient):
 
     def __init__(self, seconds: float, **options: Any) -> None:
         super().__init__(timeout=None, **options)
+        self.headers["accept-encoding"] = "gzip"
         self._seconds = seconds
 
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
@@ -36,9 +38,22 @@ class Reader(httpx.AsyncClient):
 
 
 async def _content(answer: httpx.Response) -> bytes:
+    packing = answer.headers.get("content-encoding", "identity").lower()
+    if packing not in ("identity", "gzip"):
+        raise ValueError(f"the agent's answer is packed as {packing!r}, which nobody asked for")
+    unpacking = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS) if packing == "gzip" else None
     content = bytearray()
-    async for piece in answer.aiter_bytes():
-        content += piece
+    async for piece in answer.aiter_raw():
+        # httpx would unpack a piece whole: a thousand bytes hold a million, or more.
+        room = LARGEST + 1 - len(content)
+        content += piece if unpacking is None else _unpacked(unpacking, piece, room)
         if len(content) > LARGEST:
             raise ValueError(f"the agent's answer is larger than {LARGEST} bytes")
     return bytes(content)
+
+
+def _unpacked(unpacking: zlib._Decompress, piece: bytes, room: int) -> bytes:
+    try:
+        return unpacking.decompress(piece, room)
+    except zlib.error as error:
+        raise ValueError(f"the agent's answer is no gzip: {error}") from error
