@@ -169,9 +169,7 @@ async def _send(turn: RunningTurn, reply: AgentMessage) -> None:
     if turn.found.grants or reply.data.outcomes or reply.data.executed_cmds:
         await _send_outcomes(turn, reply)
     turn.set_session(reply.data.session)
-    rest = reply.content[len("".join(turn.out.text)) :]
-    if rest:
-        await turn.out.send(TextDelta(rest))
+    await turn.say(reply.content[len("".join(turn.out.text)) :])
 
 
 async def _send_outcomes(turn: RunningTurn, reply: AgentMessage) -> None:

@@ -344,7 +344,7 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
         ids = {outcome.id for outcome in told}
         told += [outcome for outcome in getattr(reply.data, name) if outcome.id not in ids]
     await turn.out.outcomes(turn.data)
-    await turn.say(reply)
+    await turn.say(reply.content)
     turn.session = turn.context.session = Session(reply.data.session)
     rows = [Proposal(**row) for row in recorded["proposals"]]
     await finish(turn, recorded["stop_reason"], pending=rows, reply=reply, record=False)

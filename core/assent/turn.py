@@ -308,7 +308,7 @@ class RunningTurn:
         reply = answer.model_copy(update={"data": data})
         self.set_session(data.session)
         await self.out.outcomes(data)
-        await self.say(reply)
+        await self.say(reply.content)
         await finish(self, "end_turn", reply=reply)
 
     async def ran(self, row: Proposal, outcome: Outcome) -> None:
@@ -323,10 +323,10 @@ class RunningTurn:
             self.session.clear()
             self.session.update(given)
 
-    async def say(self, reply: AgentMessage) -> None:
-        """Send the text of a whole reply."""
-        if reply.content:
-            await self.out.send(TextDelta(reply.content))
+    async def say(self, text: str) -> None:
+        """Send a text, if there is any."""
+        if text:
+            await self.out.send(TextDelta(text))
 
     def new_proposal(self, **fields: Any) -> Proposal:
         """A proposal of this request; the ledger sets its times when it records it."""
