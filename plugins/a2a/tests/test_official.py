@@ -640,6 +640,16 @@ def test_rest_answers_application_json(service: Service) -> None:
     assert http.post("/a2a/rest/message:send", content=sent, headers=kind).status_code == 200
 
 
+@pytest.mark.parametrize(("headers", "version"), [(V1, ""), ({"A2A-Version": "0.3"}, "/v1")])
+def test_stream_that_is_refused_has_the_status_of_its_error(
+    service: Service, headers: dict[str, str], version: str
+) -> None:
+    answer = service.http.post(f"/a2a/rest{version}/tasks/unknown:subscribe", headers=headers)
+    assert answer.status_code == 404
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json()["error"]["status"] == "NOT_FOUND"
+
+
 @pytest.mark.parametrize("binding", ["rpc", "rest"])
 def test_stream_begins_with_the_task_and_ends_with_its_state(
     service: Service, binding: str

@@ -64,8 +64,14 @@ class Mended:
             return
         if self._rest:
             body = as_old_sdk_writes(body)
+        beginning = _WithFirstPiece(self._relabelled(scope, send))
         try:
-            await self._app(scope, _again(body, receive), self._relabelled(scope, send))
+            await self._app(scope, _again(body, receive), beginning)
+        except A2AError as error:
+            # The SDK begins a stream of 0.3 before it knows whether there is one.
+            if beginning.has_begun:
+                raise
+            await self._refuse(error, send)
         except HTTPException as error:
             # There is no such path, or not with this method.
             await self._answer(error.status_code, _error(error), send, dict(error.headers or {}))
@@ -126,6 +132,24 @@ class Mended:
             await send(message)
 
         return relabelling
+
+
+class _WithFirstPiece:
+    """Sends the head of an answer when its first piece comes, and not before."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._head: Message | None = None
+        self.has_begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._head = message
+            return
+        if self._head is not None:
+            await self._send(self._head)
+            self._head, self.has_begun = None, True
+        await self._send(message)
 
 
 def _accepted(scope: Scope, body: bytes) -> bool:
