@@ -817,6 +817,42 @@ def test_per_loop_gives_one_object_a_loop_closed_with_it() -> None:
     assert sorted(events) == ["closed on MainThread", "closed on assent-home"]
 
 
+@pytest.mark.usefixtures("unhurried")
+def test_object_of_a_loop_ends_its_own_tasks_as_it_closes() -> None:
+    events: list[str] = []
+
+    class Pool:
+        def __init__(self) -> None:
+            self.worker = asyncio.get_running_loop().create_task(asyncio.sleep(600))
+
+        async def close(self) -> None:
+            events.append("cancelled before" if self.worker.cancelling() else "closed in order")
+            self.worker.cancel()
+            # As pools do: what comes out is the cancellation of their worker.
+            await asyncio.gather(self.worker)
+
+    class Client:
+        def close(self) -> None:
+            events.append("the next one, too")
+
+    pool, client = per_loop(Pool), per_loop(Client)
+
+    async def main() -> None:
+        workers = Workers()
+        await workers.start()
+
+        async def use() -> None:
+            client()
+            pool()
+
+        await workers.spawn(use)
+        async with asyncio.timeout(DEADLINE / 2):
+            await workers.close(2 * DEADLINE)
+
+    asyncio.run(main())
+    assert events == ["closed in order", "the next one, too"]
+
+
 async def an_async_factory() -> str:
     return "made"
 

@@ -214,13 +214,13 @@ class WorkerLoop:
             self._rest()
 
     async def _end(self, seconds: float) -> None:
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=seconds)
+        # Objects that live on the loop have tasks of their own, which they end as they close.
+        await _cancelled({turn.task for turn in self.turns if turn.task}, seconds)
         try:
-            await asyncio.wait_for(mailbox().close_objects(), seconds)
+            try:
+                await asyncio.wait_for(mailbox().close_objects(), seconds)
+            finally:
+                await _cancelled(asyncio.all_tasks() - {asyncio.current_task()}, seconds)
             await asyncio.wait_for(self.loop.shutdown_asyncgens(), seconds)
         except TimeoutError:
             logger.warning("objects of a worker loop did not close within %g seconds", seconds)
@@ -242,3 +242,11 @@ class WorkerLoop:
         finally:
             self.loop.close()
             self._workers.ended(self)
+
+
+async def _cancelled(tasks: Set[asyncio.Task[Any]], seconds: float) -> None:
+    """Cancel `tasks` and wait until they have ended, for at most so many seconds."""
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=seconds)

@@ -107,7 +107,10 @@ class Mailbox:
                 result = close()
                 if inspect.isawaitable(result):
                     await result
-            except Exception:
+            except (Exception, asyncio.CancelledError):
+                # One comes out of tasks of the object's own, too.
+                if (task := asyncio.current_task()) and task.cancelling():
+                    raise
                 logger.exception("closing a %s with its loop failed", type(made).__name__)
 
 

@@ -32,7 +32,7 @@ class Running(Generic[T]):
         self._work: Callable[[], Coroutine[Any, Any, T]] | None = work
         self._context: Context | None = copy_context()
         self._caller = mailbox()
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._place: WorkerLoop | None = None
         self.pulled = False
         self._started = False
@@ -110,7 +110,7 @@ class Running(Generic[T]):
         place.came(self)
         place.in_first_step = pulled
         try:
-            self._task, step = _task(place.loop, self._run(place, work), context)
+            self.task, step = _task(place.loop, self._run(place, work), context)
             if step is not None:
                 context.run(step)
                 # In a process that this step forked the loop must not go on: libuv aborts both
@@ -155,9 +155,9 @@ class Running(Generic[T]):
     def _cancel_here(self, place: WorkerLoop) -> None:
         self._reached = True
         place.to_cancel.discard(self)
-        if self._task is None:
+        if self.task is None:
             return
-        self._task.cancel()
+        self.task.cancel()
         if not self._started:
             # Now it never will, and nothing of it is there to say its end.
             self._started = True
@@ -170,7 +170,7 @@ class Running(Generic[T]):
             asyncio.get_running_loop().call_later(PATIENCE, self._give_up)
 
     def _give_up(self) -> None:
-        if not self._reached or self._task is None:
+        if not self._reached or self.task is None:
             self._settle(None, asyncio.CancelledError())
 
     def _settle(self, result: T | None, failure: BaseException | None) -> None:
