@@ -408,7 +408,7 @@ class Serving(Plugin):
         ("Empty", 1, "it implements no hook"),
         ("Missing", 1, "has no 'Missing'"),
         ("Healthy", 1, "GET /health is claimed by 'assent itself' and by plugin 'healthy'"),
-        ("Serving", 1, "the sub-command 'serve' of plugin 'serving' is assent itself's already"),
+        ("Serving", 1, "'serve' is claimed by 'assent itself' and by plugin 'serving'"),
     ],
 )
 def test_check_of_a_plugin_that_is_not_installed(

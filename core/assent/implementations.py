@@ -16,6 +16,8 @@ from assent.hookspecs import HOOKS, PROJECT
 
 MEND = "mend the plugin, take it out of the configuration, or uninstall it"
 """The way out where an implementation failed at the start."""
+ONE_TOO_MANY = "uninstall one of them, or name only the other in plugins"
+"""The way out where two plugins claim one thing."""
 
 Marks = Callable[[object, str], Mapping[str, Any] | None]
 

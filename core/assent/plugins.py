@@ -36,7 +36,14 @@ from assent.discovery import (
 )
 from assent.errors import ConfigError, PluginError
 from assent.hookspecs import HOOKS, PROJECT
-from assent.implementations import MEND, Impl, check_paths, checked_hooks, made_impl
+from assent.implementations import (
+    MEND,
+    ONE_TOO_MANY,
+    Impl,
+    check_paths,
+    checked_hooks,
+    made_impl,
+)
 from assent.layers import Origin, check_keys, explain, parsed_table
 from assent.lifespans import Stuck, around
 from assent.routes import claims, collect_routes
@@ -193,7 +200,8 @@ class Plugins:
                     raise PluginError(f"{impl.described}: {name!r} is no click.Command; {MEND}")
                 if (owner := owners.setdefault(name, impl.plugin)) != impl.plugin:
                     raise PluginError(
-                        f"the sub-command {name!r} of plugin {impl.plugin!r} is {owner}'s already"
+                        f"the sub-command {name!r} is claimed by {owner!r} and by plugin "
+                        f"{impl.plugin!r}; {ONE_TOO_MANY}"
                     )
                 cli.add_command(command, name)
 

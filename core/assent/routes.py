@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from assent.errors import PluginError
+from assent.implementations import ONE_TOO_MANY
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute, Router
@@ -50,7 +51,7 @@ def collect_routes(
                 taken, owner = other
                 raise PluginError(
                     f"{taken} {path} is claimed by {owner!r} and by plugin {impl.plugin!r}; "
-                    "take one of them out of the configuration"
+                    f"{ONE_TOO_MANY}"
                 )
         routers.append((impl.plugin, router))
     return tuple(routers)
