@@ -7,7 +7,7 @@ import gc
 import json
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from functools import partialmethod
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,15 @@ from typing import Any
 import pytest
 from a2a.server.events.event_queue_v2 import EventQueueSource
 from a2a.types import Artifact as WireArtifact
-from a2a.types import Part, Task, TaskArtifactUpdateEvent, TaskState, TaskStatus
+from a2a.types import Message as WireMessage
+from a2a.types import (
+    Part,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
 from a2a_services import (
     PATIENCE,
     V1,
@@ -201,5 +209,42 @@ def test_artifact_of_a_task_that_still_runs_is_not_said_to_be_whole(
 
 
 def _with_text(text: str, state: TaskState.ValueType) -> Task:
-    artifact = WireArtifact(artifact_id="a", parts=[Part(text=text)])
-    return Task(id="t", status=TaskStatus(state=state), artifacts=[artifact])
+    return Task(id="t", status=TaskStatus(state=state), artifacts=[_chunks(text)])
+
+
+def test_task_that_is_ahead_of_several_changes_is_told_none_of_them_again() -> None:
+    working, completed = TaskState.TASK_STATE_WORKING, TaskState.TASK_STATE_COMPLETED
+    one, two, end = _status("one", working), _status("two", working), _status("end", completed)
+    ahead = Task(id="t", status=two, history=[one.message], artifacts=[_chunks("1", "2")])
+    stored = Task(id="t", status=end, artifacts=[_chunks("1", "2", "3")])
+    changes = [one, "1", two, "2", "3", end]
+
+    async def events() -> AsyncGenerator[Any, None]:
+        yield ahead
+        for change in changes:
+            if isinstance(change, TaskStatus):
+                yield TaskStatusUpdateEvent(task_id="t", status=change)
+            else:
+                yield TaskArtifactUpdateEvent(task_id="t", artifact=_chunks(change), append=True)
+
+    async def look(task_id: str) -> Task | None:
+        return stored
+
+    async def told() -> list[str]:
+        [_, *rest] = [event async for event in following.told_once(events(), look)]
+        return [
+            event.artifact.parts[0].text
+            if isinstance(event, TaskArtifactUpdateEvent)
+            else event.status.message.message_id
+            for event in rest
+        ]
+
+    assert asyncio.run(told()) == ["3", "end"]
+
+
+def _status(id: str, state: TaskState.ValueType) -> TaskStatus:
+    return TaskStatus(state=state, message=WireMessage(message_id=id))
+
+
+def _chunks(*texts: str) -> WireArtifact:
+    return WireArtifact(artifact_id="a", parts=[Part(text=text) for text in texts])

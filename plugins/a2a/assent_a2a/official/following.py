@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from a2a.server.agent_execution.active_task import INTERRUPTED_TASK_STATES, TERMINAL_TASK_STATES
 from a2a.server.events import Event
-from a2a.types import Part, Task, TaskArtifactUpdateEvent, TaskStatusUpdateEvent
+from a2a.types import Part, Task, TaskArtifactUpdateEvent, TaskStatus, TaskStatusUpdateEvent
 
 Look = Callable[[str], Awaitable[Task | None]]
 """Gives the task of an id as the store has it now."""
@@ -70,7 +70,7 @@ async def by_changes(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Even
 async def told_once(events: AsyncGenerator[Event, None], look: Look) -> AsyncGenerator[Event, None]:
     """`events` of a task that runs here, without the changes that the task itself already has.
 
-    The SDK gives the task while its next change is being stored, and then that change too.
+    The SDK gives the task with changes that it is still storing and telling, and tells them too.
     """
     known: Task | None = None
     async with aclosing(events):
@@ -80,17 +80,26 @@ async def told_once(events: AsyncGenerator[Event, None], look: Look) -> AsyncGen
                 known = Task()
                 known.CopyFrom(event)
                 yield known
-            elif known is None or not await _has(known, event, look):
+                continue
+            if known is not None and isinstance(event, TaskStatusUpdateEvent):
+                if _had_status(known, event.status):
+                    continue
+            elif known is not None and isinstance(event, TaskArtifactUpdateEvent):
+                if event.append and await _had_chunk(known, event, look):
+                    continue
+                # What comes after a new chunk is new, and after a whole artifact its chunks are.
                 known = None
-                yield event
+            yield event
 
 
-async def _has(known: Task, event: Event, look: Look) -> bool:
-    """Whether the task had this change when it was told; what is told is stored by then."""
-    if isinstance(event, TaskStatusUpdateEvent):
-        return event.status == known.status
-    if not (isinstance(event, TaskArtifactUpdateEvent) and event.append):
-        return False
+def _had_status(known: Task, status: TaskStatus) -> bool:
+    # The messages of earlier states are in the history.
+    said = status.message.message_id
+    return status == known.status or any(said == each.message_id for each in known.history)
+
+
+async def _had_chunk(known: Task, event: TaskArtifactUpdateEvent, look: Look) -> bool:
+    """Whether the task had this chunk when it was told; what is told is stored by then."""
     stored = await look(known.id)
     if stored is None:
         return False
