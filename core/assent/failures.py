@@ -7,7 +7,15 @@ import math
 from dataclasses import dataclass
 from secrets import token_hex
 
-from assent.errors import AgentError, LedgerUnavailable, RequestError, TurnError, named, reasons
+from assent.errors import (
+    AgentError,
+    LedgerUnavailable,
+    ModelError,
+    RequestError,
+    TurnError,
+    named,
+    reasons,
+)
 from assent.events import ErrorEvent
 from assent.masking import mask
 from assent.traces import hidden_in, hidden_trace
@@ -45,8 +53,8 @@ class Failure:
             message += f": {named(cause)}" if cause is not None else ""
         secrets = hidden_in(error)
         message = mask(message, secrets)
-        if isinstance(error, LedgerUnavailable):
-            # Every request has it while the store is away, and no stack says why.
+        if isinstance(error, LedgerUnavailable) or _is_all_told(error):
+            # Every request has it while the store or the provider is away; no stack says why.
             logger.error("incident %s: %s: %s", incident, told.code, mask(reasons(error), secrets))
         else:
             trace = hidden_trace(error, secrets)
@@ -65,3 +73,8 @@ class Failure:
         if self.retry_after is None:
             return []
         return [(b"retry-after", str(max(1, math.ceil(self.retry_after))).encode())]
+
+
+def _is_all_told(error: BaseException) -> bool:
+    """Whether an adapter says it of its model's provider, with no other error behind it."""
+    return isinstance(error, ModelError) and not (error.__cause__ or error.__context__)

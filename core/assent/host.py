@@ -272,12 +272,14 @@ class Host:
         at most `timeout` seconds; then end every stream with one `error`."""
         self.stopping = True
         self._drained_by = deadline = monotonic() + timeout
-        while (self._slots.taken or self.engine.background) and monotonic() < deadline:  # noqa: ASYNC110
+        if any(left := self._left()):
+            what = "stopping; %d turns and %d approved calls have %g s (drain_timeout) to end"
+            logger.info(what, *left, timeout)
+        while any(self._left()) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-        turns, calls = self._slots.taken, len(self.engine.background)
-        if turns or calls:
+        if any(left := self._left()):
             what = "%d turns and %d approved calls did not end within drain_timeout, %g s"
-            logger.warning(what, turns, calls, timeout)
+            logger.warning(what, *left, timeout)
         self._cut_off = True
         for stream in list(self._running):
             stream.stop()
@@ -286,6 +288,10 @@ class Host:
         deadline = monotonic() + 2.0
         while (self._running or self._begun) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
+
+    def _left(self) -> tuple[int, int]:
+        """How many turns run, and how many approved calls whose client has gone."""
+        return self._slots.taken, len(self.engine.background)
 
     def time_to_end(self) -> float:
         """Seconds that what runs beside the turns may still take at the end of the service: what

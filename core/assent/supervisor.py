@@ -324,6 +324,7 @@ class Supervisor:
 
     def _on_signal(self, number: int) -> None:
         if number == signal.SIGHUP and not self._reload:
+            logger.info("SIGHUP: processes are replaced by new ones, one after another")
             self._renew_all = True
         elif not self._stopping:
             self._stop()

@@ -499,6 +499,27 @@ def test_failing_model_is_502_or_503(served: Serve, kind: Any, status: int, code
     assert service.stream(user("x"))[-1]["code"] == code
 
 
+def test_provider_that_is_away_is_one_line_of_the_log_and_a_fault_behind_it_has_its_stack(
+    served: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    said = iter(["the provider is away", "the provider failed"])
+
+    def fails(ask: Any) -> Any:
+        if (text := next(said)) == "the provider is away":
+            raise ModelError("connection", text)
+        raise ModelError("server", text) from KeyError("choices")
+
+    def told(incident: str) -> str:
+        (record,) = [r.getMessage() for r in caplog.records if incident in r.getMessage()]
+        return record
+
+    service = served(scripted(fails)[0])
+    incident = service.ask(user("x")).json()["incident"]
+    assert told(incident) == f"incident {incident}: MODEL_ERROR: the provider is away"
+    stack = told(service.ask(user("x")).json()["incident"])
+    assert "Traceback" in stack and "KeyError: 'choices'" in stack
+
+
 def test_who_waits_as_long_as_he_is_told_does_not_come_too_early(served: Serve) -> None:
     def fails(ask: Any) -> Any:
         raise ModelError("rate_limit", "not yet", retry_after=12.4)
