@@ -111,7 +111,7 @@ def last_results(model: Any) -> list[Result]:
     return [b for t in model.asks[-1].turns for b in t.blocks if isinstance(b, Result)]
 
 
-def test_each_row_names_who_decided(served: Serve, assent: Cli) -> None:
+def test_each_row_names_who_asked_and_who_decided(served: Serve, assent: Cli) -> None:
     agent, _ = scripted([[delete("a")], "seen", "gone"], Counted().tools)
     service = served(agent, **KEYS, **SQLITE)
     reply = service.chat(user("wipe"), headers=ANN)
@@ -125,7 +125,7 @@ def test_each_row_names_who_decided(served: Serve, assent: Cli) -> None:
     assert given["address"] == "127.0.0.1"
     assert [row["event"] for row in shown["log"]] == ["proposed", "approved", "claimed", "done"]
     assert shown["log"][1]["who"] == "bob"
-    assert "decided by bob" in assent("list")
+    assert assent("list").rstrip().endswith("  asked by ann  decided by bob")
 
 
 def test_without_authentication_the_name_is_claimed(served: Serve, assent: Cli) -> None:

@@ -89,16 +89,19 @@ def _with_ledger(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]
 )
 @click.option("--json", "as_json", is_flag=True, help="Write JSON, for scripts.")
 def list_(config_file: Path | None, state: State | None, limit: int, as_json: bool) -> None:
-    """List proposals with their state, kind, name, who decided, and id."""
+    """List proposals with their state, id, name and input, who asked and who decided."""
 
     rows = _with_ledger(config_file, lambda ledger: _newest(ledger, state, limit))
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
         return
     for row in rows:
-        who = row.decision.who if row.decision else None
-        decided = f"  decided by {_line(who or 'somebody')}" if row.decision else ""
-        click.echo(f"{_time(row.created)}  {row.state:<13}  {row.id}  {_what(row)}{decided}")
+        line = f"{_time(row.created)}  {row.state:<13}  {row.id}  {_what(row)}"
+        if row.principal:
+            line += f"  asked by {_line(row.principal)}"
+        if row.decision:
+            line += f"  decided by {_line(row.decision.who or 'somebody')}"
+        click.echo(line)
     if not rows:
         click.echo("nothing was proposed" if state is None else f"nothing is {state}")
 
