@@ -531,6 +531,7 @@ def test_tokens_come_from_file_variable_and_configuration(folder: Path) -> None:
         ('tokens_file = "tokens"', "hunter2", "line 1: expected 'name = token'"),
         ('tokens_file = "tokens"', "ann = a\nann = b", "line 2: the name 'ann' was there before"),
         ('tokens_file = "tokens"', "ann = hunter2\nbob = hunter2", "'ann' and 'bob' have the same"),
+        ('tokens_file = "tokens"', 'ann = "hunter2"', "line 1: write the token of 'ann' without"),
         ('tokens_file = "tokens"', "ann =", "auth.tokens.ann is empty"),
         ('tokens = {ann = "env:NOPE"}', None, "'NOPE', which is not set"),
         ('tokens_file = "tokens"', "ann = env:NOPE", "'NOPE', which is not set"),

@@ -298,5 +298,7 @@ def _tokens_of_lines(lines: Sequence[str], file: str) -> dict[str, str]:
             raise ConfigError(f"{file}, line {number}: expected 'name = token'")
         if name in tokens:
             raise ConfigError(f"{file}, line {number}: the name {name!r} was there before")
+        if re.fullmatch(r"\".*\"|'.*'", token):
+            raise ConfigError(f"{file}, line {number}: write the token of {name!r} without quotes")
         tokens[name] = token
     return tokens

@@ -79,7 +79,7 @@ class Rules:
             row.state = "EXPIRED"
         elif row.state == "EXECUTING" and row.owner and self._dead(row.owner, tx.now):
             row.state, row.finished = "INDETERMINATE", tx.now
-            why = "the process that ran it died"
+            why = "the process that ran it has ended"
             row.output = unknown_outcome(why, idempotent=row.idempotent)
             # A transaction that is refused or retried looks again.
             if (claim := (row.id, row.owner.fence)) not in self.logged:
