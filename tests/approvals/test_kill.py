@@ -216,7 +216,7 @@ def test_an_unknown_outcome_is_told_in_plain_words(nursery: Nursery, tmp_path: P
     life = Life(nursery, tmp_path, [{"DIE": "tool:after"}])
     (done,) = life.live()["data"]["executed_tool_calls"]
     assert done["output"] == (
-        "Outcome unknown: the process that ran it died before its result was recorded. "
+        "Outcome unknown: the process that ran it has ended before its result was recorded. "
         "It may or may not have taken effect; it is not run again."
     )
 

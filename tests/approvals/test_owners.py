@@ -58,10 +58,10 @@ def test_a_killed_owner_is_dead_at_once(nursery: Nursery, tmp_path: Path) -> Non
         assert first.result() is None
         reply = second.result()
     (done,) = reply["data"]["executed_tool_calls"]
-    assert done["output"].startswith("Outcome unknown: the process that ran it died")
+    assert done["output"].startswith("Outcome unknown: the process that ran it has ended")
     assert lines(tmp_path, "runs") == ["a"]
     assert state(tmp_path) == "INDETERMINATE"
-    told = f"call {done['id']} of wipe: the process that ran it died, its outcome is unknown"
+    told = f"call {done['id']} of wipe: the process that ran it has ended, its outcome is unknown"
     assert two.said.count(told) == 1
 
 
