@@ -298,6 +298,7 @@ def test_ctrl_c_cancels_the_turn_and_leaves_the_conversation_as_it_was(folder: P
     with at_terminal(given.agent, folder) as person:
         person.shows("> ")
         person.keys("first\n")
+        person.shows("… Waiting for the reply")
         until(lambda: given.model.asks)
         person.keys("\x03")
         person.shows("cancelled")
@@ -329,6 +330,7 @@ def test_ctrl_c_while_an_approved_call_runs_says_that_it_goes_on(folder: Path) -
         person.keys("keep it\n")
         person.shows(QUESTION)
         person.keys("a\n")
+        person.shows("… Running keep")
         assert running.wait(60)
         person.keys("\x03")
         person.shows("cancelled; what was approved goes on: approve it again to see how it ended")

@@ -11,6 +11,7 @@ from typing import Literal
 from assent.cli.chat_http import ChatError, Json
 from assent.cli.chat_screen import Screen
 from assent.cli.chat_talk import Decision, Events, Proposal, Talk
+from assent.cli.chat_text import name_of
 
 Answer = Literal["approve", "reject", "details", "later"]
 
@@ -20,6 +21,7 @@ Ctrl-D leaves.
   /pending   decide what waits for a decision (an empty line does the same)
   /new       begin a new conversation
   /quit      leave"""
+WAITING = "Waiting for the reply"
 CANCELLED = "cancelled; the conversation stands as it was before"
 GOES_ON = "cancelled; what was approved goes on: approve it again to see how it ended"
 QUESTION = "approve, reject, details or later? [a/r/d/l] "
@@ -96,9 +98,13 @@ class Person:
                 if self._turn(self._talk.say(text)):
                     self._settle()
 
-    def _turn(self, events: Events, cancelled: str = CANCELLED) -> bool:
-        """Show a turn; whether it ended well. `cancelled` is said when Ctrl-C ends it."""
+    def _turn(self, events: Events, doing: str = WAITING, cancelled: str = CANCELLED) -> bool:
+        """Show a turn; whether it ended well.
+
+        `doing` is shown until its first event, `cancelled` when Ctrl-C ends it.
+        """
         last: object = None
+        self._screen.status(doing)
         try:
             with contextlib.closing(events):
                 for event in events:
@@ -119,8 +125,13 @@ class Person:
             if not decisions:
                 self._screen.note("left for later; an empty line shows it again")
                 return True
-            approves = any(sent["execute"] for _, sent in decisions)
-            if not self._turn(self._talk.decide(decisions), GOES_ON if approves else CANCELLED):
+            running = [name_of(proposal) for proposal, sent in decisions if sent["execute"]]
+            events = self._talk.decide(decisions)
+            if running:
+                ended_well = self._turn(events, f"Running {', '.join(running)}", GOES_ON)
+            else:
+                ended_well = self._turn(events)
+            if not ended_well:
                 return False
         return True
 

@@ -40,7 +40,7 @@ class Screen:
             case "text_delta":
                 self._text(str(event.get("text", "")))
             case "intermittent_update":
-                self._show_status(str(event.get("text", "")))
+                self.status(str(event.get("text", "")))
             case "executed_tool_calls" as kind:
                 for call in listed(event, kind):
                     self._outcome(str(call.get("name")), str(call.get("output", "")))
@@ -69,6 +69,18 @@ class Screen:
     def note(self, text: str) -> None:
         """Write something beside the conversation."""
         self.line(text, dim=True)
+
+    def status(self, text: str) -> None:
+        """Show what is being done, in a line that what comes next replaces."""
+        if not self.terminal or not text.strip():
+            return
+        if self._in_line:
+            self._write("\n")
+        first = visible(" ".join(text.split()), strict=True)
+        piece = next(_pieces(first, self._width() - 3))
+        self._clear_status()
+        self._write(self._styled(f"… {piece}", dim=True))
+        self._status, self._in_line = True, False
 
     def end_line(self) -> None:
         """Leave the cursor at the start of a line, and no status line behind."""
@@ -113,17 +125,6 @@ class Screen:
             if isinstance(link, dict):
                 said = visible(f"{link.get('description', '')}", strict=True)
                 self.line(f"{said} {visible(str(link.get('url')), strict=True)}".strip())
-
-    def _show_status(self, text: str) -> None:
-        if not self.terminal or not text.strip():
-            return
-        if self._in_line:
-            self._write("\n")
-        first = visible(" ".join(text.split()), strict=True)
-        piece = next(_pieces(first, self._width() - 3))
-        self._clear_status()
-        self._write(self._styled(f"… {piece}", dim=True))
-        self._status, self._in_line = True, False
 
     def _clear_status(self) -> None:
         if self._status:

@@ -66,6 +66,12 @@ def title(proposal: Proposal) -> str:
     return f"{name} waits for your decision"
 
 
+def name_of(proposal: Proposal) -> str:
+    """The name of a tool, or a command behind a dollar sign."""
+    stated = proposal.stated
+    return f"$ {stated.get('command')}" if proposal.is_command else str(stated.get("name"))
+
+
 def show(proposal: Proposal, *, whole: bool) -> Shown:
     """What a person must see before a decision: intent, description, input; all if `whole`."""
     stated = proposal.stated
