@@ -218,6 +218,29 @@ def test_stopping_service_answers_for_the_workers_that_have_ended_while_a_turn_g
     assert service.end() == 0
 
 
+def test_service_that_stops_during_a_renewal_answers_while_a_turn_of_an_old_worker_goes_on(
+    service: Service,
+) -> None:
+    old = service.both()
+    waiting = threading.Thread(target=service.turn, args=("wait",))
+    waiting.start()
+    until((service.folder / "waits").exists)
+    service.process.send_signal(signal.SIGHUP)
+    until(lambda: sum(map(runs, old)) == 1 and not (service.both() & old))
+    new = service.both()
+    service.process.terminate()
+    until(lambda: not any(map(runs, new)))
+    statuses = set()
+    for _ in range(20):
+        with closing(service.connect()) as connection:
+            ask(connection)
+            statuses.add(connection.getresponse().status)
+    assert statuses == {503}
+    service.allow("end")
+    waiting.join()
+    assert service.end() == 0
+
+
 def runs(process: int) -> bool:
     with suppress(ProcessLookupError):
         os.kill(process, 0)

@@ -136,7 +136,7 @@ class Supervisor:
         workers = [child for child in self._children if child.role == "worker"]
         wanted: dict[Child, set[int]] = {child: set() for child in workers if child.ready}
         if self._stopping:
-            serving = [child for child in wanted if child.listens]
+            serving = list(wanted)
             for each in self._listening if not workers else ():
                 each.close()
         else:
@@ -320,6 +320,8 @@ class Supervisor:
     def _stop(self) -> None:
         self._stopping = True
         for child in self._children:
+            # One that was replaced waits for who has reached it, until it is told to drain.
+            child.ending = None
             self._end(child)
 
     def _on_signal(self, number: int) -> None:
