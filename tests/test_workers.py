@@ -853,6 +853,32 @@ def test_object_of_a_loop_ends_its_own_tasks_as_it_closes() -> None:
     assert events == ["closed in order", "the next one, too"]
 
 
+@pytest.mark.usefixtures("unhurried")
+def test_loop_ends_in_time_whatever_an_object_raises_as_its_close_is_cut_off() -> None:
+    class Pool:
+        async def close(self) -> None:
+            try:
+                await asyncio.sleep(600)
+            finally:
+                raise RuntimeError("the pool was closing")
+
+    pool = per_loop(Pool)
+
+    async def main() -> int:
+        workers = Workers()
+        await workers.start()
+
+        async def use() -> None:
+            pool()
+
+        await workers.spawn(use)
+        await workers.close(0.2)
+        await until(lambda: not workers.loops)
+        return workers.loops
+
+    assert asyncio.run(main()) == 0
+
+
 async def an_async_factory() -> str:
     return "made"
 

@@ -107,10 +107,11 @@ class Mailbox:
                 result = close()
                 if inspect.isawaitable(result):
                     await result
-            except (Exception, asyncio.CancelledError):
+            except (Exception, asyncio.CancelledError) as error:
                 # One comes out of tasks of the object's own, too.
                 if (task := asyncio.current_task()) and task.cancelling():
-                    raise
+                    # Whatever came of it there: it is too late for the others.
+                    raise asyncio.CancelledError from error
                 logger.exception("closing a %s with its loop failed", type(made).__name__)
 
 
