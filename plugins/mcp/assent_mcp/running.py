@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import uvicorn
+from mcp.server import sse
 
 from assent import Host, Http, PluginError
 from assent_mcp.keys import key_of
@@ -51,12 +52,11 @@ async def beside(host: Host, settings: Any) -> AsyncIterator[str]:
 
 
 def _keep_logging() -> None:
-    """Keep the root logger as it is: the SDK's calls of `logging.debug` would give it a handler,
-    and with it every line of Assent's a second time."""
-    ours = logging.getLogger("assent").handlers
-    if ours and not logging.getLogger().handlers:
-        logging.getLogger().addHandler(logging.NullHandler())
-        for handler in ours:
+    """Leave the root logger without a handler: `logging.debug`, which the SDK calls as a client
+    leaves, would give it one, and the log another form."""
+    sse.logging = logging.getLogger(sse.__name__)  # type: ignore[assignment, attr-defined]
+    if not logging.getLogger().handlers:
+        for handler in logging.getLogger("assent").handlers:
             logging.getLogger("mcp").addHandler(handler)
 
 

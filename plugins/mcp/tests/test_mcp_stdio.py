@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import mcp_types as types
 import pytest
 from mcp import Client
@@ -418,12 +419,7 @@ def test_wrong_port_is_told_by_the_name_that_the_option_has_here(tmp_path: Path)
     assert "--mcp-port" not in error
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_serve_has_it_once_and_stops_with_an_open_stream(tmp_path: Path, workers: int) -> None:
-    """In the only process, or in the plugins' own one beside several workers."""
-    # A stream that the stop waited for would hold it longer than the test waits.
-    (tmp_path / "assent.toml").write_text("[server]\ndrain_timeout = 600\nstart_timeout = 900\n")
-    errors = tmp_path / "errors"
+def serving(tmp_path: Path, errors: Path, workers: int = 1) -> subprocess.Popen[bytes]:
     options = {
         "--workers": str(workers),
         "--host": "127.0.0.1",
@@ -432,7 +428,7 @@ def test_serve_has_it_once_and_stops_with_an_open_stream(tmp_path: Path, workers
         "--state-dir": str(tmp_path),
     }
     with errors.open("wb") as writing:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [
                 *(sys.executable, "-m", "assent", "serve", f"{AGENT}:agent", "--mcp"),
                 *(part for pair in options.items() for part in pair),
@@ -441,6 +437,40 @@ def test_serve_has_it_once_and_stops_with_an_open_stream(tmp_path: Path, workers
             stderr=writing,
             cwd=tmp_path,
         )
+
+
+def test_warnings_of_tools_are_in_the_log_of_a_service_with_mcp_whoever_left_it(
+    tmp_path: Path,
+) -> None:
+    errors = tmp_path / "errors"
+    process = serving(tmp_path, errors)
+    try:
+        own = told(errors, r"listening on http://127\.0\.0\.1:(\d+)", process)[1]
+        port = int(told(errors, r"MCP \(sse\) on http://127\.0\.0\.1:(\d+)/sse\n", process)[1])
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as stream:
+            stream.sendall(b"GET /sse HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            while b"session_id=" not in stream.recv(65536):
+                pass
+        said = {"messages": [{"role": "user", "content": "slow"}]}
+        for _ in range(2):
+            asked = httpx2.post(f"http://127.0.0.1:{own}/api/chat", json=said, timeout=60)
+            assert "slept" in asked.text
+        process.terminate()
+        assert process.wait(120) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert errors.read_text().count("noise in a log") == 2
+    assert "WARNING:noise:" not in errors.read_text()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_serve_has_it_once_and_stops_with_an_open_stream(tmp_path: Path, workers: int) -> None:
+    """In the only process, or in the plugins' own one beside several workers."""
+    # A stream that the stop waited for would hold it longer than the test waits.
+    (tmp_path / "assent.toml").write_text("[server]\ndrain_timeout = 600\nstart_timeout = 900\n")
+    errors = tmp_path / "errors"
+    process = serving(tmp_path, errors, workers)
     try:
         told(errors, r"listening on http://127\.0\.0\.1:\d+", process)
         port = int(told(errors, r"MCP \(sse\) on http://127\.0\.0\.1:(\d+)/sse\n", process)[1])
