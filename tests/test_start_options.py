@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -244,6 +247,43 @@ def test_lifespan_of_an_additional_router_is_part_of_the_services_life(
     with TestClient(app, base_url="http://127.0.0.1") as client:
         assert client.get("/mine").text == "open"
     assert told == ["in", "out"]
+
+
+ENDS_THE_START = """
+import asyncio, contextlib, sys
+from starlette.routing import Router
+from assent import serve
+
+@contextlib.asynccontextmanager
+async def life(app):
+    {}
+    await asyncio.sleep(0)
+    yield
+
+serve(lambda messages, context: "", port=0, additional_routers=[Router(lifespan=life)])
+"""
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "sys.exit('no database')",
+        "asyncio.current_task().cancel()",
+        "raise BaseExceptionGroup('', [asyncio.CancelledError()])",
+    ],
+)
+def test_start_fails_whatever_a_lifespan_raises(tmp_path: Path, ends: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS_THE_START.format(ends)],
+        env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert "assent: the start failed: " in done.stderr
+    assert "listening" not in done.stderr
 
 
 def test_additional_router_with_a_route_without_a_path_is_refused(tmp_path: Path) -> None:

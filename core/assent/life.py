@@ -29,7 +29,7 @@ class Life:
         self._app = app
         self._messages: asyncio.Queue[dict[str, str]] = asyncio.Queue()
         self._answered = {"startup": asyncio.Event(), "shutdown": asyncio.Event()}
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._given_up = False
         self.state: dict[str, Any] = {}
 
@@ -68,7 +68,8 @@ class Life:
         }
         try:
             await self._app(scope, self._messages.get, self._hear)
-        except Exception as error:
+        except BaseException as error:
+            # Plugins and routers raise what they like; without its app nothing could be served.
             self._error = error
         finally:
             for answered in self._answered.values():
@@ -81,7 +82,7 @@ class Life:
             self._answered[phase].set()
 
 
-def _startup_error(error: Exception) -> StartupError:
+def _startup_error(error: BaseException) -> StartupError:
     if isinstance(error, StartupError):
         return error
     logger.error("the start failed", exc_info=error)
