@@ -249,32 +249,34 @@ def test_lifespan_of_an_additional_router_is_part_of_the_services_life(
     assert told == ["in", "out"]
 
 
-ENDS_THE_START = """
+LIFE = """
 import asyncio, contextlib, sys
 from starlette.routing import Router
 from assent import serve
 
+ready = asyncio.Event()
+
+async def fails():
+    await ready.wait()
+    raise OSError("the connection is lost")
+
 @contextlib.asynccontextmanager
 async def life(app):
     {}
-    await asyncio.sleep(0)
-    yield
 
-serve(lambda messages, context: "", port=0, additional_routers=[Router(lifespan=life)])
+serve(
+    lambda messages, context: "",
+    port=0,
+    additional_routers=[Router(lifespan=life)],
+    on_ready=lambda url: ready.set(),
+)
 """
 
 
-@pytest.mark.parametrize(
-    "ends",
-    [
-        "sys.exit('no database')",
-        "asyncio.current_task().cancel()",
-        "raise BaseExceptionGroup('', [asyncio.CancelledError()])",
-    ],
-)
-def test_start_fails_whatever_a_lifespan_raises(tmp_path: Path, ends: str) -> None:
+def served_with(life: str, tmp_path: Path) -> str:
+    """What a service with this lifespan says until it has failed."""
     done = subprocess.run(
-        [sys.executable, "-c", ENDS_THE_START.format(ends)],
+        [sys.executable, "-c", LIFE.format(life)],
         env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path)},
         cwd=tmp_path,
         capture_output=True,
@@ -282,8 +284,30 @@ def test_start_fails_whatever_a_lifespan_raises(tmp_path: Path, ends: str) -> No
         timeout=60,
     )
     assert done.returncode == 1
-    assert "assent: the start failed: " in done.stderr
-    assert "listening" not in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    "raises",
+    [
+        "sys.exit('no database')",
+        "asyncio.current_task().cancel(); await asyncio.sleep(0)",
+        "raise BaseExceptionGroup('', [asyncio.CancelledError()])",
+    ],
+)
+def test_start_fails_whatever_a_lifespan_raises(tmp_path: Path, raises: str) -> None:
+    said = served_with(f"{raises}; yield", tmp_path)
+    assert "assent: the start failed: " in said
+    assert "listening" not in said
+
+
+def test_service_ends_with_a_lifespan_whose_own_task_fails(tmp_path: Path) -> None:
+    said = served_with(
+        "async with asyncio.TaskGroup() as g:\n        g.create_task(fails())\n        yield",
+        tmp_path,
+    )
+    assert "listening" in said
+    assert "OSError: the connection is lost" in said
 
 
 def test_additional_router_with_a_route_without_a_path_is_refused(tmp_path: Path) -> None:

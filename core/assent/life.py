@@ -48,6 +48,10 @@ class Life:
             self._given_up = True
             self._task.cancel()
 
+    def on_end(self, call: Callable[[], object]) -> None:
+        """Have `call` run when the app has ended, at its shutdown or before."""
+        self._task.add_done_callback(lambda _: call())
+
     async def shutdown(self) -> None:
         """Let the app end; returns when it has."""
         if not self._task.done():

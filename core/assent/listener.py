@@ -109,6 +109,8 @@ class Listener(uvicorn.Server):
         self._in_turn = asyncio.Lock()
         self._moves: set[asyncio.Task[None]] = set()
         self._draining: asyncio.Task[None] | None = None
+        self.broke_off = False
+        """Whether the app ended before anybody stopped it."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -135,6 +137,7 @@ class Listener(uvicorn.Server):
             await super().startup([])
         except GivenUp:
             return
+        self.lifespan.on_end(self._app_ended)
         await self._listen({self._place.own if self._place else 0})
         gc.collect()
         gc.freeze()
@@ -151,6 +154,12 @@ class Listener(uvicorn.Server):
         """Begin to end: no new turn, the running ones finish, then everything closes."""
         if self._draining is None:
             self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    def _app_ended(self) -> None:
+        # A lifespan whose own tasks fail ends the app's: every turn would be refused from then on.
+        if self._draining is None:
+            self.broke_off = True
+            self.stop()
 
     def _interrupt(self) -> None:
         if self._draining is not None:

@@ -54,7 +54,7 @@ def serve(
 
     Raises ConfigError, a ValueError, for wrong options, and StartupError inside a running event
     loop or in a module that is imported for its agent; prints one line and raises SystemExit(1)
-    when the service cannot start.
+    when the service cannot start; raises it where a lifespan ends before the service does, too.
     """
     _refuse_running_loop()
     _refuse_import()
@@ -207,6 +207,8 @@ def _run(
             listener = _listener(app, config, place, sockets, on_ready)
             keep_all()
         listener.run()
+        if listener.broke_off:
+            raise SystemExit(1)
 
 
 def _import_uvicorn() -> None:
