@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import subprocess
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -39,6 +40,7 @@ from assent.asgi import App
 from assent.cli.group import cli, run
 from assent.models.offline import Offline
 from assent.testing import scripted, served
+from programs import Program, until
 
 PAGE = {"Origin": "https://page.example"}
 REQUEST = {"messages": [{"role": "user", "content": "hi"}]}
@@ -250,7 +252,7 @@ def test_lifespan_of_an_additional_router_is_part_of_the_services_life(
 
 
 LIFE = """
-import asyncio, contextlib, sys
+import asyncio, contextlib, pathlib, sys
 from starlette.routing import Router
 from assent import serve
 
@@ -266,6 +268,7 @@ async def life(app):
 
 serve(
     lambda messages, context: "",
+    host="127.0.0.1",
     port=0,
     additional_routers=[Router(lifespan=life)],
     on_ready=lambda url: ready.set(),
@@ -273,18 +276,16 @@ serve(
 """
 
 
-def served_with(life: str, tmp_path: Path) -> str:
+def serving_with(life: str, tmp_path: Path) -> Program:
+    environ = os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path)}
+    return Program([sys.executable, "-c", LIFE.format(life)], tmp_path, environ)
+
+
+def failed_with(life: str, tmp_path: Path) -> str:
     """What a service with this lifespan says until it has failed."""
-    done = subprocess.run(
-        [sys.executable, "-c", LIFE.format(life)],
-        env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path)},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 1
-    return done.stderr
+    with closing(serving_with(life, tmp_path)) as running:
+        assert running.end() == 1
+    return running.said
 
 
 @pytest.mark.parametrize(
@@ -296,18 +297,35 @@ def served_with(life: str, tmp_path: Path) -> str:
     ],
 )
 def test_start_fails_whatever_a_lifespan_raises(tmp_path: Path, raises: str) -> None:
-    said = served_with(f"{raises}; yield", tmp_path)
+    said = failed_with(f"{raises}; yield", tmp_path)
     assert "assent: the start failed: " in said
     assert "listening" not in said
 
 
 def test_service_ends_with_a_lifespan_whose_own_task_fails(tmp_path: Path) -> None:
-    said = served_with(
+    said = failed_with(
         "async with asyncio.TaskGroup() as g:\n        g.create_task(fails())\n        yield",
         tmp_path,
     )
     assert "listening" in said
     assert "OSError: the connection is lost" in said
+
+
+def test_port_of_a_service_is_closed_while_a_lifespan_takes_its_time_to_end(
+    tmp_path: Path,
+) -> None:
+    slow = "yield\n    while not pathlib.Path('end').exists(): await asyncio.sleep(0.01)"
+
+    def refused() -> bool:
+        with closing(socket.socket()) as client:
+            return client.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+
+    with closing(serving_with(slow, tmp_path)) as running:
+        port = running.port
+        running.process.terminate()
+        until(refused)
+        (tmp_path / "end").touch()
+        assert running.end() == 0
 
 
 def test_additional_router_with_a_route_without_a_path_is_refused(tmp_path: Path) -> None:

@@ -147,6 +147,9 @@ class Listener(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no new connection; one that was just taken still gets its answer."""
         await self._listen(set())
+        for each in self._sockets:
+            # Else who comes now would wait there until all else has closed.
+            each.close()
         await asyncio.sleep(TAKEN)
         await super().shutdown(sockets)
 
