@@ -854,7 +854,7 @@ def test_object_of_a_loop_ends_its_own_tasks_as_it_closes() -> None:
 
 
 @pytest.mark.usefixtures("unhurried")
-def test_loop_ends_in_time_whatever_an_object_raises_as_its_close_is_cut_off() -> None:
+def test_loops_end_in_time_whatever_an_object_raises_as_its_close_is_cut_off() -> None:
     class Pool:
         async def close(self) -> None:
             try:
@@ -871,6 +871,7 @@ def test_loop_ends_in_time_whatever_an_object_raises_as_its_close_is_cut_off() -
         async def use() -> None:
             pool()
 
+        await use()
         await workers.spawn(use)
         await workers.close(0.2)
         await until(lambda: not workers.loops)

@@ -37,7 +37,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
             async with asyncio.timeout(120):
                 return await work
         finally:
-            await mailbox().close_objects()
+            await mailbox().close_objects(60)
 
     return asyncio.run(closing())
 

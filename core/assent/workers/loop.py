@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Set
+from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
@@ -216,14 +217,10 @@ class WorkerLoop:
     async def _end(self, seconds: float) -> None:
         # Objects that live on the loop have tasks of their own, which they end as they close.
         await _cancelled({turn.task for turn in self.turns if turn.task}, seconds)
-        try:
-            try:
-                await asyncio.wait_for(mailbox().close_objects(), seconds)
-            finally:
-                await _cancelled(asyncio.all_tasks() - {asyncio.current_task()}, seconds)
+        await mailbox().close_objects(seconds)
+        await _cancelled(asyncio.all_tasks() - {asyncio.current_task()}, seconds)
+        with suppress(TimeoutError):
             await asyncio.wait_for(self.loop.shutdown_asyncgens(), seconds)
-        except TimeoutError:
-            logger.warning("objects of a worker loop did not close within %g seconds", seconds)
         self.loop.stop()
 
     def _live(self) -> None:

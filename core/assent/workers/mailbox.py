@@ -96,23 +96,31 @@ class Mailbox:
             except Exception:
                 logger.exception("a call handed from one loop to another failed")
 
-    async def close_objects(self) -> None:
-        """Close what `per_loop` made here, newest first; errors are logged."""
-        while self.objects:
-            _, made = self.objects.popitem()
-            close = getattr(made, "aclose", None) or getattr(made, "close", None)
-            if close is None:
-                continue
-            try:
-                result = close()
-                if inspect.isawaitable(result):
-                    await result
-            except (Exception, asyncio.CancelledError) as error:
-                # One comes out of tasks of the object's own, too.
-                if (task := asyncio.current_task()) and task.cancelling():
-                    # Whatever came of it there: it is too late for the others.
-                    raise asyncio.CancelledError from error
-                logger.exception("closing a %s with its loop failed", type(made).__name__)
+    async def close_objects(self, seconds: float) -> None:
+        """Close what `per_loop` made here, newest first, for at most so many seconds; errors are
+        logged."""
+        try:
+            async with asyncio.timeout(seconds):
+                while self.objects:
+                    await _close(self.objects.popitem()[1])
+        except TimeoutError:
+            logger.warning("objects of a loop did not close within %g seconds", seconds)
+
+
+async def _close(made: Any) -> None:
+    close = getattr(made, "aclose", None) or getattr(made, "close", None)
+    if close is None:
+        return
+    try:
+        result = close()
+        if inspect.isawaitable(result):
+            await result
+    except (Exception, asyncio.CancelledError) as error:
+        # One comes out of tasks of the object's own, too.
+        if (task := asyncio.current_task()) and task.cancelling():
+            # Whatever came of it there: it is too late for the others.
+            raise asyncio.CancelledError from error
+        logger.exception("closing a %s with its loop failed", type(made).__name__)
 
 
 def mailbox(loop: asyncio.AbstractEventLoop | None = None) -> Mailbox:

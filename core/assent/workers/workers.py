@@ -136,7 +136,7 @@ class Workers:
             async with asyncio.timeout(seconds):
                 await self._ends.wait()
         if self._server is not None:
-            await self._server.close_objects()
+            await self._server.close_objects(seconds / 2)
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
         """Run `work()` as one task on a worker loop, in a copy of the caller's context variables.
