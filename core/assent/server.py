@@ -305,21 +305,15 @@ def _configure_logging(level: str) -> None:
         ("uvicorn.access", number),
     ):
         logging.getLogger(name).setLevel(least)
-    if _writes_by_itself():
+    if logging.getLogger().handlers:
         return
     handler = StandardError()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     # The agent is loaded later, and may set up logging for all of the program.
-    handler.addFilter(lambda record: not _writes_by_itself())
+    handler.addFilter(lambda record: not logging.getLogger().handlers)
     for name in ("assent", "uvicorn"):
         target = logging.getLogger(name)
         if not target.handlers:
             target.addHandler(handler)
     # What writes the warnings of all other libraries.
     logging.lastResort = StandardError(logging.WARNING)
-
-
-def _writes_by_itself() -> bool:
-    """Whether the program writes all records; some libraries give the root logger a handler that
-    writes none."""
-    return any(type(each) is not logging.NullHandler for each in logging.getLogger().handlers)
