@@ -259,7 +259,7 @@ def test_content_cannot_pass_for_a_line_of_ours_on_a_narrow_terminal(folder: Pat
         person.keys("delete a\n")
         person.shows("\ndelete waits for your decision\n")
         lines = person.shows(QUESTION).splitlines()[:-1]
-        assert "\u2026 Preparing del\x1b" in person.raw
+        assert "\u2026 Preparing d\x1b" in person.raw
     assert all(line[10:13] == " | " for line in lines), lines
     assert max(len(line) for line in lines) == 16
 
@@ -272,6 +272,22 @@ def test_status_is_replaced_and_nothing_of_it_stays(folder: Path) -> None:
         person.shows("Running last")
         person.shows("Nothing yet.")
     assert "\x1b[2m… Running last\x1b[0m\r\x1b[2K" in person.raw
+
+
+def test_ctrl_c_in_a_status_as_wide_as_the_terminal_leaves_nothing_of_it(folder: Path) -> None:
+    async def stuck(ask: Ask) -> str:
+        await asyncio.sleep(600)
+        return "late"
+
+    with at_terminal(Deletes(stuck).agent, folder, COLUMNS="20", NO_COLOR="1") as person:
+        person.shows("> ")
+        person.keys("first\n")
+        person.shows("… Waiting for")
+        person.keys("\x03")
+        person.shows("cancelled")
+    # The terminal's own ^C would begin another line, and only that be erased.
+    _, _, rest = person.raw.partition("…")
+    assert rest.partition("\r\x1b[2K")[0] == " Waiting for the^C"
 
 
 def test_no_color_leaves_styles_out(folder: Path) -> None:

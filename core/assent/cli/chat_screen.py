@@ -77,7 +77,8 @@ class Screen:
         if self._in_line:
             self._write("\n")
         first = visible(" ".join(text.split()), strict=True)
-        piece = next(_pieces(first, self._width() - 3))
+        # Room for the ^C that the terminal adds: of a line that wraps only the rest is erased.
+        piece = next(_pieces(first, self._width() - 5))
         self._clear_status()
         self._write(self._styled(f"… {piece}", dim=True))
         self._status, self._in_line = True, False
