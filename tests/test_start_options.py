@@ -311,6 +311,19 @@ def test_service_ends_with_a_lifespan_whose_own_task_fails(tmp_path: Path) -> No
     assert "OSError: the connection is lost" in said
 
 
+def test_service_that_ends_with_a_lifespan_says_so_where_that_has_raised_nothing(
+    tmp_path: Path,
+) -> None:
+    said = failed_with(
+        "try:\n        async with asyncio.TaskGroup() as g:\n"
+        "            g.create_task(fails())\n            yield\n"
+        "    except* OSError: pass",
+        tmp_path,
+    )
+    assert "listening" in said
+    assert "ERROR assent.server: a lifespan has ended before the service; stopping" in said
+
+
 def test_port_of_a_service_is_closed_while_a_lifespan_takes_its_time_to_end(
     tmp_path: Path,
 ) -> None:

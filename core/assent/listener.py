@@ -161,6 +161,7 @@ class Listener(uvicorn.Server):
     def _app_ended(self) -> None:
         # A lifespan whose own tasks fail ends the app's: every turn would be refused from then on.
         if self._draining is None:
+            logger.error("a lifespan has ended before the service; stopping")
             self.broke_off = True
             self.stop()
 
