@@ -276,8 +276,11 @@ serve(
 """
 
 
-def serving_with(life: str, tmp_path: Path) -> Program:
-    environ = os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path)}
+def serving_with(life: str, tmp_path: Path, workers: int = 1) -> Program:
+    environ = os.environ | {
+        "ASSENT_SERVER__STATE_DIR": str(tmp_path),
+        "ASSENT_SERVER__WORKERS": str(workers),
+    }
     return Program([sys.executable, "-c", LIFE.format(life)], tmp_path, environ)
 
 
@@ -324,21 +327,27 @@ def test_service_that_ends_with_a_lifespan_says_so_where_that_has_raised_nothing
     assert "ERROR assent.server: a lifespan has ended before the service; stopping" in said
 
 
+@pytest.mark.parametrize("workers", [1, 2])
 def test_port_of_a_service_is_closed_while_a_lifespan_takes_its_time_to_end(
-    tmp_path: Path,
+    tmp_path: Path, workers: int
 ) -> None:
-    slow = "yield\n    while not pathlib.Path('end').exists(): await asyncio.sleep(0.01)"
+    slow = (
+        "yield\n    while not pathlib.Path('end').exists(): await asyncio.sleep(0.01)\n"
+        "    pathlib.Path('ended').touch()"
+    )
 
     def refused() -> bool:
         with closing(socket.socket()) as client:
             return client.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
 
-    with closing(serving_with(slow, tmp_path)) as running:
+    with closing(serving_with(slow, tmp_path, workers)) as running:
         port = running.port
         running.process.terminate()
         until(refused)
         (tmp_path / "end").touch()
         assert running.end() == 0
+    # Nobody has killed it, which closes the port as well.
+    assert (tmp_path / "ended").exists()
 
 
 def test_additional_router_with_a_route_without_a_path_is_refused(tmp_path: Path) -> None:

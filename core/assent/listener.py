@@ -150,6 +150,8 @@ class Listener(uvicorn.Server):
         for each in self._sockets:
             # Else who comes now would wait there until all else has closed.
             each.close()
+        if self._place is not None:
+            self._place.report_closed()
         await asyncio.sleep(TAKEN)
         await super().shutdown(sockets)
 

@@ -10,6 +10,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import suppress
 from typing import Any, Literal
 
 from assent.errors import ConfigError
@@ -59,6 +60,11 @@ class Place:
         guarded = app is not None and app.host.guarded
         said = {"own_process": own, "guarded": guarded, "files": files}
         self.link.sendall(json.dumps(said).encode() + b"\n")
+
+    def report_closed(self) -> None:
+        """Tell the supervisor that this process, which ends, listens no more."""
+        with suppress(OSError):
+            self.link.sendall(b'{"closed": true}\n')
 
     def told(self) -> set[int] | None:
         """What the supervisor said last, once `link` is readable: the sockets to listen on.

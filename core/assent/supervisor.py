@@ -37,7 +37,8 @@ TICK = 0.25
 class Child:
     """A child process as the supervisor sees it; once ready it takes the place of `replaces`.
 
-    `own` is the number of its socket, `listens` are those of all it was told to listen on.
+    `own` is the number of its socket, `listens` are those of all it was told to listen on. One that
+    is `closed` listens no more, since it ends.
     """
 
     role: Role
@@ -47,6 +48,7 @@ class Child:
     own: int
     listens: set[int]
     ready: bool = False
+    closed: bool = False
     ending: float | None = None
     unread: bytes = b""
     replaces: Child | None = field(default=None, repr=False)
@@ -131,16 +133,17 @@ class Supervisor:
         """Tell each worker what to listen on: its own socket, and those whose worker is missing.
 
         At the end those that still have turns refuse at once what comes to the others' sockets,
-        and would else wait there for the last turn. Without any worker the port is closed.
+        and would else wait there for the last turn. Without any worker that listens the port is
+        closed, while what else they have still ends.
         """
-        workers = [child for child in self._children if child.role == "worker"]
+        workers = [each for each in self._children if each.role == "worker" and not each.closed]
         wanted: dict[Child, set[int]] = {child: set() for child in workers if child.ready}
         if self._stopping:
             serving = list(wanted)
             for each in self._listening if not workers else ():
                 each.close()
         else:
-            serving = [child for child in self._of("worker") if child.ready]
+            serving = [child for child in self._of("worker") if child in wanted]
         for number in range(len(self._listening)):
             for child in [each for each in serving if each.own == number] or serving:
                 wanted[child].add(number)
@@ -236,9 +239,13 @@ class Supervisor:
         if not data:
             self._selector.unregister(child.link)
             return
-        child.unread += data
-        if child.unread.endswith(b"\n"):
-            self._on_ready(child, json.loads(child.unread))
+        *said, child.unread = (child.unread + data).split(b"\n")
+        for line in said:
+            message = json.loads(line)
+            if "closed" in message:
+                child.closed = True
+            else:
+                self._on_ready(child, message)
 
     def _on_ready(self, child: Child, message: dict[str, Any]) -> None:
         child.ready = True
