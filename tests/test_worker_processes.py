@@ -207,15 +207,7 @@ def test_stopping_service_answers_for_the_workers_that_have_ended_while_a_turn_g
     until((service.folder / "waits").exists)
     service.process.terminate()
     until(lambda: sum(map(runs, both)) == 1)
-    statuses = set()
-    for _ in range(20):
-        with closing(service.connect()) as connection:
-            ask(connection)
-            statuses.add(connection.getresponse().status)
-    assert statuses == {503}
-    service.allow("end")
-    waiting.join()
-    assert service.end() == 0
+    refuses_all_until_its_turn_ends(service, waiting)
 
 
 def test_service_that_stops_during_a_renewal_answers_while_a_turn_of_an_old_worker_goes_on(
@@ -230,6 +222,10 @@ def test_service_that_stops_during_a_renewal_answers_while_a_turn_of_an_old_work
     new = service.both()
     service.process.terminate()
     until(lambda: not any(map(runs, new)))
+    refuses_all_until_its_turn_ends(service, waiting)
+
+
+def refuses_all_until_its_turn_ends(service: Service, waiting: threading.Thread) -> None:
     statuses = set()
     for _ in range(20):
         with closing(service.connect()) as connection:
