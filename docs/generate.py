@@ -18,8 +18,8 @@ from pydantic.fields import FieldInfo
 
 from assent.cli.config import plugin_settings
 from assent.config import Config
-from assent.discovery import BUILT_IN
-from assent.settings import Section, meanings, seconds, size
+from assent.config.settings import Section, meanings, seconds, size
+from assent.plugins.discovery import BUILT_IN
 
 # Where a rule comes from is for readers of the source.
 _SOURCE = re.compile(r" \(interface\.md[^)]*\)")

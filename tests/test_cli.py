@@ -18,12 +18,12 @@ import pytest
 from assent import cli
 from assent.cli import group
 from assent.config import Config, load_config
-from assent.discovery import discover
+from assent.config.settings import ServerSettings
 from assent.errors import ConfigError
 from assent.hookspecs import hookimpl
 from assent.ledger import open_store
 from assent.plugins import Plugin, Plugins
-from assent.settings import ServerSettings
+from assent.plugins.discovery import discover
 from terminal import terminal
 
 
@@ -477,7 +477,7 @@ def test_installed_but_quiet_plugins_bring_their_sub_commands(
         return Plugins(1.0)
 
     monkeypatch.setattr("assent.plugins.Plugins.load", load)
-    monkeypatch.setattr("assent.discovery.discover", lambda: {"mcp": None, "v2": None})
+    monkeypatch.setattr("assent.plugins.discovery.discover", lambda: {"mcp": None, "v2": None})
     monkeypatch.setattr(group.cli, "commands", {})
     assert outcome(capsys, "--help")[0] == 0
     assert seen[0].activated == ("mcp",)
@@ -486,7 +486,7 @@ def test_installed_but_quiet_plugins_bring_their_sub_commands(
 def test_sub_command_of_a_plugin_that_is_not_installed_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.discovery.discover", dict)
+    monkeypatch.setattr("assent.plugins.discovery.discover", dict)
     code, _, err = outcome(capsys, "mcp", "ops.py")
     assert code == 2
     assert err.startswith("assent: No such command 'mcp'; try: pip install 'assent[mcp]'")

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from assent.discovery import discover
+from assent.plugins.discovery import discover
 
 sys.path.insert(0, str(Path(__file__).parent))
 

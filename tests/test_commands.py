@@ -19,8 +19,13 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import SecretStr
 
-from assent import kubeconfigs
-from assent.commands import SUGGEST_COMMANDS, CommandResult, LocalShell, read_suggestion
+from assent.commands import (
+    SUGGEST_COMMANDS,
+    CommandResult,
+    LocalShell,
+    kubeconfigs,
+    read_suggestion,
+)
 from assent.errors import ToolInputError
 from assent.messages import CommandFile, PlatformContext
 
@@ -364,7 +369,7 @@ def test_grandchild_that_escaped_its_session_does_not_hang_the_timeout(tmp_path:
 def test_late_output_of_a_short_grandchild_is_still_read(
     shell: LocalShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.processes.LINGER", 20)
+    monkeypatch.setattr("assent.service.processes.LINGER", 20)
     assert run(shell, "(sleep 0.05; echo late) & echo first").output == "first\nlate\n"
 
 

@@ -17,7 +17,7 @@ from websockets.sync.client import connect
 from assent import Agent
 from assent.app import create_app
 from assent.config import load_config
-from assent.routes import claims
+from assent.plugins.routes import claims
 from assent.testing import Service, user
 from environments import ROOT, serving
 

@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from assent.config import Config, bearer_tokens, load_config, state_dir
-from assent.discovery import select
-from assent.errors import ConfigError, InvalidRequest
-from assent.exact import VariableText
-from assent.messages import parse_request
-from assent.options import configured
-from assent.settings import (
+from assent.config.exact import VariableText
+from assent.config.options import configured
+from assent.config.settings import (
     ApprovalSettings,
     Duration,
     LimitSettings,
@@ -31,7 +28,10 @@ from assent.settings import (
     seconds,
     size,
 )
-from assent.targets import load_agent
+from assent.config.targets import load_agent
+from assent.errors import ConfigError, InvalidRequest
+from assent.messages import parse_request
+from assent.plugins.discovery import select
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ import pytest
 import assent
 from assent import Agent, LocalShell, RequestError, Tool, TurnError, hookspecs
 from assent.config import load_config
+from assent.config.targets import load_agent
 from assent.hookspecs import HOOKS
-from assent.targets import load_agent
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))

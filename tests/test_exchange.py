@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from assent import Data, IntermittentUpdate, create_app, load_config
-from assent.asgi import App
-from assent.exchange import Exchange
-from assent.http import read_body
+from assent.http.asgi import App
+from assent.http.endpoints import read_body
+from assent.http.exchange import Exchange
+from assent.http.protocol import Http
 from assent.messages import AgentMessage
-from assent.protocol import Http
 from assent.testing.server import running
 from programs import until
 from raw import DEADLINE, rest
@@ -317,7 +317,7 @@ def test_client_that_sends_no_more_gets_the_reply_it_waits_for(
     tmp_path: Path, on_disconnect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Where clients that have gone cancel their turns, only a moment is waited for.
-    monkeypatch.setattr("assent.protocol.A_MOMENT", DEADLINE)
+    monkeypatch.setattr("assent.http.protocol.A_MOMENT", DEADLINE)
     sent_no_more = threading.Event()
 
     def agent(messages: Any, context: Any) -> str:

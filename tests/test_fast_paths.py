@@ -21,8 +21,6 @@ from starlette.routing import Mount, Route
 from websockets.frames import Frame, Opcode
 
 from assent import Agent, Call, Reply, Text, TextDelta, Turn, create_app, tool
-from assent.asgi import App, Direct, plain_routes
-from assent.code import may_block_here
 from assent.errors import InvalidRequest
 from assent.events import (
     Done,
@@ -34,19 +32,21 @@ from assent.events import (
     fold,
     reply_json,
 )
-from assent.frames import text_frame
-from assent.history import _Builder, model_turns
+from assent.http.asgi import App, Direct, plain_routes
+from assent.http.frames import text_frame
 from assent.ledger import texts as ledger_texts
 from assent.ledger.choices import Decided
 from assent.messages import Data, Message, parse_request
 from assent.models import dump_turns
-from assent.output import Gathered, Output
-from assent.streams import Events
 from assent.testing import Service, served
 from assent.testing.server import running
 from assent.tools import text_of
 from assent.traces import cut
+from assent.turns.history import _Builder, model_turns
+from assent.turns.output import Gathered, Output
+from assent.turns.streams import Events
 from assent.workers import Channel, Workers
+from assent.workers.code import may_block_here
 
 texts = st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=40)
 sound = st.text(max_size=40)

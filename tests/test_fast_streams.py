@@ -21,10 +21,10 @@ from websockets.sync.client import connect
 
 from assent import IntermittentUpdate, TextDelta, create_app
 from assent.events import Done, ErrorEvent, Event, dump_json, encode, encode_lines, text_lines
-from assent.frames import text_frames
-from assent.streams import Events
+from assent.http.frames import text_frames
 from assent.testing import Service, served
 from assent.testing.server import running
+from assent.turns.streams import Events
 from programs import until
 
 SEPARATORS = ["\x1e", "\\", '"', '","', "\\u001e", "\ud800", "\n", "}", "", "é", "✓"]

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 from websockets.frames import Frame, Opcode
 
-from assent import Agent, Call, frames, tool
-from assent.frames import WebSocket
+from assent import Agent, Call, tool
+from assent.http import frames
+from assent.http.frames import WebSocket
 from assent.testing import Service, scripted, served
 from programs import until
 from raw import DEADLINE, rest

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assent.approvals import references
-from assent.history import bound_to, model_turns
 from assent.ledger import Decision, Proposal, SuspendedTurn
 from assent.ledger.choices import Decided
 from assent.messages import Message
 from assent.models import Call, Result, Text, Turn, dump_turns
-from assent.pairing import paired
+from assent.turns.history import bound_to, model_turns
+from assent.turns.pairing import paired
 
 
 def prefixes(messages: list[Message]) -> list[str]:

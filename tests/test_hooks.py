@@ -615,7 +615,7 @@ class TestFailuresInATurn:
     def test_event_handler_that_hangs_is_left(
         self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.engine._HANDLER_SECONDS", 0.1)
+        monkeypatch.setattr("assent.turns.engine._HANDLER_SECONDS", 0.1)
 
         async def hang(self: Plugin, event: Any) -> None:
             await asyncio.sleep(600)
@@ -626,7 +626,7 @@ class TestFailuresInATurn:
     def test_event_handler_that_blocks_its_loop_is_left(
         self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.engine._HANDLER_SECONDS", 0.1)
+        monkeypatch.setattr("assent.turns.engine._HANDLER_SECONDS", 0.1)
         release = threading.Event()
 
         async def block(self: Plugin, event: Any) -> None:
@@ -644,7 +644,7 @@ class TestFailuresInATurn:
     def test_event_handler_of_the_agent_that_hangs_keeps_nothing_from_its_others(
         self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.engine._HANDLER_SECONDS", 1.0)
+        monkeypatch.setattr("assent.turns.engine._HANDLER_SECONDS", 1.0)
         heard: list[tuple[int, str]] = []
 
         async def hang(event: Any) -> None:
@@ -694,7 +694,7 @@ class TestFailuresInATurn:
     def test_authentication_that_hangs_lets_nobody_in(
         self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.access.PATIENCE", 0.1)
+        monkeypatch.setattr("assent.http.access.PATIENCE", 0.1)
 
         async def authenticate(self: Plugin) -> None:
             await asyncio.Event().wait()
@@ -707,7 +707,7 @@ class TestFailuresInATurn:
     def test_authentication_that_hangs_at_the_end_of_the_service_is_told_so(
         self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.listener.CLOSING", 0.1)
+        monkeypatch.setattr("assent.http.listener.CLOSING", 0.1)
         asked = threading.Event()
 
         async def authenticate(self: Plugin) -> None:

@@ -25,9 +25,9 @@ PLUGIN_PACKAGES = {
 TIERS: tuple[frozenset[str], ...] = (
     frozenset({"cli"}),
     frozenset({"server"}),
-    frozenset({"access", "app", "asgi", "fastapi_app"}),
+    frozenset({"app", "http"}),
     frozenset({"host"}),
-    frozenset({"turn"}),
+    frozenset({"turns"}),
     frozenset(
         {"approvals", "commands", "tools", "models", "ledger", "session", "agent", "plugins"}
     ),
@@ -154,7 +154,7 @@ def test_plugin_imports_only_the_public_api(folder: Path) -> None:
     "source",
     [
         "from assent.host import Host",
-        "import assent.turn",
+        "import assent.turns.turn",
         "from assent import host",
         "from assent.testing import scripted",
         "from assent_v2 import V2",

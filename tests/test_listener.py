@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from assent import Message, corked, protocol
+from assent import Message
+from assent.http import corked, protocol
 from assent.testing import served
 from assent.testing.client import Service
 from raw import DEADLINE, rest

@@ -21,13 +21,12 @@ import pytest
 from fastapi import APIRouter
 from starlette.routing import Mount, Route, Router
 
-from assent import discovery
 from assent.config import Config, load_config
-from assent.discovery import Installed, discover, select
 from assent.errors import ConfigError, PluginError
 from assent.hookspecs import HOOKS, hookimpl
-from assent.plugins import Plugin, Plugins
-from assent.versions import admits
+from assent.plugins import Plugin, Plugins, discovery
+from assent.plugins.discovery import Installed, discover, select
+from assent.plugins.versions import admits
 
 HOST = cast("Any", object())
 NONE = Config(plugins=[])
@@ -772,7 +771,7 @@ class TestLifespans:
     def test_alarm_for_code_that_blocks_spares_a_late_clean_up_and_the_loop(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.lifespans.PATIENCE", 0.1)
+        monkeypatch.setattr("assent.plugins.lifespans.PATIENCE", 0.1)
         log: list[str] = []
 
         async def start() -> None:

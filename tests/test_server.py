@@ -19,8 +19,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from assent.config import Config
+from assent.config.options import configured
 from assent.errors import ConfigError, StartupError
-from assent.options import configured
 from assent.server import serve
 from ports import quiet_port
 from programs import DEADLINE, Program, until

@@ -36,8 +36,8 @@ from assent import (
     load_config,
     tool,
 )
-from assent.asgi import App
 from assent.cli.group import cli, run
+from assent.http.asgi import App
 from assent.models.offline import Offline
 from assent.testing import scripted, served
 from programs import Program, until

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from assent import stderr
-from assent.stderr import StandardError
+from assent.service import stderr
+from assent.service.stderr import StandardError
 from programs import until
 
 

@@ -19,7 +19,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from assent.supervisor import pause_after
+from assent.service.supervisor import pause_after
 from ports import quiet_port
 from programs import DEADLINE, Program, until
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from assent.code import UserCode
 from assent.workers import Channel, Workers, per_loop
+from assent.workers.code import UserCode
 from gates import Gate
 
 DEADLINE = 120.0

@@ -13,13 +13,14 @@ from assent.garbage import no_collecting
 
 if TYPE_CHECKING:
     from assent._version import __version__
-    from assent.access import authenticate
     from assent.agent import Agent, DecidedCall, RequestContext
     from assent.app import create_app
     from assent.bodies import BodyReader
     from assent.characters import unseen
     from assent.commands import LocalShell
     from assent.config import Config, load_config, state_dir
+    from assent.config.settings import Duration, Size
+    from assent.config.targets import load_agent
     from assent.errors import (
         AgentError,
         AssentError,
@@ -63,11 +64,12 @@ if TYPE_CHECKING:
         encode,
         fold,
     )
-    from assent.failures import Failure
-    from assent.gate import Outcome
     from assent.hookspecs import hookimpl
     from assent.host import Host
-    from assent.http import ChatEndpoint, caller_of, read_body, standard_error
+    from assent.http.access import authenticate
+    from assent.http.endpoints import ChatEndpoint, caller_of, read_body, standard_error
+    from assent.http.protocol import Http
+    from assent.http.sockets import Socket
     from assent.ledger import (
         Decision,
         LogRow,
@@ -110,15 +112,9 @@ if TYPE_CHECKING:
         load_model,
     )
     from assent.plugins import Plugin
-    from assent.protocol import Http
     from assent.server import serve
+    from assent.service.stderr import StandardError
     from assent.session import Session
-    from assent.settings import Duration, Size
-    from assent.sockets import Socket
-    from assent.sources import ToolSource
-    from assent.stderr import StandardError
-    from assent.streams import EventStream
-    from assent.targets import load_agent
     from assent.tools import (
         AudioContent,
         ImageContent,
@@ -128,19 +124,24 @@ if TYPE_CHECKING:
         ToolResult,
         tool,
     )
+    from assent.tools.sources import ToolSource
     from assent.traces import hidden_trace
-    from assent.turn import Caller
+    from assent.turns.failures import Failure
+    from assent.turns.gate import Outcome
+    from assent.turns.streams import EventStream
+    from assent.turns.turn import Caller
     from assent.workers import per_loop
 
 _MODULES = {
     "_version": "__version__",
     "agent": "Agent DecidedCall RequestContext",
-    "access": "authenticate",
     "app": "create_app",
     "bodies": "BodyReader",
     "characters": "unseen",
     "commands": "LocalShell",
     "config": "Config load_config state_dir",
+    "config.settings": "Duration Size",
+    "config.targets": "load_agent",
     "errors": (
         "AgentError AssentError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
         "ModelError PluginError RequestError Silence StartupError StillRunning Stopping TooLarge "
@@ -152,13 +153,14 @@ _MODULES = {
         "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
         "encode fold"
     ),
-    "failures": "Failure",
-    "gate": "Outcome",
     "hookspecs": "hookimpl",
     "host": "Host",
-    "http": "ChatEndpoint caller_of read_body standard_error",
-    "ledger.log": "checkpoint",
+    "http.access": "authenticate",
+    "http.endpoints": "ChatEndpoint caller_of read_body standard_error",
+    "http.protocol": "Http",
+    "http.sockets": "Socket",
     "ledger": "Decision LogRow Owner Proposal Store SuspendedTurn Transaction",
+    "ledger.log": "checkpoint",
     "messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
         "ExecutedCommand ExecutedToolCall Message Party PlatformContext ToolCall URLConfig "
@@ -168,18 +170,16 @@ _MODULES = {
         "Ask Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage load_model"
     ),
     "plugins": "Plugin",
-    "protocol": "Http",
     "server": "serve",
+    "service.stderr": "StandardError",
     "session": "Session",
-    "streams": "EventStream",
-    "settings": "Duration Size",
-    "sockets": "Socket",
-    "sources": "ToolSource",
-    "stderr": "StandardError",
-    "targets": "load_agent",
     "tools": ("AudioContent ImageContent ResourceContent TextContent Tool ToolResult tool"),
+    "tools.sources": "ToolSource",
     "traces": "hidden_trace",
-    "turn": "Caller",
+    "turns.failures": "Failure",
+    "turns.gate": "Outcome",
+    "turns.streams": "EventStream",
+    "turns.turn": "Caller",
     "workers": "per_loop",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

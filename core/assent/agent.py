@@ -10,16 +10,16 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from assent.code import is_async_generator_function
 from assent.commands import SUGGEST_COMMANDS, LocalShell
+from assent.config.settings import ModelConfig
 from assent.events import IntermittentUpdate
 from assent.messages import Kind, PlatformContext
 from assent.models import Model, ToolDefinition
 from assent.session import Session
-from assent.settings import ModelConfig
-from assent.signatures import check_call
-from assent.sources import ToolSource
 from assent.tools import Tool, as_tools
+from assent.tools.signatures import check_call
+from assent.tools.sources import ToolSource
+from assent.workers.code import is_async_generator_function
 
 logger = logging.getLogger("assent.agent")
 

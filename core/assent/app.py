@@ -13,16 +13,16 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from assent.access import Authentication, Fixed, WebPages
-from assent.asgi import App, PlainApp
 from assent.config import Config
+from assent.config.options import Extras, configured
 from assent.errors import ConfigError
 from assent.host import Host
-from assent.options import Extras, configured
-from assent.routes import LOST_MIDDLEWARE, Claimed, claims, is_api_router, loses_middleware
+from assent.http.access import Authentication, Fixed, WebPages
+from assent.http.asgi import App, PlainApp
+from assent.plugins.routes import LOST_MIDDLEWARE, Claimed, claims, is_api_router, loses_middleware
 
 if TYPE_CHECKING:
-    from assent.fastapi_app import FastAPIApp
+    from assent.http.fastapi_app import FastAPIApp
 
 AnyApp = TypeVar("AnyApp", bound=App)
 
@@ -90,7 +90,7 @@ async def run_own_process(
 
 
 def _fastapi(host: Host) -> FastAPIApp:
-    from assent.fastapi_app import FastAPIApp
+    from assent.http.fastapi_app import FastAPIApp
 
     return FastAPIApp(host)
 

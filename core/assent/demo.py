@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from assent.commands import LocalShell
-from assent.folders import PathRefused, folder_inside, private_folder, relative_parts
+from assent.commands.folders import PathRefused, folder_inside, private_folder, relative_parts
 from assent.tools import Tool, tool
 
 if TYPE_CHECKING:

@@ -20,29 +20,29 @@ from typing import Any
 
 from assent.agent import Agent, as_agent
 from assent.approvals import carries_calls
-from assent.asking import is_built_in
-from assent.code import UserCode, is_async_generator_function, is_coroutine_function
 from assent.config import Config, bearer_tokens, state_dir
-from assent.direct import DirectCalls
-from assent.engine import Engine
 from assent.errors import Busy, ConfigError, NotStarted, Stopping, TurnTimeout
 from assent.events import fold
-from assent.failures import Failure
-from assent.gate import Gate
 from assent.ledger import open_store
 from assent.ledger.record import Ledger
 from assent.messages import AgentMessage, ChatRequest, beyond_text
 from assent.models import Model, load_model
 from assent.models.offline import Offline
-from assent.output import Gathered, Sink
-from assent.own_hooks import agent_plugin
 from assent.plugins import Plugins
+from assent.plugins.own_hooks import agent_plugin
+from assent.plugins.resources import resources
 from assent.policy import Policy
-from assent.resources import resources
-from assent.slots import PATIENCE, Slots
-from assent.streams import Begun, EventStream
-from assent.turn import Caller
+from assent.turns.asking import is_built_in
+from assent.turns.direct import DirectCalls
+from assent.turns.engine import Engine
+from assent.turns.failures import Failure
+from assent.turns.gate import Gate
+from assent.turns.output import Gathered, Sink
+from assent.turns.slots import PATIENCE, Slots
+from assent.turns.streams import Begun, EventStream
+from assent.turns.turn import Caller
 from assent.workers import Workers
+from assent.workers.code import UserCode, is_async_generator_function, is_coroutine_function
 
 logger = logging.getLogger("assent.host")
 _LOOK = 0.1

@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 from assent.canonical import canonical
+from assent.config.settings import ApprovalRule
 from assent.messages import PlatformContext
-from assent.settings import ApprovalRule
 from assent.tools import Tool
 
 Verdict = Literal["allow", "require", "deny"]

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from assent.agent import as_agent
 from assent.config import Config
+from assent.config.options import Extras, Options, configured
+from assent.config.targets import load_agent, loading
 from assent.errors import ConfigError, StartupError
 from assent.garbage import THRESHOLD, keep_all, no_collecting
-from assent.options import Extras, Options, configured
-from assent.place import Place, take_place
-from assent.ports import BACKLOG, serves_on
-from assent.signals import answered, nothing
-from assent.stderr import StandardError, say
-from assent.targets import load_agent, loading
+from assent.service.place import Place, take_place
+from assent.service.ports import BACKLOG, serves_on
+from assent.service.signals import answered, nothing
+from assent.service.stderr import StandardError, say
 from assent.workers import new_event_loop
 
 if TYPE_CHECKING:
-    from assent.listener import Listener
+    from assent.http.listener import Listener
 
 logger = logging.getLogger("assent.server")
 
@@ -155,7 +155,7 @@ def _unbound(error: OSError, host: str, port: int) -> str:
 
 
 def _supervise(config: Config) -> None:
-    from assent.supervisor import Supervisor
+    from assent.service.supervisor import Supervisor
 
     server = config.server
     if server.workers > 1 and (config.approvals.ledger or "").startswith("memory:"):
@@ -241,7 +241,7 @@ def _listener(
     sockets: list[socket.socket],
     on_ready: Callable[[str], None] | None,
 ) -> Listener:
-    from assent.listener import Listener, uvicorn_config
+    from assent.http.listener import Listener, uvicorn_config
 
     def ready() -> None:
         if place is None or place.first:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import assent.host
-import assent.slots
+import assent.turns.slots
 from assent import Agent, Call, RequestContext, Session, serve, tool
 from assent.events import AgentEvent, MessageAdded
 from assent.ledger import LogRow, Store, SuspendedTurn, Transaction, open_store
@@ -197,7 +197,7 @@ def main() -> None:
 
     assent.host.open_store = mortal
     # Hundreds of requests at once may wait long for a place on a slow machine.
-    assent.slots.PATIENCE = 300
+    assent.turns.slots.PATIENCE = 300
     served = function(fate) if os.environ.get("CALLABLE") else agent(fate)
     serve(served, host="127.0.0.1", **json.loads(os.environ.get("OPTIONS", "{}")))
 

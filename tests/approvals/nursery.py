@@ -19,7 +19,7 @@ import acting
 # What a service imports at its start, so that children need not.
 for module in (
     "assent.app",
-    "assent.listener",
+    "assent.http.listener",
     "assent.ledger.sqlite",
     "assent_v1",
     "assent_v2",

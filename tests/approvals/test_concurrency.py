@@ -16,7 +16,8 @@ from agents import Counted, delete, scripted
 from processes import CONFIG, Nursery, Process, commanded, events_logged, lines, lost
 from serving import Json, Serve, Service, approved, said, until, user
 
-from assent import Call, slots, tool
+from assent import Call, tool
+from assent.turns import slots
 
 
 def deciding(reply: Json, first: str = "wipe") -> list[Json]:

@@ -26,10 +26,10 @@ from serving import Json, Serve, approved, said, user
 from typing_extensions import TypedDict
 
 from assent import Call, cli, tool
+from assent.config.settings import ApprovalRule
 from assent.messages import PlatformContext
 from assent.models import Result
 from assent.policy import Policy
-from assent.settings import ApprovalRule
 
 CLOSED = {"additionalProperties": False}
 AGENT = '''

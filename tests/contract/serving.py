@@ -17,7 +17,7 @@ import uvicorn
 from websockets.sync.client import ClientConnection, connect
 
 from assent import create_app, load_config
-from assent.listener import uvicorn_config
+from assent.http.listener import uvicorn_config
 
 DEADLINE = 120.0
 PATHS = {

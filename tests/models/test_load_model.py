@@ -10,10 +10,10 @@ import pytest
 
 from assent import Agent, Host
 from assent.config import Config
+from assent.config.settings import ModelSettings
 from assent.errors import ConfigError
 from assent.models import Model, load_model
 from assent.models.offline import Offline
-from assent.settings import ModelSettings
 
 
 def test_offline_needs_nothing() -> None:

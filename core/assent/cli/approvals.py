@@ -21,13 +21,13 @@ from pydantic import ValidationError
 from assent.cli.chat_text import pretty, visible
 from assent.cli.group import config_option
 from assent.cli.options import configuration
+from assent.config.layers import Origin, explain
+from assent.config.settings import Section
 from assent.errors import AssentError, ConfigError, InvalidRequest
-from assent.layers import Origin, explain
 from assent.ledger import LogRow, Proposal, State, Transaction
 from assent.ledger.choices import Choice, Conversation, Requester
 from assent.ledger.log import Chain, Problem, pages
 from assent.ledger.record import Ledger
-from assent.settings import Section
 
 T = TypeVar("T")
 _PAGE = 1_000
@@ -272,7 +272,7 @@ def export(config_file: Path | None) -> None:
 @click.option("--older-than", metavar="DURATION", help="Default: approvals.retention.")
 def purge(config_file: Path | None, older_than: str | None) -> None:
     """Forget contents of ended calls; who decided what, and the log, stay."""
-    from assent.settings import seconds
+    from assent.config.settings import seconds
 
     retention = configuration(config_file).approvals.retention
     if older_than is not None:
@@ -314,9 +314,9 @@ def _cases(
     config_file: Path | None, file: Path, target: str | None
 ) -> Iterator[tuple[str, str, str]]:
     from assent.agent import as_agent
+    from assent.config.targets import load_agent
     from assent.messages import PlatformContext
     from assent.policy import Policy
-    from assent.targets import load_agent
 
     config = configuration(config_file, overrides={"agent": target} if target else {})
     if config.agent is None:

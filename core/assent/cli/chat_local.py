@@ -25,7 +25,7 @@ def serving(target: str, config_file: Path | None) -> Iterator[str]:
     It is configured as `assent serve TARGET` would be. Raises StartupError.
     """
     from assent.app import create_app
-    from assent.targets import load_agent
+    from assent.config.targets import load_agent
     from assent.testing.server import running
 
     config = configuration(

@@ -16,10 +16,10 @@ from pydantic import BaseModel, PydanticUserError, SecretStr
 from assent.cli.group import config_option
 from assent.cli.options import configuration
 from assent.config import Config
-from assent.discovery import discover
-from assent.layers import key_of
+from assent.config.layers import key_of
+from assent.config.settings import Section, meanings
 from assent.plugins import Plugins
-from assent.settings import Section, meanings
+from assent.plugins.discovery import discover
 
 log = logging.getLogger("assent.plugins")
 _SECRET = re.compile(

@@ -38,7 +38,7 @@ def command(config_file: Path | None, port: int | None, model: str | None) -> No
       ANTHROPIC_API_KEY=... assent demo --model anthropic:claude-sonnet-5-5
     """
     from assent.demo import demo_agent
-    from assent.discovery import discover
+    from assent.plugins.discovery import discover
     from assent.server import serve
 
     given = {**ALONE, "model.name": model or "offline"}

@@ -34,7 +34,7 @@ def command(target: str | None, config_file: Path | None, **options: Any) -> Non
     Example:
       assent dev ops_agent.py
     """
-    from assent.discovery import discover
+    from assent.plugins.discovery import discover
     from assent.server import serve
 
     given = DEFAULTS | overrides(options) | ({"agent": target} if target else {})

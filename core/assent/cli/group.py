@@ -69,8 +69,8 @@ class LazyGroup(click.Group):
     def _plugin_commands(self, ctx: click.Context) -> dict[str, click.Command]:
         """Those of the active plugins, and of the switched ones as soon as they are installed."""
         from assent.config import load_config
-        from assent.discovery import SWITCHES, discover
         from assent.plugins import Plugins
+        from assent.plugins.discovery import SWITCHES, discover
 
         if _ADDED not in ctx.meta:
             file: Path | None = ctx.params.get("config_file")

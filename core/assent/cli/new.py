@@ -14,8 +14,8 @@ from string import Template
 
 import click
 
-from assent.discovery import AGENT, BUILT_IN
 from assent.errors import ConfigError
+from assent.plugins.discovery import AGENT, BUILT_IN
 
 FILES: Mapping[str, Mapping[str, str]] = {
     "plugin": {

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import click
 
 from assent.config import Config, load_config
-from assent.options import PLUGIN_KEYS
-from assent.settings import ServerSettings, meanings
+from assent.config.options import PLUGIN_KEYS
+from assent.config.settings import ServerSettings, meanings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

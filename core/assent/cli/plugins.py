@@ -14,13 +14,13 @@ from assent.cli.config import plain
 from assent.cli.group import COMMANDS, config_option
 from assent.cli.options import configuration
 from assent.config import Config
-from assent.discovery import BUILT_IN, Installed, discover, way_out
+from assent.config.layers import canonical
+from assent.config.settings import ApprovalSettings, ModelSettings
+from assent.config.targets import load_agent
 from assent.errors import AssentError
-from assent.layers import canonical
 from assent.plugins import PluginInfo
-from assent.settings import ApprovalSettings, ModelSettings
-from assent.targets import load_agent
-from assent.versions import names
+from assent.plugins.discovery import BUILT_IN, Installed, discover, way_out
+from assent.plugins.versions import names
 
 if TYPE_CHECKING:
     from assent.host import Host

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+from assent.config.factories import installed, made
 from assent.errors import ConfigError
-from assent.factories import installed, made
 from assent.messages import Kind
 
 T = TypeVar("T")

@@ -245,7 +245,7 @@ def _factory(provider: str) -> _Factory:
     if provider in _BUILT_IN:
         built_in: _Factory = import_module(f"assent.models.{provider}").connect
         return built_in
-    from assent.factories import installed, made
+    from assent.config.factories import installed, made
 
     found = installed("assent.models")
     if provider in found:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from assent.listener import uvicorn_config
-from assent.ports import serves_on
+from assent.http.listener import uvicorn_config
+from assent.service.ports import serves_on
 
 if TYPE_CHECKING:
-    from assent.asgi import App
     from assent.config import Config
+    from assent.http.asgi import App
 
 _DRAIN = 2.0
 _PATIENCE = 30.0

@@ -30,7 +30,7 @@ def served(
     temporary one unless `config` says otherwise. Raises StartupError as `serve` would print it.
     """
     from assent.app import create_app
-    from assent.routes import claims
+    from assent.plugins.routes import claims
     from assent.testing.server import running
 
     with TemporaryDirectory(prefix="assent-", ignore_cleanup_errors=True) as folder:
@@ -80,8 +80,8 @@ def _config(given: str | Path, folder: Path) -> Config:
 
 
 def _agent(config: Config) -> object:
+    from assent.config.targets import load_agent
     from assent.errors import ConfigError
-    from assent.targets import load_agent
 
     if config.agent is None:
         raise ConfigError("there is no agent; give one to served(), or name one in its config")

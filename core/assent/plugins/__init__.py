@@ -1,0 +1,421 @@
+"""The plugin host: what a plugin is, and the manager of those that are active.
+
+The only module that touches pluggy. pluggy calls the last registered first, is synchronous and
+lets wrappers in; what Assent promises instead (design, section 4) is that implementations run one
+after another in the configured order, plain or async. So `Plugins` takes the implementations out
+of pluggy once and hands them to the host, which calls them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pluggy
+from pydantic import ValidationError
+from pydantic_core import to_jsonable_python
+
+from assent import hookspecs
+from assent.canonical import copied
+from assent.config import Config
+from assent.config.layers import Origin, check_keys, explain, parsed_table
+from assent.config.settings import Section
+from assent.errors import ConfigError, PluginError
+from assent.hookspecs import HOOKS, PROJECT
+from assent.plugins.deadlines import Overdue, bounded
+from assent.plugins.discovery import (
+    AGENT,
+    BUILT_IN,
+    Choice,
+    Installed,
+    Selection,
+    discover,
+    select,
+    way_out,
+)
+from assent.plugins.implementations import (
+    MEND,
+    ONE_TOO_MANY,
+    Impl,
+    check_paths,
+    checked_hooks,
+    made_impl,
+)
+from assent.plugins.lifespans import Stuck, around
+from assent.plugins.routes import claims, collect_routes
+
+if TYPE_CHECKING:
+    import click
+    from starlette.routing import Router
+
+    from assent.host import Host
+
+log = logging.getLogger("assent.plugins")
+
+
+class Plugin:
+    """The base class of plugins: name a subclass in the entry-point group `assent`.
+
+    `Settings` says which keys `[plugin.NAME]` may have; their values are `self.settings`. With
+    `active_by_default` false the plugin is active only where the configuration names it. With
+    `own_process` true its `lifespan` is entered once a service, not once a process.
+    `public_paths` are paths of static files that are nobody's data: GET and HEAD of them are
+    answered without authentication.
+    """
+
+    name: str = ""
+    active_by_default: ClassVar[bool] = True
+    own_process: ClassVar[bool] = False
+    public_paths: tuple[str, ...] = ()
+
+    class Settings(Section):
+        """The keys of `[plugin.NAME]`; a subclass in each plugin adds its own."""
+
+    settings: Any
+
+    def __init__(self, settings: Section | None = None) -> None:
+        self.settings = self.Settings() if settings is None else settings
+        self.name = self.name or type(self).__name__.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    """What `assent plugins` shows of one plugin; `why` says why it is active, or why not."""
+
+    name: str
+    distribution: str
+    version: str
+    active: bool
+    why: str
+    hooks: tuple[str, ...] = ()
+    routes: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Active:
+    """A plugin that is active, as the host keeps it."""
+
+    choice: Choice
+    plugin: object
+    hooks: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.choice.name
+
+
+class Plugins:
+    """The active plugins of one host, in the configured order. Made by `Plugins.load`."""
+
+    def __init__(self, start_timeout: float = 30.0) -> None:
+        self.start_timeout = start_timeout
+        self._manager = pluggy.PluginManager(PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+        self._active: list[_Active] = []
+        self._left_out: dict[str, str] = {}
+        self._installed: Mapping[str, Installed] = {}
+        self._impls: dict[str, tuple[Impl, ...]] = dict.fromkeys(HOOKS, ())
+
+    @classmethod
+    def load(cls, config: Config, extra: Sequence[object] = ()) -> Plugins:
+        """The plugins that `config` chooses, imported, checked and in order.
+
+        `extra` are plugins brought as objects: modules, instances, or subclasses of Plugin. One
+        that `config.plugins` names stands at its place there, the others come last, in their
+        order. Raises PluginError or ConfigError; a plugin that fails and was merely installed is
+        left out with a warning.
+        """
+        plugins = cls(config.server.start_timeout)
+        given = {_name_of(plugin): plugin for plugin in extra}
+        if len(given) < len(extra):
+            raise PluginError(f"two plugins given in code have one name: {', '.join(given)}")
+        plugins._installed = discover()
+        selection = select(config, plugins._usable(config, given), given)
+        plugins._left_out = selection.left_out
+        for choice in _ordered(selection, given):
+            plugins._add(choice, config, given)
+        plugins._finish()
+        return plugins
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the active plugins, in order."""
+        return tuple(active.name for active in self._active)
+
+    @property
+    def own_process(self) -> tuple[str, ...]:
+        """The active plugins whose `lifespan` is entered once a service."""
+        return tuple(a.name for a in self._active if getattr(a.plugin, "own_process", False))
+
+    @property
+    def public_paths(self) -> frozenset[str]:
+        """The paths of static files that the active plugins let everybody read."""
+        named = [getattr(a.plugin, "public_paths", ()) for a in self._active]
+        return frozenset(path for paths in named for path in paths)
+
+    def get(self, name: str) -> object | None:
+        """The active plugin `name`, or None."""
+        return next((a.plugin for a in self._active if a.name == name), None)
+
+    def implementations(self, hook: str) -> tuple[Impl, ...]:
+        """The implementations of `hook` in the configured order; empty costs a lookup."""
+        return self._impls[hook]
+
+    def routes(self, host: Host) -> tuple[tuple[str, Router], ...]:
+        """Each plugin's router, with its name. Raises PluginError when two claim one route."""
+        return collect_routes(self.implementations("register_routes"), host, self.start_timeout)
+
+    def lifespans(
+        self, host: Host, *, only: Collection[str] | None = None
+    ) -> AbstractAsyncContextManager[None]:
+        """The `lifespan` of each plugin, entered in order and left in reverse; see `around`.
+
+        `only` names the plugins whose lifespan this process has; None: all.
+        """
+        return around(self.implementations("lifespan"), host, self.start_timeout, only)
+
+    def resources(self, host: Host, stuck: Stuck) -> AbstractAsyncContextManager[None]:
+        """The `resources` of each plugin, entered in order and left in reverse.
+
+        `stuck` hears of one that blocks the loop it is entered or left on; from any thread.
+        """
+        return around(self.implementations("resources"), host, self.start_timeout, None, stuck)
+
+    def register_commands(self, cli: click.Group, reserved: Collection[str] = ()) -> None:
+        """Add each plugin's sub-commands to `cli`; PluginError for a name that is taken."""
+        import click
+
+        owners = dict.fromkeys(reserved, "assent itself")
+        for impl in self.implementations("register_commands"):
+            own = click.Group()
+            impl.at_start(self.start_timeout, cli=own)
+            for name, command in own.commands.items():
+                if not isinstance(command, click.Command):
+                    raise PluginError(f"{impl.described}: {name!r} is no click.Command; {MEND}")
+                if (owner := owners.setdefault(name, impl.plugin)) != impl.plugin:
+                    raise PluginError(
+                        f"the sub-command {name!r} is claimed by {owner!r} and by plugin "
+                        f"{impl.plugin!r}; {ONE_TOO_MANY}"
+                    )
+                cli.add_command(command, name)
+
+    def info(self, host: Host | None = None) -> tuple[PluginInfo, ...]:
+        """Each plugin, the active ones in order first; with `host` their routes too."""
+        routes = _route_names(self, host) if host is not None else {}
+        active = [_info(a, routes.get(a.name, ())) for a in self._active]
+        left_out = [
+            PluginInfo(name, *_source(self._installed.get(name)), active=False, why=why)
+            for name, why in self._left_out.items()
+        ]
+        return (*active, *left_out)
+
+    @staticmethod
+    def settings_model(installed: Installed) -> type[Section] | None:
+        """The `Settings` of an installed plugin; None when it has none or cannot be imported."""
+        try:
+            source = bounded(30.0, installed.entry_point.load)
+        except (Exception, Overdue, SystemExit) as error:
+            log.warning("plugin %r cannot be imported: %s", installed.name, error)
+            return None
+        if not (isinstance(source, type) and issubclass(source, Plugin)):
+            return None
+        return source.Settings if issubclass(source.Settings, Section) else None
+
+    def _usable(self, config: Config, given: Collection[str]) -> Mapping[str, Installed]:
+        """The installed ones, without one that has the name of the agent's own plugin."""
+        hidden = self._installed.get(AGENT)
+        if hidden is None or AGENT not in given:
+            return self._installed
+        if config.plugins is None or AGENT in config.plugins:
+            log.warning("%s; it is left out", _unusable(hidden))
+        return {name: one for name, one in self._installed.items() if one is not hidden}
+
+    def _add(self, choice: Choice, config: Config, given: Mapping[str, object]) -> None:
+        try:
+            plugin = self._make(choice, config, given.get(choice.name))
+            if plugin is None:
+                self._left_out[choice.name] = "not active by default; name it in plugins"
+                return
+            self._register(choice, plugin)
+        except (PluginError, ConfigError) as error:
+            if choice.named or isinstance(error, ConfigError):
+                raise
+            self._left_out[choice.name] = f"failed: {error}"
+            log.warning("%s; it is left out", error)
+
+    def _make(self, choice: Choice, config: Config, given: object) -> object | None:
+        source = self._load(choice) if given is None else given
+        if isinstance(given, Plugin):
+            _refuse_settings(choice, config, "is given as an object, with its settings")
+            return given
+        if isinstance(source, type) and issubclass(source, Plugin):
+            if not source.active_by_default and not choice.named:
+                return None
+            settings = _settings(choice, source, config)
+            made: Plugin = self._run(choice, "cannot be made", partial(source, settings))
+            made.name = choice.name
+            return made
+        if given is None and not isinstance(source, ModuleType):
+            raise PluginError(
+                f"{_described(choice)} names neither a subclass of assent.Plugin nor a module, "
+                f"but an object of {type(source).__name__}; correct its entry point"
+            )
+        _refuse_settings(choice, config, "takes no settings")
+        return source
+
+    def _load(self, choice: Choice) -> object:
+        assert choice.installed is not None, "a choice is installed or given"
+        if choice.installed.problem is not None:
+            raise PluginError(_unusable(choice.installed))
+        return self._run(choice, "cannot be imported", choice.installed.entry_point.load)
+
+    def _run(self, choice: Choice, failure: str, function: Callable[[], Any]) -> Any:
+        """What `function` returns; whatever it raises becomes a PluginError."""
+        try:
+            return bounded(self.start_timeout, function)
+        except (Exception, Overdue, SystemExit) as error:
+            cause = f"{type(error).__name__}: {error}"
+            if isinstance(error, Overdue):
+                cause = f"it did not come back within {self.start_timeout:g} seconds"
+            raise PluginError(
+                f"{_described(choice)} {failure}: {cause}; {_repair(choice)}"
+            ) from error
+
+    def _register(self, choice: Choice, plugin: object) -> None:
+        described = _described(choice)
+        hooks = checked_hooks(plugin, self._manager.parse_hookimpl_opts, described)
+        if not hooks and not isinstance(plugin, Plugin):
+            raise PluginError(
+                f"{described} has no hooks; mark its functions with @hookimpl, or name a subclass "
+                "of Plugin"
+            )
+        check_paths(getattr(plugin, "public_paths", ()), described)
+        try:
+            self._manager.register(plugin, choice.name)
+        except (pluggy.PluginValidationError, ValueError) as error:
+            raise PluginError(f"{described} cannot be registered: {error}") from error
+        self._active.append(_Active(choice, plugin, hooks))
+
+    def _finish(self) -> None:
+        self._manager.check_pending()
+        order = {active.name: place for place, active in enumerate(self._active)}
+        described = {active.name: _described(active.choice) for active in self._active}
+        for hook in HOOKS:
+            found = getattr(self._manager.hook, hook).get_hookimpls()
+            self._impls[hook] = tuple(
+                made_impl(hook, one.plugin_name, described[one.plugin_name], one.function)
+                for one in sorted(found, key=lambda i: order[i.plugin_name])
+            )
+
+
+def _name_of(plugin: object) -> str:
+    name = getattr(plugin, "name", None) or getattr(plugin, "__name__", type(plugin).__name__)
+    return str(name).rpartition(".")[2].lower()
+
+
+def _ordered(selection: Selection, given: Mapping[str, object]) -> list[Choice]:
+    chosen = {choice.name for choice in selection.chosen}
+    last = [Choice(n, None, True, "given in code") for n in given if n not in chosen]
+    return [*selection.chosen, *last]
+
+
+def _described(choice: Choice) -> str:
+    return f"plugin {choice.name!r}" if choice.installed is None else _sourced(choice.installed)
+
+
+def _sourced(installed: Installed) -> str:
+    distribution = f"{installed.distribution} {installed.version}"
+    return f"plugin {installed.name!r} (distribution {distribution!r})"
+
+
+def _unusable(installed: Installed) -> str:
+    return f"{_sourced(installed)} cannot be used: {installed.problem}"
+
+
+def _repair(choice: Choice) -> str:
+    if choice.name in BUILT_IN:
+        return f"{way_out(choice.name)}, or mend the plugin"
+    return MEND
+
+
+def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> Section:
+    """The settings of `plugin` from its table; raises ConfigError for what the table says wrong.
+
+    Settings that are missing altogether are the fault of nobody's table: PluginError.
+    """
+    key, values = config.plugin_settings(choice.name)
+    path = tuple(key.split("."))
+    if not issubclass(plugin.Settings, Section):
+        raise PluginError(
+            f"{_described(choice)} has Settings that know no unknown keys; "
+            "write class Settings(Plugin.Settings)"
+        )
+    try:
+        table = parsed_table(plugin.Settings, values)
+        # Validators may change what they get.
+        stated = copied(table)
+        made = plugin.Settings.model_validate(table)
+        check_keys(made, stated)
+        return made
+    except ValidationError as error:
+        problem = explain(error, plugin.Settings, _origin_in(config), path)
+        message = f"{_described(choice)} has wrong settings: {problem}"
+        raise (ConfigError(message) if values else PluginError(message)) from None
+    except Exception as error:
+        raise PluginError(
+            f"{_described(choice)} cannot read its settings: {type(error).__name__}: {error}; "
+            f"{_repair(choice)}"
+        ) from error
+
+
+def _origin_in(config: Config) -> Callable[[tuple[str, ...]], Origin | None]:
+    def origin(path: tuple[str, ...]) -> Origin | None:
+        found = config.origin(".".join(path))
+        return None if found.kind == "default" else found
+
+    return origin
+
+
+def _refuse_settings(choice: Choice, config: Config, cause: str) -> None:
+    key, values = config.plugin_settings(choice.name)
+    if values:
+        raise ConfigError(
+            f"{_described(choice)} {cause}; take {key}.{next(iter(values))} "
+            f"({config.origin(f'{key}.{next(iter(values))}').text}) out of the configuration"
+        )
+
+
+def _source(installed: Installed | None) -> tuple[str, str]:
+    return (installed.distribution, installed.version) if installed else ("", "")
+
+
+def _info(active: _Active, routes: tuple[str, ...]) -> PluginInfo:
+    settings = getattr(active.plugin, "settings", None)
+    shown: Mapping[str, Any] = {}
+    if isinstance(settings, Section):
+        # Values may be of any type, functions too. Each is written as its field writes JSON,
+        # which may hide it; bytes that are no text cannot be.
+        with suppress(UnicodeDecodeError):
+            shown = to_jsonable_python(settings, by_alias=True, fallback=str)
+    return PluginInfo(
+        active.name,
+        *_source(active.choice.installed),
+        active=True,
+        why=active.choice.why,
+        hooks=active.hooks,
+        routes=routes,
+        settings=shown,
+    )
+
+
+def _route_names(plugins: Plugins, host: Host) -> dict[str, tuple[str, ...]]:
+    return {
+        name: tuple(f"{method} {path}" for method, path in claims(router))
+        for name, router in plugins.routes(host)
+    }

@@ -1,0 +1,417 @@
+"""What a tool takes: its JSON schema, and how the model's input becomes arguments.
+
+Three forms: from a function's signature, from a JSON schema, from a typed model (interface.md,
+"Agent configuration").
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import json
+import re
+import typing
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Protocol, TypeVar, cast
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import to_json
+
+from assent.bodies import is_json
+from assent.config.received import Names, every_name, other_names
+from assent.errors import ToolInputError, message_of
+from assent.tools.docstrings import Docstring
+from assent.tools.parameters import model_of, refined
+from assent.tools.signatures import EMPTY, Argument, Signature
+
+T = TypeVar("T")
+
+Arguments = dict[str, Any]
+"""Keyword arguments for a tool's function, without the injected ones."""
+
+MESSAGE_LIMIT = 1000
+_SHOWN_ERRORS = 5
+_SHORT = 60
+
+
+class Inputs(Protocol):
+    """One form of input: `schema` for the model, `read` for what it sends."""
+
+    schema: dict[str, Any]
+
+    @property
+    def names(self) -> Collection[str]:
+        """What arguments are called, by any of their names."""
+        ...
+
+    @property
+    def other_names(self) -> Names:
+        """What the fields of dataclasses and typed dicts in them are called beside their names."""
+        ...
+
+    def read(self, input: Mapping[str, Any]) -> Arguments:
+        """The arguments for the function; raises ToolInputError."""
+        ...
+
+
+def inputs_of(label: str, signature: Signature, docs: Docstring, stated: Any) -> Inputs:
+    """The inputs of the tool called `label`; `stated` is a JSON schema, a typed model or None."""
+    if stated is None:
+        model = _sole_model(signature)
+        if model is None:
+            return SignatureInputs(label, signature, docs)
+        return ModelInputs(label, signature.arguments[0], model)
+    if isinstance(stated, Mapping):
+        return SchemaInputs(label, signature, stated)
+    if not isinstance(stated, type):
+        raise TypeError(
+            f"tool {label!r}: input_schema must be a JSON schema (a dict) or a model (a class)"
+        )
+    if len(signature.arguments) != 1 or signature.rest is not None:
+        raise TypeError(
+            f"tool {label!r}: with a model as input_schema the function takes one parameter for "
+            f"the instance, beside injected ones; it takes {len(signature.arguments)}"
+        )
+    return ModelInputs(label, signature.arguments[0], stated)
+
+
+def _sole_model(signature: Signature) -> type[BaseModel] | None:
+    if len(signature.arguments) != 1 or signature.rest is not None:
+        return None
+    only = signature.arguments[0].annotation
+    while typing.get_origin(only) is Annotated:
+        only = typing.get_args(only)[0]
+    is_model = isinstance(only, type) and issubclass(only, BaseModel)
+    if not is_model or getattr(only, "__pydantic_root_model__", False):
+        return None
+    return cast("type[BaseModel]", only)
+
+
+class SignatureInputs:
+    """Inputs read from a function's signature; a value that was not sent keeps its default."""
+
+    def __init__(self, label: str, signature: Signature, docs: Docstring) -> None:
+        self._closed = signature.closed
+        self._names = [argument.name for argument in signature.arguments]
+        self._field_defaults = {
+            a.name
+            for a in signature.arguments
+            if a.default is EMPTY or isinstance(a.default, FieldInfo)
+        }
+        self._model = _checked_model(label, signature, docs)
+        self._fields = list(zip(self._model.model_fields, self._names, strict=True))
+        self._adapter = TypeAdapter(self._model)
+        self.schema = object_schema(label, self._adapter)
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._names
+
+    @functools.cached_property
+    def other_names(self) -> Names:
+        return other_names(self._adapter.core_schema)
+
+    def read(self, input: Mapping[str, Any]) -> Arguments:
+        if self._closed:
+            _refuse(self._closed & input.keys(), self._names)
+        instance = validated(self._adapter, input, self._names)
+        # The properties of these names take as long as the validation.
+        sent, more = instance.__pydantic_fields_set__, instance.__pydantic_extra__
+        read = instance.__dict__
+        values = {
+            name: read[field]
+            for field, name in self._fields
+            if field in sent or name in self._field_defaults
+        }
+        return {**values, **more} if more else values
+
+
+class ModelInputs:
+    """Inputs of a typed model: the parameter `argument` gets the instance; where nothing is sent,
+    what the function has as its default."""
+
+    def __init__(self, label: str, argument: Argument, model: type[Any]) -> None:
+        self._name = argument.name
+        self._model = model
+        self._default = argument.default if model in type(argument.default).__mro__ else None
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(refined(model))
+            self.schema = object_schema(label, self._adapter)
+        except (PydanticUserError, NameError) as error:
+            raise _unusable(label, argument.name, error) from error
+
+    @property
+    def names(self) -> Collection[str]:
+        return set(every_name(self._model, self.other_names))
+
+    @functools.cached_property
+    def other_names(self) -> Names:
+        return other_names(self._adapter.core_schema)
+
+    def read(self, input: Mapping[str, Any]) -> Arguments:
+        if self._default is not None and not input:
+            # The function may change what it gets.
+            return {self._name: copy.deepcopy(self._default)}
+        known = list(self.schema.get("properties", {}))
+        return {self._name: validated(self._adapter, input, known)}
+
+
+class SchemaInputs:
+    """Inputs of a JSON schema: the function gets what was sent, by keyword and unchanged."""
+
+    def __init__(self, label: str, signature: Signature, schema: Mapping[str, Any]) -> None:
+        self.schema = _stated_object(label, schema)
+        self.is_open = signature.rest is not None
+        """Whether the function takes all that the schema admits."""
+        self._closed = signature.closed
+        self._names = [argument.name for argument in signature.arguments]
+        self._fit(label, signature)
+        self._validator = _validator(label, self.schema)
+        self.schema = _sayable(self.schema)
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._names
+
+    @property
+    def other_names(self) -> Names:
+        return {}
+
+    def _fit(self, label: str, signature: Signature) -> None:
+        properties = self.schema["properties"]
+        unknown = set() if self.is_open else set(properties) - set(self._names)
+        if taken := unknown | (set(properties) & self._closed):
+            raise ValueError(
+                f"tool {label!r}: its schema has {sorted(taken)}, which the function does not "
+                "take; add the parameters or **kwargs"
+            )
+        required = {a.name for a in signature.arguments if a.default is EMPTY}
+        missing = required - set(self.schema.get("required", ()))
+        if missing:
+            raise ValueError(
+                f"tool {label!r}: the function needs {sorted(missing)}, which its schema does not "
+                "require; add them to 'required' or give them defaults"
+            )
+
+    def read(self, input: Mapping[str, Any]) -> Arguments:
+        _raw(input)
+        # The function may change what it gets; what was approved or asked for stays.
+        given = copy.deepcopy(dict(input))
+        _refuse(self._closed & given.keys(), self._names)
+        try:
+            errors = list(itertools.islice(self._validator.iter_errors(given), _SHOWN_ERRORS))
+        except (ValueError, OverflowError) as error:
+            raise ToolInputError(_cut(f"the input cannot be read: {error}")) from error
+        if errors:
+            raise _explained(_line(tuple(e.instance_path), e.message, e.instance) for e in errors)
+        if not self.is_open:
+            _refuse(given.keys() - set(self._names), self._names)
+        return given
+
+
+def describe(schema: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """`{parameter: {type, description}}` of an input schema (interface.md, "ToolCall")."""
+    # Under the older name too, which schemas that were stated have.
+    definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
+    types: dict[str, str] = {}
+    return {
+        name: {
+            "type": _type_name(value, definitions, types),
+            "description": _description(value, definitions),
+        }
+        for name, value in schema.get("properties", {}).items()
+    }
+
+
+def object_schema(label: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
+    """The JSON schema of `adapter`, of type object at its top; raises ValueError otherwise."""
+    schema = adapter.json_schema(schema_generator=_Schema)
+    top = schema.pop("$ref", None)
+    if top is not None:
+        # A recursive model refers to itself at the top, where providers want the object.
+        schema = {**copy.deepcopy(schema["$defs"][top.removeprefix("#/$defs/")]), **schema}
+    if schema.get("type") != "object":
+        raise ValueError(
+            f"tool {label!r}: its input is no JSON object; use a model with named fields"
+        )
+    schema.setdefault("properties", {})
+    return _sayable({key: value for key, value in schema.items() if key != "title"})
+
+
+def _sayable(schema: dict[str, Any]) -> dict[str, Any]:
+    """`schema` without what no JSON says, such as a default of infinity.
+
+    One such value would have each request with the tool refused.
+    """
+    if is_json(schema):
+        return schema
+    kept: dict[str, Any] = {}
+    for key, value in schema.items():
+        if isinstance(value, dict):
+            kept[key] = _sayable(value)
+        elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
+            kept[key] = [_sayable(item) for item in value]
+        elif is_json(value):
+            kept[key] = value
+    return kept
+
+
+class _Schema(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _checked_model(label: str, signature: Signature, docs: Docstring) -> type[BaseModel]:
+    try:
+        model = model_of(signature.arguments, signature.rest, docs)
+        model.model_json_schema(schema_generator=_Schema)
+        return model
+    except (PydanticUserError, TypeError, NameError) as error:
+        for argument in signature.arguments:
+            try:
+                model_of([argument], None, docs).model_json_schema(schema_generator=_Schema)
+            except (PydanticUserError, TypeError, NameError) as cause:
+                raise _unusable(label, argument.name, cause) from cause
+        raise _unusable(label, "**", error) from error
+
+
+def _unusable(label: str, parameter: str, error: Exception) -> TypeError:
+    reason = str(error).partition("\n")[0]
+    return TypeError(
+        f"tool {label!r}: parameter {parameter!r} cannot be described to a model ({reason}); "
+        "use JSON types, or give an input_schema"
+    )
+
+
+def validated(adapter: TypeAdapter[T], input: Mapping[str, Any], known: Iterable[str]) -> T:
+    """`input` read as JSON by `adapter`; raises ToolInputError, `known` being what it may name."""
+    raw = _raw(input)
+    try:
+        # Past the adapter's own method, which costs as much as the validation.
+        checked: T = adapter.validator.validate_json(raw)
+    except ValidationError as error:
+        raise _explained(_pydantic_lines(error, known)) from None
+    except Exception as error:
+        # A validator of the author's failed in a way of its own.
+        raise ToolInputError(_cut(f"the input was refused: {message_of(error)}")) from error
+    return checked
+
+
+def _raw(input: Mapping[str, Any]) -> bytes:
+    try:
+        return to_json(input if type(input) is dict else dict(input))
+    except ValueError as error:
+        raise ToolInputError(_cut(f"the input is no valid JSON: {error}", 300)) from None
+
+
+_Line = tuple[str, str]
+"""What is wrong, and the value that was given, if it is short."""
+
+
+def _pydantic_lines(error: ValidationError, known: Iterable[str]) -> Iterator[_Line]:
+    for detail in error.errors(include_url=False, include_context=False):
+        where = tuple(detail["loc"])
+        if detail["type"] == "missing":
+            yield f"parameter {_path(where)!r} is missing", ""
+        elif detail["type"] == "extra_forbidden":
+            yield _unknown(_path(where), known if len(where) == 1 else []), ""
+        else:
+            yield _line(where, detail["msg"], detail["input"])
+
+
+def _line(where: tuple[str | int, ...], message: str, value: object) -> _Line:
+    subject = f"parameter {_path(where)!r}" if where else "the input"
+    scalar = isinstance(value, (str, int, float)) and len(str(value)) <= _SHORT
+    got = f", got {json.dumps(value, ensure_ascii=False)}" if scalar else ""
+    return _cut(f"{subject}: {message}", 300), got
+
+
+def _path(where: tuple[str | int, ...]) -> str:
+    return ".".join(str(part) for part in where)[:200]
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    names = ", ".join(known)
+    return f"there is no parameter {name!r}" + (f"; there are: {names}" if names else "")
+
+
+def _refuse(names: Iterable[str], known: Iterable[str]) -> None:
+    wrong = sorted(str(name)[:200] for name in names)
+    if wrong:
+        raise _explained((_unknown(name, known), "") for name in wrong)
+
+
+def _explained(lines: Iterable[_Line]) -> ToolInputError:
+    found = list(dict.fromkeys(itertools.islice(lines, 50)))
+    more = len(found) - _SHOWN_ERRORS
+    rest = [f"and {more} more"] if more > 0 else []
+    shown = found[:_SHOWN_ERRORS]
+    whole = "; ".join([*(text + got for text, got in shown), *rest])
+    return ToolInputError(_cut(whole), _cut("; ".join([*(text for text, _ in shown), *rest])))
+
+
+def _cut(text: str, limit: int = MESSAGE_LIMIT) -> str:
+    clean = text.encode("utf-8", "replace").decode()
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
+
+
+def _stated_object(label: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    stated = copy.deepcopy(dict(schema))
+    if stated.setdefault("type", "object") != "object":
+        raise ValueError(f"tool {label!r}: an input schema must have the type 'object' at its top")
+    if not isinstance(stated.setdefault("properties", {}), dict):
+        raise TypeError(f"tool {label!r}: 'properties' of the input schema must be an object")
+    return stated
+
+
+def _validator(label: str, schema: dict[str, Any]) -> Any:
+    # Only tools with a JSON schema pay for this import.
+    import jsonschema_rs
+
+    try:
+        return jsonschema_rs.validator_for(schema, mask="the value", retriever=_no_retrieval)
+    except ValueError as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"tool {label!r}: input_schema is not valid: {reason}") from error
+
+
+def _no_retrieval(uri: str, /) -> Any:
+    raise ValueError("references to other documents are not followed")
+
+
+def _named(schema: Mapping[str, Any]) -> str:
+    return re.sub(r"^#/(\$defs|definitions)/", "", str(schema.get("$ref", "")))
+
+
+def _description(schema: Any, definitions: Mapping[str, Any]) -> str:
+    if not isinstance(schema, Mapping):
+        return ""
+    below = definitions.get(_named(schema))
+    layers = (layer for layer in (schema, below) if isinstance(layer, Mapping))
+    return next((str(layer["description"]) for layer in layers if "description" in layer), "")
+
+
+def _type_name(schema: Any, definitions: Mapping[str, Any], types: dict[str, str]) -> str:
+    """What people call the type of `schema`; `types` are those of definitions so far."""
+    if not isinstance(schema, Mapping):
+        return "any"
+    if (name := _named(schema)) in definitions:
+        if name not in types:
+            # So it is called where it refers to itself.
+            types[name] = "any"
+            types[name] = _type_name(definitions[name], definitions, types)
+        return types[name]
+    stated = schema.get("type")
+    if isinstance(stated, list):
+        return " or ".join(map(str, stated))
+    if stated == "array" and "items" in schema:
+        return f"array of {_type_name(schema['items'], definitions, types)}"
+    if stated:
+        return str(stated)
+    choices = schema.get("anyOf") or schema.get("oneOf") or []
+    names = [_type_name(choice, definitions, types) for choice in choices]
+    return " or ".join(dict.fromkeys(names)) or "any"

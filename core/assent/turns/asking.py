@@ -1,0 +1,349 @@
+"""Asking the model: calls of it and of its tools, until text or a proposal."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from assent import approvals
+from assent.commands import SUGGEST_COMMANDS, read_suggestion
+from assent.errors import AgentError, ModelError, ToolInputError
+from assent.events import IntermittentUpdate, StopReason, TextDelta
+from assent.ledger import Proposal
+from assent.masking import holds_secret, mask
+from assent.messages import Approval
+from assent.models import (
+    Ask,
+    Block,
+    Call,
+    Model,
+    ModelEvent,
+    Reply,
+    Result,
+    Text,
+    Thought,
+    ToolDefinition,
+    ToolStart,
+    Turn,
+)
+from assent.policy import forbidden
+from assent.tools import Tool
+from assent.traces import hidden_trace
+from assent.turns.ending import finish, suspend
+from assent.turns.gate import Outcome
+from assent.turns.history import bound_to, model_turns
+from assent.turns.output import Output
+from assent.turns.wording import spoken
+from assent.workers import cancelled_here, let_cancel
+from assent.workers.code import UserCode, is_async_generator_function
+
+if TYPE_CHECKING:
+    from assent.turns.turn import RunningTurn
+
+logger = logging.getLogger("assent.turn")
+_STOPS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
+
+
+async def ask_model(turn: RunningTurn) -> None:
+    """Ask the model and run its tools until it answers, proposes, or comes to a limit."""
+    agent, limits, config = turn.engine.agent, turn.engine.limits, turn.engine.model_config
+    model, code = turn.engine.model, turn.engine.code
+    foreign = not is_built_in(model)
+    given = agent.system_context
+    context = await _computed(turn, given) if callable(given) else given or ""
+    if turn.context._additions:
+        context = "\n\n".join([text for text in [context, *turn.context._additions] if text])
+    system, tools = agent.system_prompt, [*agent.definitions]
+    # Only what was suspended, or will be, needs the digest.
+    prefix = _prefix(system, context, tools) if turn.involved else ""
+    turns = model_turns(turn.seen.messages, turn.found, turn.references, prefix)
+    transcript: list[Turn] = []
+    used: set[str] = set()
+    for _ in range(limits.model_calls):
+        ask = Ask([*turns, *transcript], system, context, tools, config)
+        stream = await _begun(model, ask, code) if foreign else model.stream(ask)
+        reply = await _reply(turn, stream)
+        said = reply.turn
+        calls = [b for b in said.blocks if isinstance(b, Call)]
+        if calls:
+            used = used or {b.id for t in turns for b in t.blocks if isinstance(b, Call)}
+            said, calls = _with_fresh_ids(said, calls, used)
+        if transcript and transcript[-1].role == "assistant":
+            transcript[-1] = _joined(transcript[-1], said)
+        else:
+            transcript.append(said)
+        if reply.stop == "pause":
+            continue
+        if reply.stop != "tool_use" or not calls:
+            await finish(turn, _STOPS.get(reply.stop, "end_turn"))
+            return
+        step = _Step(turn, calls, said)
+        await step.run()
+        transcript.append(Turn("user", step.results))
+        if step.proposals:
+            if not step.results:
+                transcript.pop()
+            before = [*turns, *transcript[: -2 if step.results else -1]]
+            bound = bound_to(prefix or _prefix(system, context, tools), before)
+            await suspend(turn, step.proposals, transcript, bound)
+            return
+    words = f"I stopped after {limits.model_calls} model calls without coming to an end."
+    await turn.out.send(TextDelta(f"\n\n{words}" if turn.out.text else words))
+    await finish(turn, "max_steps")
+
+
+async def _computed(turn: RunningTurn, context: Callable[..., Any]) -> str:
+    try:
+        return str(await turn.engine.code.call(context, turn.context) or "")
+    except Exception as error:
+        raise AgentError("the system context could not be computed") from error
+
+
+async def _begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEvent]:
+    """The events of a user's model, whose `stream` may block before it gives them."""
+    if is_async_generator_function(model.stream):
+        return code.items(model.stream(ask))
+
+    async def begin() -> AsyncIterator[ModelEvent]:
+        return model.stream(ask)
+
+    try:
+        return code.items(*await code.begin(begin))
+    except (ModelError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        raise ModelError("server", "the model failed") from error
+
+
+async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:
+    """The end of one model call, its text sent on as it comes."""
+    out = turn.out
+    before = len(out.text)
+    separate = before > 0
+    unheard = cancelled_here()
+    try:
+        async for event in events:
+            # No `match`: its class patterns take longer, and a reply may have thousands.
+            if isinstance(event, TextDelta):
+                text = event.text
+                if separate and text.strip():
+                    out.say("\n\n")
+                    separate = False
+                if out.say(text):
+                    await out.caught_up()
+            elif isinstance(event, Reply):
+                if len(out.text) == before:
+                    _say_whole(out, event.turn)
+                return event
+            elif out.shows_status:
+                _show(out, event)
+            if unheard:
+                await let_cancel(unheard)
+    except (ModelError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        raise ModelError("server", "the model failed") from error
+    finally:
+        await _close(turn, events)
+    raise ModelError("protocol", "the model's reply ended without an end")
+
+
+async def _close(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> None:
+    """Close what has given its reply, or has failed; how it takes that changes neither."""
+    if (close := getattr(events, "aclose", None)) is None:
+        return
+    try:
+        await close()
+    except Exception as error:
+        trace = hidden_trace(error, turn.secrets)
+        logger.warning("the model failed as its reply was closed\n%s", trace)
+
+
+def _say_whole(out: Output, said: Turn) -> None:
+    """Send the text of a reply that came in no deltas (interface.md, "Endpoints", rule 5)."""
+    text = "".join([block.text for block in said.blocks if isinstance(block, Text)])
+    if text:
+        out.say(f"\n\n{text}" if out.text else text)
+
+
+def _show(out: Output, event: ModelEvent) -> None:
+    match event:
+        case Thought(text=text):
+            out.update(IntermittentUpdate(text, {"kind": "thinking"}), "Thinking")
+        case ToolStart(name=name):
+            words = f"Preparing {name}"
+            out.update(IntermittentUpdate(words, {"kind": "tool_call", "tool": name}), words)
+
+
+def is_built_in(model: Model) -> bool:
+    """Whether `model` is one of Assent's own, which blocks no loop."""
+    return type(model).__module__.startswith("assent.models")
+
+
+class _Step:
+    """The calls of one model reply: some run at once, some become proposals."""
+
+    __slots__ = ("calls", "proposals", "results", "said", "turn")
+
+    def __init__(self, turn: RunningTurn, calls: Sequence[Call], said: Turn) -> None:
+        self.turn = turn
+        self.calls = calls
+        self.said = said
+        self.results: list[Result] = []
+        self.proposals: list[Proposal] = []
+
+    async def run(self) -> None:
+        now: list[tuple[Call, Tool[..., Any]]] = []
+        ready: dict[str, Result] = {}
+        for call in self.calls:
+            try:
+                if (tool := self._tool_of(call)) is None:
+                    self._suggest(call)
+                elif await self._runs_at_once(call, tool):
+                    # The gate validates the input where the tool runs, at the price of one
+                    # hand-over.
+                    now.append((call, tool))
+                else:
+                    await self._propose_call(call, tool)
+            except ToolInputError as error:
+                text = mask(f"Error: {error}", self.turn.secrets)
+                refused = Outcome("FAILED", text)
+                if self.turn.events_on:
+                    await self._tell(call, refused)
+                ready[call.id] = _result(call, refused)
+        if len(now) == 1:
+            # Without a task of its own, a tool's code can run where it is called.
+            call, tool = now[0]
+            ready[call.id] = await self._run(call, tool)
+        elif now:
+            for result in await asyncio.gather(*(self._run(c, t) for c, t in now)):
+                ready[result.call_id] = result
+        self.results = [ready[call.id] for call in self.calls if call.id in ready]
+
+    async def _run(self, call: Call, tool: Tool[..., Any]) -> Result:
+        turn = self.turn
+        if turn.out.shows_status:
+            words = f"Running {tool.name}"
+            content = {"kind": "tool_call", "tool": tool.name, "id": call.id}
+            turn.out.update(IntermittentUpdate(words, content), words)
+        outcome = await turn.engine.gate.run(tool, call.input, turn.session, turn.context)
+        if turn.events_on:
+            await self._tell(call, outcome)
+        return _result(call, outcome)
+
+    async def _tell(self, call: Call, outcome: Outcome) -> None:
+        given = mask(dict(call.input), self.turn.secrets)
+        item = Approval(id=call.id, name=call.name, input=given, execute=True)
+        await self.turn.fire(outcome.event(item))
+
+    def _tool_of(self, call: Call) -> Tool[..., Any] | None:
+        """The tool of the call, None for a suggestion of commands; raises ToolInputError."""
+        turn, agent = self.turn, self.turn.engine.agent
+        turn.calls_made += 1
+        if turn.calls_made > turn.engine.limits.tool_calls:
+            raise ToolInputError("too many tool calls in this turn; answer with what is known")
+        if call.error is not None:
+            raise ToolInputError(call.error)
+        if agent.commands is not None and call.name == SUGGEST_COMMANDS.name:
+            return None
+        tool = agent.tools.get(call.name)
+        if tool is None:
+            known = ", ".join(agent.tools) or "none"
+            raise ToolInputError(f"there is no tool {call.name!r}; the tools are: {known}")
+        return tool
+
+    async def _runs_at_once(self, call: Call, tool: Tool[..., Any]) -> bool:
+        """Whether the call needs no approval; raises ToolInputError where a rule forbids it."""
+        turn = self.turn
+        verdict = await turn.engine.gate.verdict(tool, call.input, turn.context)
+        if verdict == "deny":
+            raise ToolInputError(forbidden(tool.name))
+        return verdict == "allow"
+
+    async def _propose_call(self, call: Call, tool: Tool[..., Any]) -> None:
+        # Validators are user code.
+        await self.turn.engine.code.check(tool.validate, call.input)
+        self._propose(
+            call,
+            kind="tool_call",
+            name=tool.name,
+            input=dict(call.input),
+            description=tool.description,
+            input_description=tool.input_description,
+            intent=_intent(self.said),
+            idempotent=tool.idempotent,
+        )
+
+    def _suggest(self, call: Call) -> None:
+        before = len(self.proposals)
+        try:
+            for command in read_suggestion(call.input):
+                self._propose(
+                    call,
+                    kind="command",
+                    name="command",
+                    input=approvals.command_input(command),
+                    description="A terminal command",
+                    intent=command.intent or _intent(self.said),
+                )
+        except ToolInputError:
+            # The model reads one result of them all: it would not learn that some have run.
+            del self.proposals[before:]
+            raise
+
+    def _propose(self, call: Call, **fields: Any) -> None:
+        if why := approvals.unsendable(fields["input"], self.turn.engine.limits.nesting):
+            raise ToolInputError(f"nobody could send the input back to approve it: {why}")
+        if holds_secret(fields["input"], self.turn.secrets):
+            raise ToolInputError("the input holds a secret of the platform context")
+        self.proposals.append(self.turn.new_proposal(call_id=call.id, **fields))
+
+
+def _result(call: Call, outcome: Outcome) -> Result:
+    return Result(call.id, spoken(outcome.output), outcome.failed)
+
+
+def _with_fresh_ids(said: Turn, calls: list[Call], used: set[str]) -> tuple[Turn, list[Call]]:
+    """The turn and its calls with ids that the conversation has not had.
+
+    Some providers count from zero for each reply.
+    """
+    ids = {call.id for call in calls}
+    if len(ids) == len(calls) and used.isdisjoint(ids):
+        used |= ids
+        return said, calls
+    blocks: list[Block] = []
+    for block in said.blocks:
+        if isinstance(block, Call):
+            fresh = block.id
+            while fresh in used:
+                fresh = f"call_{secrets.token_hex(8)}"
+            used.add(fresh)
+            blocks.append(block if fresh == block.id else replace(block, id=fresh))
+        else:
+            blocks.append(block)
+    return Turn(said.role, blocks), [block for block in blocks if isinstance(block, Call)]
+
+
+def _prefix(system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
+    shown = [[t.name, t.description, t.input_schema] for t in tools]
+    text = json.dumps([system, context, shown], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _joined(first: Turn, second: Turn) -> Turn:
+    raw = None
+    if first.raw and second.raw and first.raw.keys() == second.raw.keys():
+        raw = {k: [*first.raw[k], *second.raw[k]] for k in first.raw}
+    return Turn("assistant", [*first.blocks, *second.blocks], raw)
+
+
+def _intent(said: Turn) -> str | None:
+    texts = [b.text.strip() for b in said.blocks if isinstance(b, Text)]
+    return " ".join(texts)[:500] or None

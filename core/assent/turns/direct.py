@@ -1,0 +1,367 @@
+"""Single tool calls from protocols that have no conversation, such as MCP.
+
+They pass the same gate, ledger, limits and events as the calls of a turn (design, section 10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from assent import approvals
+from assent.agent import RequestContext
+from assent.errors import InvalidRequest, ToolInputError
+from assent.events import (
+    ApprovalRequested,
+    IntermittentUpdate,
+    ToolCallApproved,
+    ToolCallRejected,
+)
+from assent.ledger import Proposal, State, Transaction
+from assent.ledger.choices import Choice, Conversation, Decided, Edit, Requester, not_issued
+from assent.masking import holds_secret, mask
+from assent.messages import Approval, Kind, PlatformContext
+from assent.policy import Verdict, forbidden
+from assent.session import Session
+from assent.tools import Tool
+from assent.turns.carrying import Unrecorded, carry_out
+from assent.turns.edits import Edits
+from assent.turns.engine import Engine
+from assent.turns.gate import Outcome
+from assent.turns.output import hidden_line
+from assent.turns.turn import Caller
+
+Update = Callable[[IntermittentUpdate], None]
+Ran = Callable[[Outcome], None]
+_PAGE = 1_000
+
+
+class DirectCalls:
+    """The door for single tool calls; `host.calls`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def check(
+        self, name: str, input: Mapping[str, Any], platform: PlatformContext | None = None
+    ) -> Verdict:
+        """What a call needs: "allow" runs at once, "require" waits for approval, "deny" never.
+
+        Raises ToolInputError, with a message for the model, for an unknown tool or wrong input.
+        It calls the tool's validators, which are user code: not for an event loop.
+        """
+        tool = self._tool(name)
+        verdict = self._engine.gate.policy.verdict(tool, input, platform)
+        tool.validate(input)
+        return verdict
+
+    async def verdict(
+        self, name: str, input: Mapping[str, Any], platform: PlatformContext | None = None
+    ) -> Verdict:
+        """What `check` says, asked from a loop; event handlers hear of a call that is refused."""
+        try:
+            verdict = await self._engine.code.check(self.check, name, input, platform)
+        except ToolInputError as error:
+            await self._tell_refused(name, input, platform, str(error))
+            raise
+        if verdict == "deny":
+            await self._tell_refused(name, input, platform, forbidden(name))
+        return verdict
+
+    async def _tell_refused(
+        self, name: str, input: Mapping[str, Any], platform: PlatformContext | None, why: str
+    ) -> None:
+        secret = (platform or PlatformContext()).secrets()
+        given = mask(dict(input), secret)
+        call = Approval(id=secrets.token_hex(16), name=name, input=given, execute=True)
+        refused = Outcome("FAILED", mask(f"Error: {why}", secret))
+        await self._engine.code.workers.at_desk(partial(self._engine.fire, refused.event(call)))
+
+    async def run(
+        self,
+        name: str,
+        input: Mapping[str, Any],
+        caller: Caller,
+        *,
+        session: Session,
+        platform: PlatformContext | None = None,
+        update: Update | None = None,
+    ) -> Outcome:
+        """Run a call that `check` allows. Raises ToolInputError; RuntimeError for a gated one.
+
+        `update` gets the tool's status lines, from any thread.
+        """
+        if await self.verdict(name, input, platform) != "allow":
+            raise RuntimeError(f"tool {name!r} needs approval")
+        context = _context(caller, session, platform, update)
+
+        async def work() -> Outcome:
+            outcome = await self._engine.gate.run(self._tool(name), input, session, context)
+            given = mask(dict(input), context.platform.secrets())
+            call = Approval(id=secrets.token_hex(16), name=name, input=given, execute=True)
+            await self._engine.fire(outcome.event(call))
+            return outcome
+
+        return await self._engine.code.workers.at_desk(work)
+
+    async def propose(
+        self,
+        name: str,
+        input: Mapping[str, Any],
+        caller: Caller,
+        *,
+        intent: str | None = None,
+        platform: PlatformContext | None = None,
+    ) -> Proposal:
+        """Record a gated call as PENDING and give it; only then show it to anybody.
+
+        It can be decided over every protocol by its id. Raises ToolInputError for wrong input, and
+        where a rule forbids the call.
+        """
+        if await self.verdict(name, input, platform) == "deny":
+            raise ToolInputError(forbidden(name))
+        tool = self._tool(name)
+        given = platform or PlatformContext()
+        if holds_secret(dict(input), given.secrets()):
+            raise ToolInputError("the input holds a secret of the platform context")
+        row = Proposal(
+            id=secrets.token_hex(16),
+            kind="tool_call",
+            name=name,
+            input=dict(input),
+            turn=secrets.token_hex(16),
+            index=0,
+            call_id=secrets.token_hex(8),
+            created=0.0,
+            expires=0.0,
+            description=tool.description,
+            intent=mask(intent, given.secrets()),
+            input_description=tool.input_description,
+            idempotent=tool.idempotent,
+            **_requester(caller, given.tenant_name)._asdict(),
+        )
+
+        async def work() -> None:
+            await self._engine.ledger.propose(None, [row])
+            await self._engine.fire(ApprovalRequested([approvals.approval(row)]))
+
+        await self._engine.code.workers.at_desk(work)
+        return row
+
+    async def decide(
+        self,
+        id: str,
+        caller: Caller,
+        *,
+        approved: bool,
+        kind: Kind = "tool_call",
+        reason: str | None = None,
+        input: Mapping[str, Any] | None = None,
+        edited: Mapping[str, Any] | None = None,
+        session: Session | None = None,
+        platform: PlatformContext | None = None,
+        update: Update | None = None,
+        wait: float = 600.0,
+        run: bool = True,
+        ran: Ran | None = None,
+    ) -> Proposal:
+        """Decide the call `id`, run it when approved, and give its row with the outcome.
+
+        At most once: a decided call gives its recorded outcome, one that runs elsewhere is waited
+        for at most `wait` seconds (StillRunning). `input`, when given, must be what was proposed;
+        `edited` is the input to run instead, where the tool is editable and takes it. With
+        `run` false an approval is only recorded, for the protocol that proposed the call to run.
+        `ran` gets the outcome with its raw value when it is this request that runs the call.
+        Raises InvalidRequest with `approval_not_issued`, `approval_changed`,
+        `approval_expired` or `approval_conflict`.
+        """
+        context = _context(caller, session or Session(), platform, update)
+        who = _requester(caller, context.platform.tenant_name)
+        changes = approved and edited is not None
+        stated = edited if changes else input
+        given = None if stated is None else dict(stated)
+        why = reason if approved or reason is not None else "no reason given"
+        choice = Choice(id, kind, approved, ("body", "id"), True, why, None, given)
+
+        async def work() -> Proposal:
+            if changes and input is not None:
+                # What was proposed never changes: it may be compared before the decision.
+                shown = replace(choice, input=dict(input))
+                await self._engine.ledger.decide([shown], [], who, Conversation(), dry=True)
+            until = time.monotonic() + wait
+            unrecorded: Unrecorded = asyncio.get_running_loop().create_future()
+            while True:
+                # A claim that commits is carried out, also when the caller leaves meanwhile.
+                decided = self._decide(choice, who, context, changes, run, ran, unrecorded)
+                row = await self._engine.carried(decided, unrecorded)
+                if row.state != "EXECUTING":
+                    return row
+                row = (await self._engine.ledger.outcomes([row.id], until))[row.id]
+                # A claim that was given back while we waited for it is ours to take.
+                if not (run and row.state == "APPROVED"):
+                    return row
+
+        return await self._engine.code.workers.at_desk(work)
+
+    async def _decide(
+        self,
+        choice: Choice,
+        who: Requester,
+        context: RequestContext,
+        changes: bool,
+        run: bool,
+        ran: Ran | None,
+        unrecorded: Unrecorded,
+    ) -> Proposal:
+        """The row as it stands when the decision is recorded and, if it is ours to run, has run."""
+        engine = self._engine
+
+        async def with_edit(edit: Edit) -> Decided:
+            allowed = edit if changes else None
+            return await engine.ledger.decide(
+                [choice], [], who, Conversation(), edit=allowed, claim=run
+            )
+
+        found = await Edits(engine, context.platform.secrets()).decided(with_edit)
+        if not found.chosen:
+            # An unknown call can be rejected in a conversation, where nothing comes of it.
+            raise InvalidRequest([not_issued(choice)])
+        row = found.rows[found.chosen[0][1].id]
+        if found.fresh:
+            call = approvals.approval(row, execute=choice.approved)
+            if choice.approved:
+                await engine.fire(ToolCallApproved(call, who.principal, choice.reason))
+            else:
+                await engine.fire(ToolCallRejected(call, choice.reason, who.principal))
+        rows = {row.id: row}
+
+        async def ended(row: Proposal, outcome: Outcome) -> None:
+            rows[row.id] = row
+            if ran is not None:
+                ran(outcome)
+            await self._engine.fire(outcome.event(approvals.approval(row, execute=True)))
+
+        for grant in found.grants:
+            claimed = found.rows[grant.proposal.id]
+            await carry_out(engine, claimed, grant, context, ended, unrecorded)
+        return rows[row.id]
+
+    async def withdraw(self, ids: Sequence[str], caller: Caller, reason: str) -> None:
+        """Reject the calls and commands that nobody waits for any more.
+
+        Also those that were approved and have not begun to run; what runs or has ended, or does
+        not exist for this caller, stays as it is.
+        """
+        who = _requester(caller)
+
+        async def reject() -> None:
+            for row in await self._engine.ledger.reject(ids, reason, who, approved=True):
+                call = approvals.approval(row)
+                await self._engine.fire(ToolCallRejected(call, reason, who.principal))
+
+        async def work() -> None:
+            await asyncio.shield(self._engine.keep(reject()))
+
+        await self._engine.code.workers.at_desk(work)
+
+    async def look(self, id: str, caller: Caller) -> Proposal | None:
+        """The call `id` as it stands, or None when it does not exist for this caller."""
+        who = _requester(caller)
+
+        async def work() -> Proposal | None:
+            found = await self._engine.ledger.decide([], [id], who, Conversation(), dry=True)
+            return found.rows.get(id)
+
+        return await self._engine.code.workers.at_desk(work)
+
+    async def pending(self, caller: Caller, limit: int = 100) -> list[Proposal]:
+        """The calls and commands that wait for a decision and exist for this caller, the oldest
+        first, at most `limit`. What has expired is settled and left out."""
+        who = _requester(caller)
+
+        async def work() -> list[Proposal]:
+            found: list[Proposal] = []
+            async for rows in self._undone(who, "PENDING", limit):
+                found += rows
+                if len(found) >= limit:
+                    break
+            return found[:limit]
+
+        return await self._engine.code.workers.at_desk(work)
+
+    async def proposed(self, caller: Caller) -> list[Proposal]:
+        """The calls that `propose` recorded for just this caller and that have not begun to run:
+        those that wait for a decision, then those that are approved, each the oldest first."""
+        who = _requester(caller)
+
+        async def work() -> list[Proposal]:
+            states: tuple[State, ...] = ("PENDING", "APPROVED")
+            return [
+                row
+                for state in states
+                async for rows in self._undone(who, state)
+                for row in rows
+                if _is_direct(row, caller)
+            ]
+
+        return await self._engine.code.workers.at_desk(work)
+
+    async def _undone(
+        self, who: Requester, state: State, first: int = _PAGE
+    ) -> AsyncIterator[list[Proposal]]:
+        """The rows in this state that exist for `who`, in pages, the first of at most `first`;
+        what has expired is settled."""
+        ledger = self._engine.ledger
+        after: str | None = None
+        size = min(first, _PAGE)
+        while True:
+            rows, now = await ledger.store.run(partial(_page, state=state, after=after, limit=size))
+            if late := [row.id for row in rows if row.expires <= now]:
+                await ledger.settle(late)
+            yield [row for row in rows if row.expires > now and ledger.visible(row, who)]
+            if len(rows) < size:
+                return
+            after, size = rows[-1].id, _PAGE
+
+    def _tool(self, name: str) -> Tool[..., Any]:
+        tool = self._engine.agent.tools.get(name)
+        if tool is None:
+            raise ToolInputError(f"there is no tool {name!r}")
+        return tool
+
+
+def _page(
+    tx: Transaction, state: State, after: str | None, limit: int
+) -> tuple[list[Proposal], float]:
+    return tx.find(state=state, after=after, limit=limit), tx.now
+
+
+def _requester(caller: Caller, tenant: str | None = None) -> Requester:
+    return Requester(caller.principal, tenant, None, caller.protocol, caller.address, caller.client)
+
+
+def _is_direct(row: Proposal, caller: Caller) -> bool:
+    """Whether the row is a single call of this caller; those of a turn have its reference."""
+    by = (row.principal, row.protocol, row.address, row.client)
+    is_callers = by == (caller.principal, caller.protocol, caller.address, caller.client)
+    return is_callers and row.kind == "tool_call" and not row.reference
+
+
+def _context(
+    caller: Caller, session: Session, platform: PlatformContext | None, update: Update | None
+) -> RequestContext:
+    platform = platform or PlatformContext()
+    secret = platform.secrets()
+    return RequestContext(
+        platform=platform,
+        request_fields=caller.request_fields or {},
+        session=session,
+        principal=caller.principal,
+        protocol=caller.protocol,
+        _send=update and (lambda event: update(hidden_line(event, secret))),
+    )

@@ -1,0 +1,115 @@
+"""What the turns of a service share, and how each is run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from assent.agent import Agent
+from assent.config.settings import ApprovalSettings, LimitSettings
+from assent.errors import RequestError, TurnTimeout
+from assent.events import AgentEvent
+from assent.ledger.record import Ledger
+from assent.messages import ChatRequest
+from assent.models import Model
+from assent.plugins.discovery import AGENT
+from assent.traces import hidden_trace, hide
+from assent.turns.carrying import Unrecorded
+from assent.turns.gate import Gate
+from assent.turns.output import Sink
+from assent.turns.slots import Slot
+from assent.turns.turn import Caller, RunningTurn
+from assent.workers.code import UserCode
+
+if TYPE_CHECKING:
+    from assent.plugins import Plugins
+
+logger = logging.getLogger("assent.turn")
+_HANDLER_SECONDS = 10.0
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Engine:
+    """What every turn of a service shares."""
+
+    agent: Agent
+    model: Model
+    model_config: Mapping[str, Any]
+    ledger: Ledger
+    gate: Gate
+    code: UserCode
+    plugins: Plugins
+    host: Any
+    limits: LimitSettings
+    approvals: ApprovalSettings
+    background: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    async def run(
+        self, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot, *, timed: bool
+    ) -> None:
+        """Run one turn into `sink`, ending with one `done`; not `timed`, others watch its time.
+
+        Raises RequestError when the request is refused, TurnError and whatever user code raised
+        when the turn failed; then the caller says the terminal `error`.
+        """
+        turn = RunningTurn(self, request, caller, sink, slot)
+        try:
+            if not timed:
+                await turn.run()
+                return
+            async with asyncio.timeout_at(asyncio.get_running_loop().time() + turn.left() + 0.5):
+                await turn.run()
+        except TimeoutError:
+            raise TurnTimeout(self.limits.turn_time) from None
+        except Exception as error:
+            hide(error, turn.secrets)
+            raise
+        finally:
+            turn.out.close()
+
+    async def carried(self, work: Awaitable[T], unrecorded: Unrecorded) -> T:
+        """What `work` gives, which is done to its end also when its turn is cancelled, or raises
+        what `unrecorded` brings before."""
+        task: asyncio.Task[T] = self.keep(work)
+        await asyncio.wait((task, unrecorded), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise unrecorded.result()
+
+    def keep(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
+        """Run `work` to its end whatever becomes of the turn that began it."""
+        task = asyncio.ensure_future(work)
+        assert isinstance(task, asyncio.Task)
+        self.background.add(task)
+        task.add_done_callback(self._kept)
+        return task
+
+    def _kept(self, task: asyncio.Task[Any]) -> None:
+        self.background.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, RequestError):
+            logger.info("background work of a turn failed: %s", type(error).__name__)
+
+    def call_hook(self, bound: Callable[[], Any], plugin: str) -> Awaitable[Any]:
+        """What a hook of `plugin` gives.
+
+        The agent's plugin is our own code, which has each function of the user's called elsewhere.
+        On a worker loop it would wait for their threads behind whatever blocks that loop.
+        """
+        own = plugin == AGENT and self.agent.has_hooks
+        return bound() if own else self.code.call(bound)
+
+    async def fire(self, event: AgentEvent, secrets: Sequence[str] = ()) -> None:
+        """Tell every handler; what one raises is logged, without `secrets`, and harms nothing."""
+        for impl in self.plugins.implementations("on_event"):
+            bound = impl.bound(event=event, host=self.host)
+            try:
+                async with asyncio.timeout(_HANDLER_SECONDS):
+                    await self.call_hook(bound, impl.plugin)
+            except Exception as error:
+                trace = hidden_trace(error, secrets)
+                logger.error("plugin %s: on_event failed\n%s", impl.plugin, trace)

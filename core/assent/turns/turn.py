@@ -1,0 +1,360 @@
+"""The turn engine: one ChatRequest in, its events out (design, section 5).
+
+The order of a turn: request interceptors, decisions (`deciding`), the model and its tools
+(`asking`) or a plain callable (`callables`), response interceptors and the record (`ending`).
+Everything that users wrote is called through `UserCode`, never on the engine's own loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from assent import approvals
+from assent.agent import RequestContext
+from assent.errors import AgentError, Blocked, InvalidRequest, Silence
+from assent.events import (
+    AgentEvent,
+    ConversationStarted,
+    Event,
+    MessageAdded,
+    StopReason,
+    TextDelta,
+)
+from assent.ledger import Proposal
+from assent.ledger.choices import Choice, Continuation, Conversation, Decided, Requester
+from assent.messages import (
+    AgentMessage,
+    ChatRequest,
+    Data,
+    Message,
+    PlatformContext,
+    beyond_text,
+    check_messages,
+    platform_of,
+    said_in,
+)
+from assent.session import Session
+from assent.texts import Texts
+from assent.turns.asking import ask_model
+from assent.turns.callables import ask_function
+from assent.turns.carrying import Unrecorded
+from assent.turns.deciding import carry_decisions, decide, nothing_to_answer
+from assent.turns.edits import Edits
+from assent.turns.ending import done, finish
+from assent.turns.gate import Outcome
+from assent.turns.output import Output, Sink
+from assent.turns.slots import Slot
+
+if TYPE_CHECKING:
+    from assent.turns.engine import Engine
+
+logger = logging.getLogger("assent.turn")
+
+
+class Caller(NamedTuple):
+    """How a request came in: over which protocol, from whom, from where.
+
+    `request_fields` are forwarded and echoed on V2 only; None elsewhere (interface.md, rule 1).
+    """
+
+    protocol: str
+    principal: str | None = None
+    address: str | None = None
+    client: str | None = None
+    request_fields: Mapping[str, Any] | None = None
+
+
+class RunningTurn:
+    """The state of one turn while it runs; the modules of the engine work on it."""
+
+    # As most turns leave them.
+    involved = False
+    """Whether the request shows or decides any call."""
+    decisions: Sequence[Choice] = ()
+    shown: Sequence[str] = ()
+    references: Sequence[str] = ()
+    conversation = Conversation()
+    continuing: Continuation | None = None
+    gone = False
+    added = False
+    """Whether the handlers have heard of the user's message."""
+    calls_made = 0
+    stop: StopReason = "end_turn"
+    """How a callable says that its reply ends."""
+
+    def __init__(
+        self, engine: Engine, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot
+    ) -> None:
+        messages = request.messages
+        more = beyond_text(messages)
+        platform = platform_of(more) if more else None
+        self.engine = engine
+        self.request = request
+        self.caller = caller
+        self.slot = slot
+        self.until = time.monotonic() + engine.limits.turn_time
+        self.hooks = engine.plugins.implementations
+        self.events_on = bool(self.hooks("on_event"))
+        self.secrets = platform.secrets() if platform is not None else []
+        held = bool(self.hooks("intercept_response"))
+        self.out = Output(sink, held=held, secrets=self.secrets)
+        self.session = Session(_session_in(more) if more else None, nesting=engine.limits.nesting)
+        self.more = bool(more)
+        self.who = _requester(request, caller, platform)
+        if not isinstance(messages, Texts):
+            # As received: interceptors may change the messages in place.
+            self.said = said_in(messages)
+        self.blank = not messages[-1].content.strip()
+        if more and approvals.carries_calls(more):
+            self.involved = True
+            self.decisions = approvals.choices(messages)
+            self.shown = approvals.shown(messages)
+            self.references = approvals.references(self.said)
+        if more:
+            self.conversation = Conversation(self.session.conversation or "", self.references)
+        self.context = RequestContext(
+            platform=platform,
+            request_fields=caller.request_fields or {},
+            source=request.source,
+            session=self.session,
+            principal=caller.principal,
+            protocol=caller.protocol,
+            has_decision=bool(self.decisions) and any(not c.copy for c in self.decisions),
+            # No method of the turn: then each turn would wait for the garbage collector to go.
+            _send=self.out.working,
+        )
+        self.seen = request
+        self.found = Decided()
+
+    @cached_property
+    def said(self) -> list[tuple[str, str]]:
+        """Role and content of each message as received."""
+        return said_in(self.request.messages)
+
+    @cached_property
+    def data(self) -> Data:
+        """What of the reply is no text; most turns have nothing of it."""
+        return Data()
+
+    @cached_property
+    def edits(self) -> Edits:
+        """The inputs that an approver changed."""
+        return Edits(self.engine, self.secrets)
+
+    @cached_property
+    def unrecorded(self) -> Unrecorded:
+        """Done when the store has long refused to take an outcome that this turn waits for."""
+        return asyncio.get_running_loop().create_future()
+
+    @property
+    def empty(self) -> bool:
+        """Whether the last message says nothing, also after the request interceptors."""
+        return self.blank and not self.seen.messages[-1].content.strip()
+
+    def left(self) -> float:
+        """Seconds until the turn's limit."""
+        return max(0.0, self.until - time.monotonic())
+
+    async def fire(self, event: AgentEvent) -> None:
+        """Tell the event handlers, if there are any."""
+        if self.events_on:
+            await self.engine.fire(event, self.secrets)
+
+    async def run(self) -> None:
+        """Run the turn to its `done`; a failed continuation is given back."""
+        try:
+            await self._answered()
+        except Blocked as error:
+            await self._started()
+            await self._blocked(error)
+        except Silence as error:
+            logger.debug("silent: %s", error.reasoning)
+            await self._started()
+            self.out.drop()
+            await self.out.finish([done(self, "silent")])
+
+    async def _answered(self) -> None:
+        """Run the turn; Blocked and Silence of user code are another answer in its place."""
+        answer = None
+        # A callable alone gets the messages in a list of its own; texts show no state.
+        if self.hooks("intercept_request") or (self.more and self.engine.agent.function):
+            answer = await self._intercept()
+        if answer is not None:
+            await self.accepted()
+            await self._answer(answer)
+            return
+        if self.engine.agent.function is not None and self.context.has_decision:
+            # What carries an approval out itself is not cut off by a client that leaves.
+            await self.engine.carried(self._converse(), self.unrecorded)
+        else:
+            await self._converse()
+
+    async def _converse(self) -> None:
+        function = self.engine.agent.function
+        try:
+            if not self.involved and self.empty:
+                raise nothing_to_answer(self.request.messages)
+            if self.involved and await carry_decisions(self):
+                return
+            if self.events_on:
+                await self.accepted()
+            if function is not None:
+                await ask_function(self, function)
+            else:
+                await ask_model(self)
+        except BaseException:
+            self.gone = True
+            if self.continuing is not None:
+                released = self.engine.keep(self.engine.ledger.release(self.continuing))
+                await asyncio.shield(released)
+            raise
+
+    async def accepted(self) -> None:
+        """Tell the handlers of the message, once, when nothing can refuse it any more."""
+        if self.events_on and not self.added:
+            await self._started()
+            self.added = True
+            # As the interceptors left it: what they took out is for no log either.
+            await self.fire(MessageAdded(self.seen.messages[-1].model_copy(deep=True)))
+
+    async def _started(self) -> None:
+        """Tell the handlers of a conversation's first message, once, when it is not refused."""
+        if self.events_on and not self.added and len(self.request.messages) == 1:
+            await self.fire(ConversationStarted())
+
+    def take(self, continuing: Continuation) -> None:
+        """Have this turn continue the suspended one; when it has gone meanwhile, another may."""
+        if self.gone:
+            self.engine.keep(self.engine.ledger.release(continuing))
+        else:
+            self.continuing = continuing
+
+    async def _intercept(self) -> AgentMessage | None:
+        """Run the request interceptors, one strictly after another; an answer ends the turn."""
+        implementations = self.hooks("intercept_request")
+        if implementations or any(
+            m.data is not None and approvals.has_state(m.data)
+            for m in beyond_text(self.request.messages)
+        ):
+            await self._show()
+        answer = None
+        for impl in implementations:
+            bound = impl.bound(request=self.seen, context=self.context, host=self.engine.host)
+            given = await self.user_code(bound, impl.plugin)
+            if isinstance(given, AgentMessage):
+                answer = given
+                break
+            if isinstance(given, ChatRequest):
+                self.seen = given
+            elif given is not None:
+                raise AgentError(
+                    f"a request interceptor returned what is no request: plugin {impl.plugin!r}"
+                )
+        if implementations:
+            among = ", ".join(repr(impl.plugin) for impl in implementations)
+            failure = f"a request interceptor left no valid request, of {among}"
+            # A dict is easily taken for a Message; here nothing has run yet.
+            messages = self.seen.messages or []
+            if not all(isinstance(m, Message) and isinstance(m.content, str) for m in messages):
+                raise AgentError(f"{failure}: each message is a Message")
+            try:
+                check_messages(self.seen)
+            except InvalidRequest as error:
+                raise AgentError(failure) from error
+        return answer
+
+    async def _show(self) -> None:
+        """Make the request as user code sees it; refuse here what would be refused later."""
+        live: set[str] = set()
+        states: dict[str, str] = {}
+        decided: Sequence[tuple[Choice, Proposal]] = ()
+        if self.involved:
+            looked = await decide(self, dry=True)
+            decided = looked.chosen
+            live = {
+                row.id
+                for c, row in looked.chosen
+                if c.approved and row.state in ("PENDING", "APPROVED")
+            }
+            states = {row.id: row.state for row in looked.rows.values()}
+        self.seen = approvals.as_seen(self.request, live, states, decided)
+
+    async def user_code(self, bound: Callable[[], Any], plugin: str) -> Any:
+        """What an interceptor gives; whatever it raises but a block or silence is AgentError."""
+        try:
+            return await self.engine.call_hook(bound, plugin)
+        except (Blocked, Silence, AgentError):
+            raise
+        except Exception as error:
+            raise AgentError(f"an interceptor of plugin {plugin!r} failed") from error
+
+    async def _blocked(self, error: Blocked) -> None:
+        last = done(self, "blocked")
+        last.meta_data["blocked"] = {"code": error.code}
+        self.out.drop()
+        words = f"\n\n{error.message}" if self.out.text else error.message
+        said: list[Event] = [TextDelta(words)] if error.message else []
+        await self.out.finish([*said, last])
+
+    async def _answer(self, answer: AgentMessage) -> None:
+        """Send an interceptor's own reply; it can propose nothing."""
+        data = answer.data.model_copy(update={"tool_calls": [], "cmds": [], "approvals": []})
+        reply = answer.model_copy(update={"data": data})
+        self.set_session(data.session)
+        await self.out.outcomes(data)
+        await self.say(reply.content)
+        await finish(self, "end_turn", reply=reply)
+
+    async def ran(self, row: Proposal, outcome: Outcome) -> None:
+        """A claimed call has ended; `row` carries the outcome."""
+        self.found.rows[row.id] = row
+        if self.events_on:
+            await self.fire(outcome.event(approvals.approval(row, execute=True)))
+
+    def set_session(self, given: Mapping[str, Any] | None) -> None:
+        """Take the session that a reply of user code states; None leaves it as it is."""
+        if given is not None:
+            self.session.clear()
+            self.session.update(given)
+
+    async def say(self, text: str) -> None:
+        """Send a text, if there is any."""
+        if text:
+            await self.out.send(TextDelta(text))
+
+    def new_proposal(self, **fields: Any) -> Proposal:
+        """A proposal of this request; the ledger sets its times when it records it."""
+        return Proposal(
+            id=secrets.token_hex(16),
+            created=0.0,
+            expires=0.0,
+            turn="",
+            index=0,
+            **self.who._asdict(),
+            **fields,
+        )
+
+
+def _requester(request: ChatRequest, caller: Caller, platform: PlatformContext | None) -> Requester:
+    user = request.messages[-1].user
+    return Requester(
+        caller.principal,
+        platform.tenant_name if platform is not None else None,
+        (user.id or user.name or None) if user else None,
+        caller.protocol,
+        caller.address,
+        caller.client,
+    )
+
+
+def _session_in(messages: Sequence[Message]) -> dict[str, Any] | None:
+    for data in reversed([m.data for m in messages if m.data is not None]):
+        if data.session is not None:
+            return data.session
+    return None
