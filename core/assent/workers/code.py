@@ -23,26 +23,24 @@ _AHEAD = 256 * 1024
 
 def is_coroutine_function(fn: Any) -> bool:
     """Whether calling `fn` gives a coroutine: also for partials and objects with `__call__`."""
+    return _gives(fn, inspect.CO_COROUTINE, inspect.iscoroutinefunction)
+
+
+def is_async_generator_function(fn: Any) -> bool:
+    """Whether calling `fn` gives an async generator: also for partials and such objects."""
+    return _gives(fn, inspect.CO_ASYNC_GENERATOR, inspect.isasyncgenfunction)
+
+
+def _gives(fn: Any, flag: int, says_so: Callable[[Any], bool]) -> bool:
     plain = fn
     if type(fn) is not FunctionType:
         while isinstance(fn, functools.partial):
             fn = fn.func
         plain = fn.__func__ if type(fn) is MethodType else fn
-    if type(plain) is FunctionType and plain.__code__.co_flags & inspect.CO_COROUTINE:
+    if type(plain) is FunctionType and plain.__code__.co_flags & flag:
         # Most async code is an `async def`; `inspect` takes two microseconds to say so.
         return True
-    return inspect.iscoroutinefunction(fn) or (
-        not inspect.isroutine(fn) and inspect.iscoroutinefunction(type(fn).__call__)
-    )
-
-
-def is_async_generator_function(fn: Any) -> bool:
-    """Whether calling `fn` gives an async generator."""
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    return inspect.isasyncgenfunction(fn) or (
-        not inspect.isroutine(fn) and inspect.isasyncgenfunction(type(fn).__call__)
-    )
+    return says_so(fn) or (not inspect.isroutine(fn) and says_so(type(fn).__call__))
 
 
 def may_block_here() -> bool:
