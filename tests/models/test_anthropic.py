@@ -21,6 +21,9 @@ from assent.models import (
 )
 from assent.models.anthropic_request import version_of
 
+# The client library says so of each model whose end is announced, and the next may be any of these.
+pytestmark = pytest.mark.filterwarnings("ignore:The model .* is deprecated:DeprecationWarning")
+
 
 def model(server: AnthropicServer, name: str = "claude-sonnet-5-5", **settings: Any) -> Model:
     known = {**server.settings(), "timeout": 60, "retries": 0}
