@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ from assent.turns.output import Output
 from assent.turns.wording import spoken
 from assent.workers import cancelled_here, let_cancel
 from assent.workers.code import UserCode, is_async_generator_function
+from assent.workers.running import Running
 
 if TYPE_CHECKING:
     from assent.turns.turn import RunningTurn
@@ -53,8 +54,8 @@ _STOPS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal
 async def ask_model(turn: RunningTurn) -> None:
     """Ask the model and run its tools until it answers, proposes, or comes to a limit."""
     agent, limits, config = turn.engine.agent, turn.engine.limits, turn.engine.model_config
-    model, code = turn.engine.model, turn.engine.code
-    foreign = not is_built_in(model)
+    model, stream = turn.engine.model, turn.engine.stream
+    unheard = cancelled_here()
     given = agent.system_context
     context = await _computed(turn, given) if callable(given) else given or ""
     if turn.context._additions:
@@ -67,8 +68,8 @@ async def ask_model(turn: RunningTurn) -> None:
     used: set[str] = set()
     for _ in range(limits.model_calls):
         ask = Ask([*turns, *transcript], system, context, tools, config)
-        stream = await _begun(model, ask, code) if foreign else model.stream(ask)
-        reply = await _reply(turn, stream)
+        events = stream(ask) if stream else await _begun(model, ask, turn.engine.code)
+        reply = await _reply(turn, events, unheard)
         said = reply.turn
         calls = [b for b in said.blocks if isinstance(b, Call)]
         if calls:
@@ -105,10 +106,18 @@ async def _computed(turn: RunningTurn, context: Callable[..., Any]) -> str:
         raise AgentError("the system context could not be computed") from error
 
 
-async def _begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEvent]:
-    """The events of a user's model, whose `stream` may block before it gives them."""
+def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[ModelEvent]] | None:
+    """How `model` is asked; None for a user's model whose `stream` may block before it gives its
+    events. Looked up once: to ask it of each call takes as long as the call of a small tool."""
+    if is_built_in(model):
+        return model.stream
     if is_async_generator_function(model.stream):
-        return code.items(model.stream(ask))
+        return lambda ask: code.items(model.stream(ask))
+    return None
+
+
+async def _begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEvent]:
+    """The events of a user's model whose `stream` may block before it gives them."""
 
     async def begin() -> AsyncIterator[ModelEvent]:
         return model.stream(ask)
@@ -121,12 +130,13 @@ async def _begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelE
         raise ModelError("server", "the model failed") from error
 
 
-async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:
+async def _reply(
+    turn: RunningTurn, events: AsyncIterator[ModelEvent], unheard: Set[Running[Any]]
+) -> Reply:
     """The end of one model call, its text sent on as it comes."""
     out = turn.out
     before = len(out.text)
     separate = before > 0
-    unheard = cancelled_here()
     try:
         async for event in events:
             # No `match`: its class patterns take longer, and a reply may have thousands.
@@ -150,19 +160,14 @@ async def _reply(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> Reply:
     except Exception as error:
         raise ModelError("server", "the model failed") from error
     finally:
-        await _close(turn, events)
+        # How it takes the end of its reply, or of its failure, changes neither.
+        if (close := getattr(events, "aclose", None)) is not None:
+            try:
+                await close()
+            except Exception as error:
+                trace = hidden_trace(error, turn.secrets)
+                logger.warning("the model failed as its reply was closed\n%s", trace)
     raise ModelError("protocol", "the model's reply ended without an end")
-
-
-async def _close(turn: RunningTurn, events: AsyncIterator[ModelEvent]) -> None:
-    """Close what has given its reply, or has failed; how it takes that changes neither."""
-    if (close := getattr(events, "aclose", None)) is None:
-        return
-    try:
-        await close()
-    except Exception as error:
-        trace = hidden_trace(error, turn.secrets)
-        logger.warning("the model failed as its reply was closed\n%s", trace)
 
 
 def _say_whole(out: Output, said: Turn) -> None:
@@ -199,18 +204,23 @@ class _Step:
         self.proposals: list[Proposal] = []
 
     async def run(self) -> None:
+        gate, context = self.turn.engine.gate, self.turn.context
         now: list[tuple[Call, Tool[..., Any]]] = []
         ready: dict[str, Result] = {}
         for call in self.calls:
             try:
                 if (tool := self._tool_of(call)) is None:
                     self._suggest(call)
-                elif await self._runs_at_once(call, tool):
+                    continue
+                verdict = gate.known(tool, context) or await gate.verdict(tool, call.input, context)
+                if verdict == "deny":
+                    raise ToolInputError(forbidden(tool.name))
+                if verdict == "require":
+                    await self._propose_call(call, tool)
+                else:
                     # The gate validates the input where the tool runs, at the price of one
                     # hand-over.
                     now.append((call, tool))
-                else:
-                    await self._propose_call(call, tool)
             except ToolInputError as error:
                 text = mask(f"Error: {error}", self.turn.secrets)
                 refused = Outcome("FAILED", text)
@@ -257,14 +267,6 @@ class _Step:
             known = ", ".join(agent.tools) or "none"
             raise ToolInputError(f"there is no tool {call.name!r}; the tools are: {known}")
         return tool
-
-    async def _runs_at_once(self, call: Call, tool: Tool[..., Any]) -> bool:
-        """Whether the call needs no approval; raises ToolInputError where a rule forbids it."""
-        turn = self.turn
-        verdict = await turn.engine.gate.verdict(tool, call.input, turn.context)
-        if verdict == "deny":
-            raise ToolInputError(forbidden(tool.name))
-        return verdict == "allow"
 
     async def _propose_call(self, call: Call, tool: Tool[..., Any]) -> None:
         # Validators are user code.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,9 +14,10 @@ from assent.errors import RequestError, TurnTimeout
 from assent.events import AgentEvent
 from assent.ledger.record import Ledger
 from assent.messages import ChatRequest
-from assent.models import Model
+from assent.models import Ask, Model, ModelEvent
 from assent.plugins.discovery import AGENT
 from assent.traces import hidden_trace, hide
+from assent.turns.asking import stream_of
 from assent.turns.carrying import Unrecorded
 from assent.turns.gate import Gate
 from assent.turns.output import Sink
@@ -46,7 +47,11 @@ class Engine:
     host: Any
     limits: LimitSettings
     approvals: ApprovalSettings
+    stream: Callable[[Ask], AsyncIterator[ModelEvent]] | None = field(init=False)
     background: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.stream = stream_of(self.model, self.code)
 
     async def run(
         self, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot, *, timed: bool

@@ -21,8 +21,9 @@ from assent.policy import Policy, Verdict, forbidden
 from assent.session import Session
 from assent.tools import Tool, ToolInputError, ToolResult, text_of
 from assent.traces import cut, error_text, hidden_trace
-from assent.workers.code import UserCode, may_block_here, passed_on
+from assent.workers.code import UserCode, passed_on
 from assent.workers.forks import leave_fork
+from assent.workers.loop import may_block_here
 
 logger = logging.getLogger("assent.tools")
 
@@ -62,14 +63,18 @@ class Gate:
         self.policy = policy
         self.output_limit = output_limit
 
+    def known(self, tool: Tool[..., Any], context: RequestContext) -> Verdict | None:
+        """The verdict, where it depends on no input; None where a rule reads inputs."""
+        policy = self.policy
+        return None if policy.reads_inputs else policy.verdict(tool, None, context.stated_platform)
+
     async def verdict(
         self, tool: Tool[..., Any], input: Mapping[str, Any], context: RequestContext
     ) -> Verdict:
         """Whether this call runs at once, waits for approval, or is refused."""
-        verdict, platform = self.policy.verdict, context.stated_platform
-        if self.policy.reads_inputs:
-            return await self.code.check(verdict, tool, input, platform)
-        return verdict(tool, input, platform)
+        # To read an input calls what users wrote.
+        platform = context.stated_platform
+        return await self.code.check(self.policy.verdict, tool, input, platform)
 
     async def run(
         self,
@@ -85,7 +90,7 @@ class Gate:
         A call that needs approval runs only with the grant for exactly this call, which is spent.
         `late` is told the real end of a call that was given up as INDETERMINATE.
         """
-        verdict = await self.verdict(tool, input, context)
+        verdict = self.known(tool, context) or await self.verdict(tool, input, context)
         if grant is not None:
             row = grant.proposal
             if row.name != tool.name or dict(input) != row.runs:
@@ -103,14 +108,15 @@ class Gate:
         if tool.timeout is None and tool.is_async and may_block_here():
             # A call that nobody may have to give up needs no task of its own.
             try:
-                result = await _awaited(_called(tool, input, session, context))
+                value = await _called(tool, input, session, context)
+                text = text_of(value)
                 leave_fork()
             except BaseException as error:
                 passing = passed_on(error)
                 if not isinstance(passing, Exception):
                     raise
                 return run.failed(passing)
-            return run.done(result)
+            return run.done((value, text))
         called = partial(_called, tool, input, session, context)
         return await self._apart(run, tool, called, late)
 

@@ -167,9 +167,23 @@ class RunningTurn:
             await self.engine.fire(event, self.secrets)
 
     async def run(self) -> None:
-        """Run the turn to its `done`; a failed continuation is given back."""
+        """Run the turn to its `done`; a failed continuation is given back.
+
+        Blocked and Silence of user code are another answer in its place.
+        """
+        answer = None
         try:
-            await self._answered()
+            # A callable alone gets the messages in a list of its own; texts show no state.
+            if self.hooks("intercept_request") or (self.more and self.engine.agent.function):
+                answer = await self._intercept()
+            if answer is not None:
+                await self.accepted()
+                await self._answer(answer)
+            elif self.engine.agent.function is not None and self.context.has_decision:
+                # What carries an approval out itself is not cut off by a client that leaves.
+                await self.engine.carried(self._converse(), self.unrecorded)
+            else:
+                await self._converse()
         except Blocked as error:
             await self._started()
             await self._blocked(error)
@@ -178,22 +192,6 @@ class RunningTurn:
             await self._started()
             self.out.drop()
             await self.out.finish([done(self, "silent")])
-
-    async def _answered(self) -> None:
-        """Run the turn; Blocked and Silence of user code are another answer in its place."""
-        answer = None
-        # A callable alone gets the messages in a list of its own; texts show no state.
-        if self.hooks("intercept_request") or (self.more and self.engine.agent.function):
-            answer = await self._intercept()
-        if answer is not None:
-            await self.accepted()
-            await self._answer(answer)
-            return
-        if self.engine.agent.function is not None and self.context.has_decision:
-            # What carries an approval out itself is not cut off by a client that leaves.
-            await self.engine.carried(self._converse(), self.unrecorded)
-        else:
-            await self._converse()
 
     async def _converse(self) -> None:
         function = self.engine.agent.function

@@ -11,8 +11,9 @@ from threading import Event
 from types import AsyncGeneratorType, FunctionType, MethodType
 from typing import Any, TypeVar
 
-from assent.workers import Channel, Workers, current_worker
+from assent.workers import Channel, Workers
 from assent.workers.forks import leave_fork
+from assent.workers.loop import may_block_here
 from assent.workers.running import contained
 
 T = TypeVar("T")
@@ -41,17 +42,6 @@ def _gives(fn: Any, flag: int, says_so: Callable[[Any], bool]) -> bool:
         # Most async code is an `async def`; `inspect` takes two microseconds to say so.
         return True
     return says_so(fn) or (not inspect.isroutine(fn) and says_so(type(fn).__call__))
-
-
-def may_block_here() -> bool:
-    """Whether user code may run in the calling task itself.
-
-    So it is in the first step of a turn on a worker loop: if that step blocks, other loops take
-    the turns that wait, as they would if the code had been spawned. A hand-over costs more than
-    most of what is called.
-    """
-    worker = current_worker()
-    return worker is not None and worker.in_first_step
 
 
 class UserCode:

@@ -36,6 +36,17 @@ def current_worker() -> WorkerLoop | None:
     return worker
 
 
+def may_block_here() -> bool:
+    """Whether user code may run in the calling task itself.
+
+    So it is in the first step of a turn on a worker loop: if that step blocks, other loops take
+    the turns that wait, as they would if the code had been spawned. A hand-over costs more than
+    most of what is called.
+    """
+    worker: WorkerLoop | None = getattr(_here, "worker", None)
+    return worker is not None and worker.in_first_step
+
+
 def cancelled_here() -> Set[Running[Any]]:
     """The turns of this thread's loop that were cancelled and have not heard of it, at any time."""
     worker = current_worker()
