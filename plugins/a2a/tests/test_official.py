@@ -45,6 +45,7 @@ from assent import (
     tool,
 )
 from assent_a2a import Artifact, incoming, reply, send_artifact, working
+from assent_a2a.official.mends import Mended
 
 
 @pytest.fixture
@@ -595,6 +596,34 @@ def test_broken_and_large_bodies_are_refused(
     assert code_of(service.http.post("/a2a/rpc", content=large, headers=headers).json()) == -32600
     answer = service.http.post("/a2a/rest/message:send", content=large, headers=headers)
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, 413)
+
+
+@pytest.mark.parametrize("rest", [False, True])
+def test_body_that_breaks_off_is_no_request_although_what_came_is_whole_json(rest: bool) -> None:
+    body = b'{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {}}'
+    begun: list[bool] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        begun.append(True)
+
+    async def call() -> None:
+        coming = [
+            {"type": "http.request", "body": body, "more_body": True},
+            {"type": "http.disconnect"},
+        ]
+        headers = [(b"content-type", b"application/json"), (b"a2a-version", b"1.0")]
+        scope = {"type": "http", "method": "POST", "query_string": b"", "headers": headers}
+
+        async def receive() -> Any:
+            return coming.pop(0)
+
+        async def send(sent: Any) -> None:
+            raise AssertionError("nobody is there to be answered")
+
+        await Mended(app, limit=1000, nesting=64, rest=rest)(scope, receive, send)
+
+    asyncio.run(call())
+    assert begun == []
 
 
 def test_unknown_protocol_version_is_refused(service: Service) -> None:

@@ -17,6 +17,7 @@ from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import A2AError, ContentTypeNotSupportedError, InvalidRequestError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assent_a2a.official.bodies import Problem, problem_of_call, problem_of_rest
@@ -48,12 +49,15 @@ class Mended:
         scope = _with_version(scope)
         body = b""
         if scope["method"] in ("POST", "PUT", "PATCH"):
-            given = await self._body(receive)
-            if given is None:
+            try:
+                body = await self._body(scope, receive)
+            except ClientDisconnect:
+                # What came may be a whole request all the same, with a decision in it.
+                return
+            if len(body) > self._limit:
                 error = InvalidRequestError(message=f"the body is larger than {self._limit} bytes")
                 await self._refuse(error, send, status=413)
                 return
-            body = given
             if not _accepted(scope, body):
                 message = "the body must be sent as 'application/json'"
                 await self._refuse(ContentTypeNotSupportedError(message=message), send)
@@ -81,19 +85,14 @@ class Mended:
             return None, problem_of_rest(body, scope.get("query_string", b""), self._nesting)
         return problem_of_call(body, _header(scope, b"a2a-version").strip(), self._nesting)
 
-    async def _body(self, receive: Receive) -> bytes | None:
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return b"".join(parts)
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self._limit:
-                return None
-            if not message.get("more_body"):
-                return b"".join(parts)
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """The body, of a large one the beginning; raises ClientDisconnect for a broken one."""
+        body = bytearray()
+        async for piece in Request(scope, receive).stream():
+            body += piece
+            if len(body) > self._limit:
+                break
+        return bytes(body)
 
     async def _refuse(
         self, problem: Problem, send: Send, *, id: Any = None, status: int | None = None
