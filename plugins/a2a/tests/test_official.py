@@ -26,6 +26,9 @@ from a2a_services import (
     running,
     wait_for,
 )
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
 
 from assent import (
     Agent,
@@ -42,6 +45,7 @@ from assent import (
     RequestContext,
     Silence,
     Tool,
+    create_app,
     tool,
 )
 from assent_a2a import Artifact, incoming, reply, send_artifact, working
@@ -923,6 +927,22 @@ def test_extended_card_is_for_authenticated_callers(tmp_path: Path, cluster: Clu
         assert service.http.get(path, headers=V1).status_code == 401
         told = service.http.get(path, headers={**V1, "authorization": "Bearer token-of-ann"})
         assert told.json()["supportedInterfaces"] == card["supportedInterfaces"]
+
+
+def test_each_card_of_a_service_in_a_mount_names_the_mount(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    config = configured(tmp_path, adapter="a2a", extended_card={"description": "More"})
+    outer = Starlette(routes=[Mount("/kube", create_app(cluster.agent, config=config))])
+    client = TestClient(outer, base_url="http://127.0.0.1", headers=V1)
+    expected = client.get("/kube/.well-known/agent-card.json").json()["supportedInterfaces"]
+    assert expected[0]["url"] == "http://127.0.0.1/kube/a2a/rpc"
+    for path in ("extendedAgentCard", "tenant/extendedAgentCard"):
+        card = client.get(f"/kube/a2a/rest/{path}").json()
+        assert card["supportedInterfaces"] == expected
+    call = {"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard", "params": {}}
+    card = client.post("/kube/a2a/rpc", json=call).json()["result"]
+    assert card["supportedInterfaces"] == expected
 
 
 def test_many_sends_keep_a_bounded_number_of_tasks(serve: Serve, cluster: Cluster) -> None:

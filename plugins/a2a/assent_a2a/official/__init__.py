@@ -22,7 +22,7 @@ from a2a.types import AgentCard
 from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route, Router
+from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assent import Host, PluginError
@@ -143,8 +143,9 @@ class Official:
         for path in (RPC, f"{RPC}/"):
             router.routes.append(Route(path, rpc_app, methods=["POST"]))
         # The SDK's routes end in a mount that takes every path: they get a router of their own.
-        inner = Mended(Router(rest, redirect_slashes=False), rest=True, **bounds)
-        router.routes.append(Route(REST + "/{path:path}", _Below(REST, inner), methods=None))
+        mount = Mount(REST, Router(rest, redirect_slashes=False))
+        rest_app = Mended(mount, rest=True, **bounds)
+        router.routes.append(Route(REST + "/{path:path}", rest_app, methods=None))
         return router
 
     @asynccontextmanager
@@ -211,7 +212,8 @@ class _Contexts(CallContexts):
     def build(self, request: Request) -> ServerCallContext:
         """The context of one call."""
         context = super().build(request)
-        scope = {**request.scope, "root_path": request.scope.get("assent.root_path", "")}
+        root = request.scope.get("root_path", "").partition(REST)[0]
+        scope = {**request.scope, "root_path": root}
         context.state["assent.url"] = base_url(scope, self._settings)
         return context
 
@@ -232,21 +234,3 @@ def _with_result(response: Response) -> Response:
     if b'"result":' in body or b'"error":' in body:
         return response
     return JSONResponse({**from_json(body), "result": None})
-
-
-class _Below:
-    """An application below a path, which sees the rest of the path only."""
-
-    def __init__(self, prefix: str, app: ASGIApp) -> None:
-        self._prefix = prefix
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        root = str(scope.get("root_path", ""))
-        inner = {
-            **scope,
-            "assent.root_path": root,
-            "root_path": root + self._prefix,
-            "path_params": {},
-        }
-        await self._app(inner, receive, send)
