@@ -27,9 +27,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from assent import Host, PluginError
 from assent_a2a.card import base_url, custom_card
+from assent_a2a.official.callers import URL, Contexts
 from assent_a2a.official.card import REST, RPC, card_json, generated_card, official_card
 from assent_a2a.official.execution import Executor
-from assent_a2a.official.handler import CallContexts, Handler
+from assent_a2a.official.handler import Handler
 from assent_a2a.official.mends import Mended
 from assent_a2a.official.notifying import Notifier, Screening, Sender, notifying_client
 from assent_a2a.official.stores import KeptPushConfigs, KeptTasks
@@ -111,7 +112,7 @@ class Official:
             return official_card(self._fields(), {**self._custom, **more}, url)
 
         async def of_request(_: AgentCard, context: ServerCallContext) -> AgentCard:
-            return made(context.state.get("assent.url") or url)
+            return made(context.state.get(URL) or url)
 
         return {"extended_agent_card": made(url), "extended_card_modifier": of_request}
 
@@ -132,7 +133,7 @@ class Official:
 
     def router(self) -> Router:
         """The routes; all but the card lie below `/a2a/`."""
-        contexts = _Contexts(self._settings)
+        contexts = Contexts(self._settings)
         rpc = create_jsonrpc_routes(self._handler, RPC, contexts, enable_v0_3_compat=True)
         rest = create_rest_routes(self._handler, contexts, enable_v0_3_compat=True)
         limits = self._host.config.limits
@@ -201,21 +202,6 @@ def _fresh(request: Request, tag: str, made: str) -> bool:
         return since is not None and parsedate_to_datetime(since) >= parsedate_to_datetime(made)
     except (TypeError, ValueError):
         return False
-
-
-class _Contexts(CallContexts):
-    """Call contexts that know under which address the caller reached the service."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def build(self, request: Request) -> ServerCallContext:
-        """The context of one call."""
-        context = super().build(request)
-        root = request.scope.get("root_path", "").partition(REST)[0]
-        scope = {**request.scope, "root_path": root}
-        context.state["assent.url"] = base_url(scope, self._settings)
-        return context
 
 
 def _endpoint(answer: Any) -> ASGIApp:

@@ -32,6 +32,7 @@ from assent import (
 )
 from assent_a2a.artifacts import Json, whole
 from assent_a2a.incoming import PROTOCOL, Incoming
+from assent_a2a.official.callers import caller_in
 from assent_a2a.official.conversation import (
     agent_message,
     changed,
@@ -49,12 +50,11 @@ from assent_a2a.turned import Turned, own
 if TYPE_CHECKING:
     from assent_a2a.official.database import DatabaseTasks
 
-CALLER = "assent.caller"
 STREAMING = "assent.streaming"
 TAKEN = "assent.taken"
 TOO_LATE = "assent.too_late"
-"""Under which a call's state carries who calls, whether the answer is streamed, whether the
-message had its turn, and whether another process went on with the task before it could."""
+"""Under which a call's state carries whether the answer is streamed, whether the message had its
+turn, and whether another process went on with the task before it could."""
 
 PATIENCE = 2.0
 """Seconds in which a plain callable can say that it answers without a task."""
@@ -68,12 +68,6 @@ _STATES = {
     "input-required": TaskState.TASK_STATE_INPUT_REQUIRED,
     "auth-required": TaskState.TASK_STATE_AUTH_REQUIRED,
 }
-
-
-def caller_in(context: ServerCallContext) -> Caller:
-    """Who calls, as the context builder put it there."""
-    caller = context.state.get(CALLER)
-    return caller if isinstance(caller, Caller) else Caller(PROTOCOL)
 
 
 class Executor(AgentExecutor):

@@ -1,4 +1,4 @@
-"""The SDK's request handler with what Assent adds, and who the SDK takes a caller for."""
+"""The SDK's request handler with what Assent adds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
 from a2a.server.events.event_queue import QueueShutDown  # type: ignore[attr-defined]
 from a2a.server.request_handlers import DefaultRequestHandler
-from a2a.server.routes.common import DefaultServerCallContextBuilder
 from a2a.types import (
     CancelTaskRequest,
     GetTaskPushNotificationConfigRequest,
@@ -33,13 +32,11 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 from a2a.utils.task import apply_history_length
-from starlette.requests import Request
 
-from assent import Host, caller_of
-from assent_a2a.incoming import PROTOCOL
-from assent_a2a.official.callers import Principal, speaks_0_3
+from assent import Host
+from assent_a2a.official.callers import caller_in, speaks_0_3
 from assent_a2a.official.conversation import changed, conversation, user_message
-from assent_a2a.official.execution import CALLER, STREAMING, TAKEN, TOO_LATE, caller_in
+from assent_a2a.official.execution import STREAMING, TAKEN, TOO_LATE
 from assent_a2a.official.following import (
     Look,
     and_the_rest,
@@ -61,20 +58,6 @@ _LOOK = 0.05
 _RUNS = "the task still runs; wait until it has ended"
 _STOPS = "the service is stopping; subscribe to the task again"
 _ENDED = "the task has ended before the message had its turn"
-
-
-class CallContexts(DefaultServerCallContextBuilder):
-    """Puts the authenticated principal into each call."""
-
-    def build(self, request: Request) -> ServerCallContext:
-        """The context of one call."""
-        context = super().build(request)
-        context.state[CALLER] = caller_of(request.scope, PROTOCOL)
-        return context
-
-    def build_user(self, request: Request) -> Principal:
-        """Who calls, as Assent's authentication says."""
-        return Principal(caller_of(request.scope, PROTOCOL).principal)
 
 
 class Handler(DefaultRequestHandler):
