@@ -11,13 +11,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES
 from a2a.server.cluster.task_store import ConcurrentTaskModificationError
 from a2a.server.context import ServerCallContext
-from a2a.server.tasks import InMemoryPushNotificationConfigStore, TaskStore
+from a2a.server.tasks import PushNotificationConfigStore, TaskStore
+from a2a.server.tasks.push_notification_config_store import normalize_push_notification_config
 from a2a.types import (
     ListTasksRequest,
     ListTasksResponse,
@@ -224,19 +225,12 @@ class Address(NamedTuple):
     speaks_0_3: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
-    context: ServerCallContext
-    old: set[str] = field(default_factory=set)
-
-
-class KeptPushConfigs(InMemoryPushNotificationConfigStore):
+class KeptPushConfigs(PushNotificationConfigStore):
     """The addresses of notifications, for the newest `most` tasks."""
 
     def __init__(self, most: int) -> None:
-        super().__init__()
         self._most = most
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._kept: OrderedDict[str, dict[str, Address]] = OrderedDict()
 
     async def set_info(
         self,
@@ -245,26 +239,29 @@ class KeptPushConfigs(InMemoryPushNotificationConfigStore):
         context: ServerCallContext,
     ) -> TaskPushNotificationConfig:
         """Keep an address of a task; the oldest task's go when there are too many."""
-        owner = ServerCallContext(user=context.user)
-        known = self._known.setdefault(task_id, _Known(owner))
-        self._known.move_to_end(task_id)
-        while len(self._known) > self._most:
-            oldest, forgotten = self._known.popitem(last=False)
-            await self.delete_info(oldest, forgotten.context)
-        kept: TaskPushNotificationConfig = await super().set_info(
-            task_id, notification_config, context
-        )
-        known.old.discard(kept.id)
-        if speaks_0_3(context):
-            known.old.add(kept.id)
-        known.old.intersection_update(c.id for c in await self.get_info(task_id, owner))
-        return kept
+        config = normalize_push_notification_config(task_id, notification_config)
+        address = Address(config, context.user.user_name, speaks_0_3(context))
+        self._kept.setdefault(task_id, {})[config.id] = address
+        self._kept.move_to_end(task_id)
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+        return config
+
+    async def get_info(
+        self, task_id: str, context: ServerCallContext
+    ) -> list[TaskPushNotificationConfig]:
+        """The caller's addresses of a task."""
+        kept = await self.addresses(task_id)
+        return [each.config for each in kept if each.owner == context.user.user_name]
+
+    async def delete_info(
+        self, task_id: str, context: ServerCallContext, config_id: str | None = None
+    ) -> None:
+        """Forget one of the caller's addresses of a task, or all."""
+        for config in await self.get_info(task_id, context):
+            if config_id in (None, config.id):
+                del self._kept[task_id][config.id]
 
     async def addresses(self, task_id: str) -> list[Address]:
         """Where notifications of the task go."""
-        known = self._known.get(task_id)
-        if known is None:
-            return []
-        owner = known.context.user.user_name
-        configs = await self.get_info(task_id, known.context)
-        return [Address(config, owner, config.id in known.old) for config in configs]
+        return [*self._kept.get(task_id, {}).values()]
