@@ -47,7 +47,6 @@ class Task(BaseModel):
     metadata: dict[str, Any] = Field(default={})
     error: dict[str, Any] | None = None
     messages: list[Message] = Field(default=[])
-    lease: float = 0.0
     run: str = ""
     """Which run may write the outcome; a canceled task has none."""
 
@@ -65,9 +64,10 @@ class Task(BaseModel):
         return shown
 
     def row(self) -> Row:
-        """The task as the store keeps it."""
+        """The task as the store keeps it; one that runs is leased from now on."""
         body = self.model_dump_json().encode()
-        return Row(self.id, self.owner, "", self.status, time.time_ns(), body)
+        lease = time.time() + LEASE if self.status in BUSY else 0.0
+        return Row(self.id, self.owner, "", self.status, time.time_ns(), body, lease)
 
 
 def task_of(row: Row | None) -> Task | None:
@@ -75,7 +75,7 @@ def task_of(row: Row | None) -> Task | None:
     if row is None:
         return None
     task = Task.model_validate_json(row.body)
-    if task.status in BUSY and task.lease < time.time():
+    if task.status in BUSY and row.lease < time.time():
         task.status, task.run = "failed", ""
         task.error = {
             "message": "the service stopped before the task had ended",

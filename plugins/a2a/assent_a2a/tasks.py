@@ -8,7 +8,6 @@ import secrets
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 from assent import (
     Approval,
@@ -114,7 +113,6 @@ class Tasks:
                     "messages": [*current.messages, message],
                     "error": None,
                     "run": secrets.token_hex(8),
-                    "lease": time.time() + LEASE,
                     "text": "",
                     "metadata": {
                         "created": current.metadata.get("created", now()),
@@ -167,7 +165,7 @@ class Tasks:
 
     async def _turn(self, task: Task, caller: Caller) -> Turned:
         if task.status == "pending":
-            await self._set(task, status="running")
+            await self._write(task, task.model_copy(update={"status": "running"}))
         newest = task.messages[-1]
         sent = Incoming(
             secrets.token_hex(8),
@@ -201,9 +199,9 @@ class Tasks:
             after = after.model_copy(update={"error": shown})
         await self._write(task, after)
 
-    async def _write(self, task: Task, ended: Task) -> Task:
-        """Record how a run ended, unless the task was canceled meanwhile; gives what stands."""
-        stands = [ended]
+    async def _write(self, task: Task, after: Task) -> Task:
+        """Record what a run made of the task, unless that was canceled; gives what stands."""
+        stands = [after]
 
         def change(row: Row | None) -> Row | None:
             # A late lease does not count here: what really ended is better than a guess.
@@ -211,26 +209,15 @@ class Tasks:
             if current is not None and current.run != task.run:
                 stands[0] = current
                 return None
-            return ended.row()
+            return after.row()
 
         await self._rows.change(task.owner, task.id, change)
         return stands[0]
 
-    async def _set(self, task: Task, **values: Any) -> None:
-        """Change fields of the stored task while this run is the one that may."""
-
-        def change(row: Row | None) -> Row | None:
-            current = None if row is None else Task.model_validate_json(row.body)
-            if current is None or current.run != task.run:
-                return None
-            return current.model_copy(update=values).row()
-
-        await self._rows.change(task.owner, task.id, change)
-
     async def _keep_alive(self, task: Task) -> None:
         while True:
             await asyncio.sleep(LEASE / 3)
-            await self._set(task, lease=time.time() + LEASE)
+            await self._rows.lease([task.id], time.time() + LEASE)
             current = task_of(await self._rows.get(task.owner, task.id))
             run = self._runs.get(task.run)
             if run is not None and current is not None and current.run != task.run:

@@ -36,6 +36,8 @@ from assent import (
     tool,
 )
 from assent_a2a import Artifact, incoming, reply, send_artifact, working
+from assent_a2a.rows import Rows
+from assent_a2a.task import Task
 from assent_a2a.tasks import Tasks
 
 
@@ -468,6 +470,27 @@ def test_running_task_fails_when_the_service_stops(tmp_path: Path, cluster: Clus
         task = service.http.get(f"/a2a/tasks/{answer.json()['task_id']}").json()
     assert task["status"] == "failed"
     assert task["error"]["code"] in ("STOPPING", "INTERRUPTED")
+
+
+def test_task_of_a_process_that_died_has_failed_and_can_be_continued(
+    serve: Serve, cluster: Cluster, tmp_path: Path
+) -> None:
+    service = serve(cluster.agent, ledger=f"sqlite:///{tmp_path}/ledger.db")
+
+    async def leave_behind() -> None:
+        rows = Rows("simple", tmp_path / "state" / "a2a-tasks.db", ttl=PATIENCE, most=9)
+        await rows.open()
+        left = Task(id="left", status="running", messages=[Message(role="user", content="hi")])
+        await rows.change("", "left", lambda _: left.row())
+        assert service.http.get("/a2a/tasks/left").json()["status"] == "running"
+        # What is not prolonged any more runs out.
+        await rows.lease(["left"], time.time() - 1)
+        await rows.close()
+
+    asyncio.run(leave_behind())
+    task = service.http.get("/a2a/tasks/left").json()
+    assert (task["status"], task["error"]["code"]) == ("failed", "INTERRUPTED")
+    assert service.send("there", id="left")["text"] == "You said: hi there"
 
 
 def test_tasks_in_memory_end_with_the_service(tmp_path: Path, cluster: Cluster) -> None:
