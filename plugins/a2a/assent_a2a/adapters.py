@@ -7,11 +7,10 @@ from typing import Any, Protocol
 
 from starlette.routing import Router
 
-from assent import ConfigError, Host, PluginError
+from assent import ConfigError, Host, PluginError, StartupError
 from assent_a2a.settings import Settings
 
 GROUP = "assent.a2a_adapters"
-BUILT_IN = ("simple", "a2a", "both")
 
 
 class Adapter(Protocol):
@@ -29,39 +28,18 @@ class Adapter(Protocol):
 def load_adapter(host: Host, settings: Settings) -> Adapter:
     """The adapter that `settings` name, imported now.
 
-    Raises ConfigError for an unknown name, PluginError for one that cannot be imported.
+    Raises ConfigError for an unknown name, PluginError for one that cannot be made.
     """
     name = settings.adapter
-    if name == "simple":
-        from assent_a2a.simple import Simple
-
-        return Simple(host, settings)
-    if name == "a2a":
-        return _official(host, settings)
-    if name == "both":
-        return Both(host, settings)
-    return _installed(name, host, settings)
-
-
-def _official(host: Host, settings: Settings) -> Adapter:
-    try:
-        from assent_a2a.official import Official
-    except ImportError as error:
-        raise PluginError(
-            f"the adapter 'a2a' needs the official SDK, which cannot be imported ({error}); "
-            "try: pip install 'a2a-sdk[http-server]>=1.3,<2'"
-        ) from error
-    return Official(host, settings)
-
-
-def _installed(name: str, host: Host, settings: Settings) -> Adapter:
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in found:
-        known = ", ".join(sorted({*BUILT_IN, *found}))
+        known = ", ".join(sorted(found))
         raise ConfigError(f"there is no A2A adapter {name!r}; there are: {known}")
     entry = found[name]
     try:
         adapter: Adapter = entry.load()(host, settings)
+    except StartupError:
+        raise
     except Exception as error:
         raise PluginError(
             f"the A2A adapter {name!r} ({entry.value}) cannot be made: "
@@ -74,9 +52,10 @@ class Both:
     """`simple` and `a2a` side by side; their paths and cards differ."""
 
     def __init__(self, host: Host, settings: Settings) -> None:
+        from assent_a2a.official import Official
         from assent_a2a.simple import Simple
 
-        self._parts: list[Adapter] = [Simple(host, settings), _official(host, settings)]
+        self._parts: list[Adapter] = [Simple(host, settings), Official(host, settings)]
 
     def router(self) -> Router:
         """The routes of both."""
