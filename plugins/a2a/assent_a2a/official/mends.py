@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import logging
 from typing import Any
-from urllib.parse import parse_qs
 
 from a2a.server.request_handlers import build_error_response
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import A2AError, ContentTypeNotSupportedError, InvalidRequestError
 from pydantic_core import to_json
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from assent_a2a.official.bodies import Problem, problem_of_call, problem_of_rest
 from assent_a2a.official.files import as_old_sdk_writes
 
-_ACCEPTED = (b"application/json", b"application/a2a+json")
+_ACCEPTED = ("application/json", "application/a2a+json")
 _NAMES = {404: "NOT_FOUND", 405: "UNIMPLEMENTED"}
 _TRACED = ("Failed to validate base JSON-RPC request", "Failed to parse request params")
 
@@ -47,6 +47,7 @@ class Mended:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope = _with_version(scope)
+        headers = Headers(scope=scope)
         body = b""
         if scope["method"] in ("POST", "PUT", "PATCH"):
             try:
@@ -58,7 +59,8 @@ class Mended:
                 error = InvalidRequestError(message=f"the body is larger than {self._limit} bytes")
                 await self._refuse(error, send, status=413)
                 return
-            if not _accepted(scope, body):
+            # To cancel or to subscribe needs no body, hence no content type.
+            if _kind(headers) not in (_ACCEPTED if body else (*_ACCEPTED, "")):
                 message = "the body must be sent as 'application/json'"
                 await self._refuse(ContentTypeNotSupportedError(message=message), send)
                 return
@@ -68,7 +70,8 @@ class Mended:
             return
         if self._rest:
             body = as_old_sdk_writes(body)
-        beginning = _WithFirstPiece(self._relabelled(scope, send))
+        plain = self._rest and _ACCEPTED[1] not in headers.get("accept", "").lower()
+        beginning = _Sending(send, plain=plain)
         try:
             await self._app(scope, _again(body, receive), beginning)
         except A2AError as error:
@@ -83,7 +86,8 @@ class Mended:
     def _problem(self, scope: Scope, body: bytes) -> tuple[Any, Problem | None]:
         if self._rest:
             return None, problem_of_rest(body, scope.get("query_string", b""), self._nesting)
-        return problem_of_call(body, _header(scope, b"a2a-version").strip(), self._nesting)
+        version = Headers(scope=scope).get("a2a-version", "").strip()
+        return problem_of_call(body, version, self._nesting)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The body, of a large one the beginning; raises ClientDisconnect for a broken one."""
@@ -116,34 +120,24 @@ class Mended:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    def _relabelled(self, scope: Scope, send: Send) -> Send:
-        if not self._rest or _asks_for_a2a_json(scope):
-            return send
 
-        async def relabelling(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [
-                    (name, b"application/json")
-                    if name == b"content-type" and value.startswith(b"application/a2a+json")
-                    else (name, value)
-                    for name, value in message["headers"]
-                ]
-            await send(message)
+class _Sending:
+    """Sends the head of an answer when its first piece comes, and not before.
 
-        return relabelling
+    With `plain` it says `application/json` where the SDK says `application/a2a+json`.
+    """
 
-
-class _WithFirstPiece:
-    """Sends the head of an answer when its first piece comes, and not before."""
-
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, *, plain: bool) -> None:
         self._send = send
+        self._plain = plain
         self._head: Message | None = None
         self.has_begun = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._head = message
+            if self._plain and _kind(MutableHeaders(scope=message)) == _ACCEPTED[1]:
+                MutableHeaders(scope=message)["content-type"] = _ACCEPTED[0]
             return
         if self._head is not None:
             await self._send(self._head)
@@ -151,31 +145,19 @@ class _WithFirstPiece:
         await self._send(message)
 
 
-def _accepted(scope: Scope, body: bytes) -> bool:
-    kinds = [value for name, value in scope["headers"] if name == b"content-type"]
-    if not kinds:
-        # To cancel or to subscribe needs no body, hence no content type.
-        return not body
-    return kinds[-1].split(b";", 1)[0].strip().lower() in _ACCEPTED
+def _kind(headers: Headers) -> str:
+    """The content type without its parameters; empty when there is none."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def _with_version(scope: Scope) -> Scope:
     """The scope with the version as a header, where the query says it (A2A 1.0, section 3.6.1)."""
-    query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-    given = query.get("A2A-Version")
-    if given is None or any(name == b"a2a-version" for name, _ in scope["headers"]):
+    request = Request(scope)
+    given = request.query_params.get("A2A-Version")
+    if given is None or "a2a-version" in request.headers:
         return scope
-    version = (b"a2a-version", given[-1].encode("latin-1", "replace"))
+    version = (b"a2a-version", given.encode("latin-1", "replace"))
     return {**scope, "headers": [*scope["headers"], version]}
-
-
-def _header(scope: Scope, wanted: bytes) -> str:
-    found = [value for name, value in scope["headers"] if name == wanted]
-    return bytes(found[-1]).decode("latin-1") if found else ""
-
-
-def _asks_for_a2a_json(scope: Scope) -> bool:
-    return "application/a2a+json" in _header(scope, b"accept").lower()
 
 
 def _error(error: HTTPException) -> dict[str, Any]:
