@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from assent import ErrorEvent, InvalidRequest, RequestError
+from assent import Busy, ErrorEvent, InvalidRequest, RequestError, StillRunning, Stopping
 
 
 class TaskUnknown(RequestError):
@@ -29,46 +29,35 @@ class TaskBusy(RequestError):
         self.code = code
 
 
-class Refused(RequestError):
-    """The turn was refused before anything ran."""
-
-    def __init__(self, event: ErrorEvent, pending: Sequence[str]) -> None:
-        super().__init__(event.error)
-        self.code = event.code or "BAD_REQUEST"
-        self._pending = list(pending)
-
-    def extra(self) -> dict[str, Any]:
-        """The calls that wait for a decision, where that is the reason."""
-        return {"pending": self._pending} if self.code == "APPROVALS_PENDING" else {}
-
-
-class PendingCalls(Refused):
+class PendingCalls(RequestError):
     """A new message came while calls wait for a decision."""
 
     status = 409
+    code = "APPROVALS_PENDING"
+
+    def __init__(self, message: str, pending: Sequence[str]) -> None:
+        super().__init__(message)
+        self._pending = list(pending)
+
+    def extra(self) -> dict[str, Any]:
+        """The calls that wait."""
+        return {"pending": self._pending}
 
 
-class NotNow(Refused):
-    """The service cannot take the turn now."""
-
-    status = 503
-    retry_after = 1.0
-
-
-_REFUSALS: dict[str, type[Refused]] = {
-    "APPROVALS_PENDING": PendingCalls,
-    "BUSY": NotNow,
-    "STILL_RUNNING": NotNow,
-    "STOPPING": NotNow,
-}
 _WHERE = re.compile(r"body\.messages\.\d+\.(data|content)([\w.]*): ")
 
 
 def refusal_of(event: ErrorEvent, pending: Sequence[str]) -> RequestError:
     """The refusal that an `error` event without an incident tells of."""
-    code = event.code or "BAD_REQUEST"
-    if code in _REFUSALS:
-        return _REFUSALS[code](event, pending)
+    match event.code:
+        case "APPROVALS_PENDING":
+            return PendingCalls(event.error, pending)
+        case "BUSY":
+            return Busy(event.error)
+        case "STILL_RUNNING":
+            return StillRunning()
+        case "STOPPING":
+            return Stopping()
     loc: list[str | int] = ["body"]
     message = event.error
     # The event words the place as the chat endpoints have it; here it is in this body.
@@ -77,7 +66,7 @@ def refusal_of(event: ErrorEvent, pending: Sequence[str]) -> RequestError:
         steps = [int(step) if step.isdigit() else step for step in rest.split(".") if step]
         loc += ["message" if field == "content" else field, *steps]
         message = message[place.end() :]
-    return InvalidRequest.at(loc, code.lower(), message)
+    return InvalidRequest.at(loc, (event.code or "BAD_REQUEST").lower(), message)
 
 
 def plain_refusal(event: ErrorEvent) -> str:
