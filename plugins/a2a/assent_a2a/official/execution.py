@@ -77,14 +77,13 @@ class Executor(AgentExecutor):
         self._host = host
         self._store = store
         self._streams: dict[str, EventStream] = {}
-        self._canceled: set[str] = set()
-        self._stopped: set[str] = set()
+        # Those whose turns are stopped; true where another process canceled them.
+        self._canceled: dict[str, bool] = {}
 
     def stop(self, task_id: str) -> None:
         """Stop the turn of a task that was canceled through another process."""
         if (stream := self._streams.get(task_id)) is not None and task_id not in self._canceled:
-            self._canceled.add(task_id)
-            self._stopped.add(task_id)
+            self._canceled[task_id] = True
             stream.stop()
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
@@ -109,7 +108,7 @@ class Executor(AgentExecutor):
             await execution.follow(stream, hesitates=self._hesitates(context))
             if task_id not in self._canceled:
                 await execution.end()
-            elif task_id in self._stopped:
+            elif self._canceled[task_id]:
                 # It is so in the store; the SDK here has to see it too.
                 await TaskUpdater(event_queue, task_id, context.context_id or "").cancel()
         except asyncio.CancelledError:
@@ -117,8 +116,7 @@ class Executor(AgentExecutor):
             raise
         finally:
             del self._streams[task_id]
-            self._canceled.discard(task_id)
-            self._stopped.discard(task_id)
+            self._canceled.pop(task_id, None)
             await stream.aclose()
 
     async def _goes_on(self, task: Task, message: WireMessage, context: ServerCallContext) -> bool:
@@ -143,7 +141,7 @@ class Executor(AgentExecutor):
         """Stop the turn of the task, if one runs; a claimed tool still finishes."""
         task_id, context_id = context.task_id or "", context.context_id or ""
         if (stream := self._streams.get(task_id)) is not None:
-            self._canceled.add(task_id)
+            self._canceled[task_id] = False
             stream.stop()
         await TaskUpdater(event_queue, task_id, context_id).cancel()
 
