@@ -526,6 +526,16 @@ def test_interceptors_see_and_change_the_artifacts_of_a_reply(serve: Serve) -> N
     assert [a["artifactId"] for a in service.send("go")["artifacts"]] == ["b"]
 
 
+def test_artifacts_have_their_name_and_description(serve: Serve) -> None:
+    def agent(messages: Any, context: RequestContext) -> AgentMessage:
+        send_artifact(context, Artifact("1", id="page", name="Page", description="The first"))
+        return reply(artifacts=[Artifact("2", id="rows", name="Rows", description="All")])
+
+    task = Rpc(serve(agent, adapter="a2a")).task("report")
+    shown = [(each["name"], each["description"], each["parts"]) for each in task["artifacts"]]
+    assert shown == [("Page", "The first", [{"text": "1"}]), ("Rows", "All", [{"text": "2"}])]
+
+
 def test_tools_of_an_agent_send_artifacts_too(serve: Serve) -> None:
     @tool
     def report(context: RequestContext) -> str:

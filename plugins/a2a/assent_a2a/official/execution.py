@@ -14,7 +14,15 @@ from a2a.server.cluster.task_store import ConcurrentTaskModificationError
 from a2a.server.context import ServerCallContext
 from a2a.server.events import EventQueue
 from a2a.server.tasks import TaskUpdater
-from a2a.types import ListTasksRequest, Part, Task, TaskState, TaskStatus
+from a2a.types import (
+    Artifact,
+    ListTasksRequest,
+    Part,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskState,
+    TaskStatus,
+)
 from a2a.types import Message as WireMessage
 from google.protobuf.json_format import MessageToDict
 
@@ -272,13 +280,16 @@ class _Execution:
             await self._updater.start_work(self._worded(event.text, ours={"progress": True}))
 
     async def _artifact(self, artifact: Json, said: Mapping[str, Any]) -> None:
-        parts = [parsed(part, Part) for part in artifact["parts"]]
-        await self._updater.add_artifact(
-            parts,
-            artifact_id=artifact["artifactId"],
-            name=artifact.get("name"),
-            append=bool(said.get("append")),
-            last_chunk=bool(said.get("last", True)),
+        task_id, context_id = self._ids
+        # The SDK's updater knows no description.
+        await self._queue.enqueue_event(
+            TaskArtifactUpdateEvent(
+                task_id=task_id,
+                context_id=context_id,
+                artifact=parsed(artifact, Artifact),
+                append=bool(said.get("append")),
+                last_chunk=bool(said.get("last", True)),
+            )
         )
 
     def _worded(self, text: str, approvals: Sequence[Approval] = (), **rest: Any) -> WireMessage:
