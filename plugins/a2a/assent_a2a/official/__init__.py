@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager
 from email.utils import formatdate, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
-import httpx
 from a2a.server.context import ServerCallContext
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
 from a2a.types import AgentCard
@@ -32,7 +31,7 @@ from assent_a2a.official.card import REST, RPC, card_json, generated_card, offic
 from assent_a2a.official.execution import Executor
 from assent_a2a.official.handler import Handler
 from assent_a2a.official.mends import Mended
-from assent_a2a.official.notifying import Notifier, Screening, Sender, notifying_client
+from assent_a2a.official.notifying import Notifier, Screening
 from assent_a2a.official.stores import KeptPushConfigs, KeptTasks
 from assent_a2a.rows import Rows
 from assent_a2a.settings import Settings, task_file
@@ -58,7 +57,6 @@ class Official:
         self._custom = custom_card(host, settings.agent_card)
         self._generated = generated_card(host, settings)
         self._made = formatdate(usegmt=True)
-        self._client: httpx.AsyncClient | None = None
         self._notifier: Notifier | None = None
         card = self.card(settings.url or "http://localhost")
         self._tasks = self._store()
@@ -120,11 +118,10 @@ class Official:
         if not self._settings.push_notifications:
             return {}
         screening = Screening(self._settings.push_hosts)
-        self._client = notifying_client(screening)
         kept = getattr(self._tasks, "push_configs", None)
         if kept is None:
             kept = KeptPushConfigs(self._settings.max_tasks)
-        self._notifier = Notifier(Sender(self._client, screening, kept, self._tasks))
+        self._notifier = Notifier(screening, kept, self._tasks)
         return {
             "push_config_store": kept,
             "push_sender": self._notifier,
@@ -161,8 +158,6 @@ class Official:
             await self._handler.aclose()
             if self._notifier is not None:
                 await self._notifier.aclose()
-            if self._client is not None:
-                await self._client.aclose()
             await self._tasks.close()
 
     async def _beat(self) -> None:

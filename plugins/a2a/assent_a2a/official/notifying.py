@@ -42,19 +42,54 @@ class Addresses(Protocol):
         """Where notifications of the task go."""
 
 
-class Sender:
+class Notifier(PushNotificationSender):
     """Posts what happens to tasks: as an event of a stream, which is what 1.0 wants, and as the
-    whole task to those who asked for it over 0.3."""
+    whole task to those who asked for it over 0.3.
 
-    def __init__(
-        self, client: httpx.AsyncClient, screening: Screening, kept: Addresses, tasks: TaskStore
-    ) -> None:
-        self._client = client
+    The notifications of each task are posted in their order, beside the task. The SDK waits for
+    each of them before it goes on: with an address that does not answer, a task and all that wait
+    for it would stand still for ten seconds an event.
+    """
+
+    def __init__(self, screening: Screening, kept: Addresses, tasks: TaskStore) -> None:
+        self._client = notifying_client(screening)
         self._screening = screening
         self._kept = kept
         self._tasks = tasks
+        self._waiting: dict[str, deque[PushNotificationEvent]] = {}
+        self._posting: set[asyncio.Task[None]] = set()
 
-    async def tell(
+    async def send_notification(self, task_id: str, event: PushNotificationEvent) -> None:
+        """Post `event`, as it is now, soon."""
+        waiting = self._waiting.get(task_id)
+        if waiting is None:
+            waiting = self._waiting[task_id] = deque(maxlen=KEPT)
+            posting = asyncio.ensure_future(self._post_in_order(task_id, waiting))
+            self._posting.add(posting)
+            posting.add_done_callback(self._posting.discard)
+        waiting.append(copy.deepcopy(event))
+
+    async def aclose(self) -> None:
+        """Post what waits, for at most a moment, and close the connections."""
+        if self._posting:
+            _, late = await asyncio.wait(self._posting, timeout=LAST)
+            for posting in late:
+                posting.cancel()
+        await self._client.aclose()
+
+    async def _post_in_order(self, task_id: str, waiting: deque[PushNotificationEvent]) -> None:
+        told: Task | None = None
+        try:
+            while waiting:
+                event = waiting.popleft()
+                try:
+                    told = await self._tell(task_id, event, told)
+                except Exception:
+                    logger.exception("a notification for task %s could not be posted", task_id)
+        finally:
+            del self._waiting[task_id]
+
+    async def _tell(
         self, task_id: str, event: PushNotificationEvent, before: Task | None
     ) -> Task | None:
         """Post an event of a task; gives the task as 0.3 knows it now, `before` till then."""
@@ -93,48 +128,6 @@ def _headers(config: TaskPushNotificationConfig) -> dict[str, str]:
     if auth.scheme and auth.credentials:
         headers["Authorization"] = f"{auth.scheme} {auth.credentials}"
     return headers
-
-
-class Notifier(PushNotificationSender):
-    """Has `sender` post the notifications of each task in their order, beside the task.
-
-    The SDK waits for each of them before it goes on: with an address that does not answer, a task
-    and all that wait for it would stand still for ten seconds an event.
-    """
-
-    def __init__(self, sender: Sender) -> None:
-        self._sender = sender
-        self._waiting: dict[str, deque[PushNotificationEvent]] = {}
-        self._posting: set[asyncio.Task[None]] = set()
-
-    async def send_notification(self, task_id: str, event: PushNotificationEvent) -> None:
-        """Post `event`, as it is now, soon."""
-        waiting = self._waiting.get(task_id)
-        if waiting is None:
-            waiting = self._waiting[task_id] = deque(maxlen=KEPT)
-            posting = asyncio.ensure_future(self._post(task_id, waiting))
-            self._posting.add(posting)
-            posting.add_done_callback(self._posting.discard)
-        waiting.append(copy.deepcopy(event))
-
-    async def aclose(self) -> None:
-        """Post what waits, for at most a moment."""
-        if self._posting:
-            _, late = await asyncio.wait(self._posting, timeout=LAST)
-            for posting in late:
-                posting.cancel()
-
-    async def _post(self, task_id: str, waiting: deque[PushNotificationEvent]) -> None:
-        told: Task | None = None
-        try:
-            while waiting:
-                event = waiting.popleft()
-                try:
-                    told = await self._sender.tell(task_id, event, told)
-                except Exception:
-                    logger.exception("a notification for task %s could not be posted", task_id)
-        finally:
-            del self._waiting[task_id]
 
 
 class Screening:
