@@ -18,6 +18,8 @@ from assent_a2a.artifacts import text_of_parts, whole
 
 Json = dict[str, Any]
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
+SIMPLE = "simple"
+"""In the place of the official card of an agent that speaks the contract's protocol."""
 
 
 @dataclass(slots=True)
@@ -62,22 +64,22 @@ class Link:
         self._headers = headers
         self._auth = auth
         self._timeout = timeout
-        self._card: Json | None = None
+        self._card: Any = None
 
     async def send(self, message: str, task: str | None, decision: Json | None = None) -> Answer:
         """What the agent says to a message, or to a decision on a call of `task`."""
         async with self._reached() as (client, card):
-            if _is_simple(card):
+            if card is SIMPLE:
                 return await _send_simple(client, self._url, message, task, decision)
-            return await _send_official(client, _official(card), message, task, decision)
+            return await _send_official(client, card, message, task, decision)
 
     async def check_waiting(self, task: str, decision: Json) -> None:
         """Raise ValueError unless exactly this call waits in `task`."""
         async with self._reached() as (client, card):
-            if _is_simple(card):
+            if card is SIMPLE:
                 answer = await _look_simple(client, self._url, task)
             else:
-                answer = await _look_official(client, _official(card), task)
+                answer = await _look_official(client, card, task)
         for call in answer.waiting:
             if call.get("id") == decision["id"]:
                 if call.get("name") == decision["name"] and call.get("input") == decision["input"]:
@@ -86,7 +88,7 @@ class Link:
         raise ValueError(f"no such call waits for a decision in the task {task!r}")
 
     @asynccontextmanager
-    async def _reached(self) -> AsyncIterator[tuple[Any, Json]]:
+    async def _reached(self) -> AsyncIterator[tuple[Any, Any]]:
         """A client, and the agent's card, which is read once, and after a failure."""
         import httpx
 
@@ -112,24 +114,12 @@ class Link:
             self._timeout, headers=_sendable(given), auth=self._auth, follow_redirects=False
         )
 
-    async def _read_card(self, client: Any) -> Json:
+    async def _read_card(self, client: Any) -> Any:
         answer = await client.get(f"{self._url}/.well-known/agent-card.json")
         if answer.status_code == 404:
             answer = await client.get(f"{self._url}/.well-known/agent.json")
         answer.raise_for_status()
         return _card_of(_json(answer), self._url)
-
-
-def _is_simple(card: Json) -> bool:
-    """Whether the agent speaks the contract's protocol, not the official one."""
-    return "supportedInterfaces" not in card
-
-
-def _official(card: Json) -> Any:
-    from a2a.types import AgentCard
-    from google.protobuf.json_format import ParseDict
-
-    return ParseDict(card, AgentCard(), ignore_unknown_fields=True)
 
 
 def _sendable(headers: Mapping[str, str]) -> dict[str, str]:
@@ -146,33 +136,29 @@ def _sendable(headers: Mapping[str, str]) -> dict[str, str]:
     return dict(headers)
 
 
-def _card_of(content: Any, url: str) -> Json:
-    """The card with the interfaces of the agent's own address only.
+def _card_of(content: Any, url: str) -> Any:
+    """The official card with the interfaces of the agent's own address only; SIMPLE for another.
 
     A card could name any address; the headers for this agent would go there.
     """
     if not isinstance(content, dict):
         raise ValueError(f"the card at {url!r} is no JSON object")
-    card: Json = dict(content)
-    stated = card.get("supportedInterfaces") or []
-    if not stated and "protocolVersion" in card:
-        stated = [
-            {
-                "url": card.get("url"),
-                "protocolVersion": card["protocolVersion"],
-                "protocolBinding": card.get("preferredTransport", "JSONRPC"),
-            }
-        ]
-    if not stated:
-        return card
-    if not (isinstance(stated, list) and all(isinstance(one, dict) for one in stated)):
-        raise ValueError(f"the card at {url!r} does not list its interfaces")
-    own = [i for i in stated if _origin(str(i.get("url", ""))) == _origin(url)]
+    if not content.get("supportedInterfaces") and "protocolVersion" not in content:
+        return SIMPLE
+    from a2a.client.card_resolver import parse_agent_card
+    from google.protobuf.json_format import ParseError
+
+    try:
+        card = parse_agent_card(content)
+    except ParseError as error:
+        raise ValueError(f"the card at {url!r} is wrong: {error}") from error
+    own = [i for i in card.supported_interfaces if _origin(i.url) == _origin(url)]
     if not own:
         raise ValueError(
             f"the card at {url!r} names other addresses only; give remote_agent the agent's own"
         )
-    card["supportedInterfaces"] = own
+    card.ClearField("supported_interfaces")
+    card.supported_interfaces.extend(own)
     return card
 
 

@@ -196,6 +196,33 @@ def test_card_that_names_another_address_is_refused(tmp_path: Path, cluster: Clu
             assert "names other addresses only" in ask(near, said("hello"))["content"]
 
 
+def test_agent_of_0_3_is_spoken_to_at_the_interface_of_its_own_address(tmp_path: Path) -> None:
+    parts = [{"kind": "text", "text": "hello from 0.3"}]
+    reply = {"kind": "message", "messageId": "m", "role": "agent", "parts": parts}
+    cards: dict[str, Any] = {}
+    answer = json.dumps({"jsonrpc": "2.0", "id": 1, "result": reply})
+    with answering(answer, cards) as url:
+        cards["/.well-known/agent-card.json"] = {
+            "name": "old",
+            "protocolVersion": "0.3.0",
+            "url": "https://elsewhere.example/a2a",
+            "additionalInterfaces": [{"url": f"{url}/rpc", "transport": "JSONRPC"}],
+            "security": [{"bearer": []}],
+        }
+        agent, _ = driver(remote_agent(url, name="kube"))
+        with running(agent, configured(tmp_path)) as near:
+            assert "hello from 0.3" in ask(near, said("hello"))["content"]
+
+
+@pytest.mark.parametrize("interfaces", [["x"], {"a": 1}, [{"url": 3}], "https://x"])
+def test_card_that_lists_no_interfaces_is_refused(tmp_path: Path, interfaces: Any) -> None:
+    cards = {"/.well-known/agent-card.json": {"name": "far", "supportedInterfaces": interfaces}}
+    with answering("{}", cards) as url:
+        agent, _ = driver(remote_agent(url, name="kube"))
+        with running(agent, configured(tmp_path)) as near:
+            assert "the card at " in ask(near, said("hello"))["content"]
+
+
 def test_unreachable_agent_is_an_error_for_the_model(tmp_path: Path) -> None:
     agent, _ = driver(remote_agent("http://127.0.0.1:9", name="kube"))
     with running(agent, configured(tmp_path)) as near:
