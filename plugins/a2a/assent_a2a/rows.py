@@ -97,8 +97,16 @@ class Rows:
 
     async def delete(self, owner: str, id: str) -> None:
         """Forget the task `id` of `owner`."""
-        statement = "delete from tasks where adapter = ? and owner = ? and id = ?"
-        await self._run(lambda: self._execute(statement, (self._adapter, owner, id)))
+        mine = (self._adapter, id)
+
+        def work() -> None:
+            with self._connection as database:
+                database.execute("begin immediate")
+                gone = "delete from tasks where adapter = ? and id = ? and owner = ?"
+                if database.execute(gone, (*mine, owner)).rowcount:
+                    database.execute("delete from leases where adapter = ? and id = ?", mine)
+
+        await self._run(work)
 
     async def lease(self, ids: Sequence[str], until: float) -> None:
         """Prolong the leases of the tasks `ids` that have one."""
@@ -253,6 +261,3 @@ class Rows:
         )
         late = now - _LEASE_KEPT
         database.execute("delete from leases where adapter = ? and until < ?", (*mine, late))
-
-    def _execute(self, statement: str, values: Sequence[object]) -> None:
-        self._connection.execute(statement, values)

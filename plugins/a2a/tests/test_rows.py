@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -49,6 +52,23 @@ def test_row_is_its_owners(path: Path | None) -> None:
         assert await rows.get("ann", "a") is not None
         await rows.delete("ann", "a")
         assert await rows.get("ann", "a") is None
+
+    used(path, work)
+
+
+def test_row_that_is_forgotten_leaves_no_lease_behind(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.db"
+
+    def leases() -> list[str]:
+        with closing(sqlite3.connect(path)) as database:
+            return [id for (id,) in database.execute("select id from leases")]
+
+    async def work(rows: Rows) -> None:
+        await put(rows, replace(row("a", 1), lease=time.time() + 60))
+        await rows.delete("bob", "a")
+        assert leases() == ["a"]
+        await rows.delete("ann", "a")
+        assert leases() == []
 
     used(path, work)
 
