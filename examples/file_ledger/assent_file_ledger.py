@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import operator
 import os
 import threading
 import time
@@ -129,15 +130,21 @@ class _Transaction:
         return {id_: _proposal(known[id_]) for id_ in ids if id_ in known}
 
     def find(
-        self, *, after: str | None = None, limit: int = 10_000, **wanted: str | None
+        self,
+        *,
+        after: str | None = None,
+        limit: int = 10_000,
+        newest: bool = False,
+        **wanted: str | None,
     ) -> list[Proposal]:
         found = [
             row for row in map(_proposal, self.rows["proposals"].values()) if _fits(row, wanted)
         ]
-        found.sort(key=_place)
+        found.sort(key=_place, reverse=newest)
         if after is not None:
             last = _place(_proposal(self.rows["proposals"][after]))
-            found = [row for row in found if _place(row) > last]
+            beyond = operator.lt if newest else operator.gt
+            found = [row for row in found if beyond(_place(row), last)]
         return found[:limit]
 
     def put(self, proposal: Proposal) -> None:

@@ -7,7 +7,6 @@ import getpass
 import json
 import os
 import tomllib
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -107,48 +106,34 @@ def list_(config_file: Path | None, state: State | None, limit: int, as_json: bo
 
 
 async def _newest(ledger: Ledger, state: State | None, limit: int) -> list[Proposal]:
-    """The newest rows in this state; a store gives the oldest first, so that its log says where
-    to begin."""
+    """The newest rows in this state, the newest last."""
     if state in ("EXPIRED", "INDETERMINATE"):
         for unsettled in _UNSETTLED:
-            async for _ in _pages(ledger, unsettled):
+            async for _ in _pages(ledger, unsettled, _PAGE):
                 pass
-    back = 8 * limit
+    newest: list[Proposal] = []
+    async for rows in _pages(ledger, state, min(limit, _PAGE)):
+        newest += [row for row in rows if state in (None, row.state)]
+        if len(newest) >= limit:
+            break
+    return newest[:limit][::-1]
+
+
+async def _pages(ledger: Ledger, state: State | None, size: int) -> AsyncIterator[list[Proposal]]:
+    """The rows that have this state, as they are now, in pages, the newest first."""
+    after: str | None = None
     while True:
-        newest: deque[Proposal] = deque(maxlen=limit)
-        after = await ledger.store.run(partial(_told, back=back))
-        async for rows in _pages(ledger, state, after):
-            newest.extend(row for row in rows if state in (None, row.state))
-        if after is None or len(newest) == limit:
-            return list(newest)
-        back *= 8
-
-
-def _told(tx: Transaction, back: int) -> str | None:
-    """The call that the log tells of so many rows before its end; None where there is none."""
-    head = tx.last_log()
-    if head is None or head.seq <= back:
-        return None
-    told = [row.entry for row in tx.log(after=head.seq - back, limit=100)]
-    # What was proposed then is newer than what was decided.
-    told.sort(key=lambda entry: entry["event"] != "proposed")
-    return told[0].get("id") if told else None
-
-
-async def _pages(
-    ledger: Ledger, state: State | None, after: str | None = None
-) -> AsyncIterator[list[Proposal]]:
-    while True:
-
-        def page(tx: Transaction, after: str | None = after) -> list[Proposal]:
-            return tx.find(state=state, after=after, limit=_PAGE)
-
+        page = partial(_page, state=state, after=after, limit=size)
         rows = await ledger.store.run(page)
         settled = await ledger.settle([row.id for row in rows if row.state in _UNSETTLED])
         yield [settled.get(row.id, row) for row in rows]
-        if len(rows) < _PAGE:
+        if len(rows) < size:
             return
         after = rows[-1].id
+
+
+def _page(tx: Transaction, state: State | None, after: str | None, limit: int) -> list[Proposal]:
+    return tx.find(state=state, after=after, limit=limit, newest=True)
 
 
 @command.command(short_help="Show one proposal with its history.")

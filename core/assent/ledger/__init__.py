@@ -194,8 +194,11 @@ class Transaction(Protocol):
         owner: str | None = None,
         after: str | None = None,
         limit: int = 10_000,
+        newest: bool = False,
     ) -> list[Proposal]:
         """The proposals with all of these values; `after` is the last id of the page before.
+
+        With `newest` they come in the opposite order, the newest first.
 
         `conversation` and `reference` are for commands, which carry no id: a store need not find
         other calls by them.

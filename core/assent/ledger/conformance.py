@@ -407,17 +407,19 @@ async def find_takes_every_filter(factory: Factory) -> None:
 
 
 async def find_pages_in_order(factory: Factory) -> None:
-    """By `created`, then `index`, each row on exactly one page."""
+    """By `created`, then `index`, or the other way round; each row on exactly one page."""
     rows = [proposal(f"p{n:02}", created=1_000.0 + n // 4, index=3 - n % 4) for n in range(24)]
     order = [p.id for p in sorted(rows, key=lambda p: (p.created, p.index))]
     async with opened(factory) as store:
         await put(store, *reversed(rows))
         for given in ({}, {"state": "PENDING"}, {"turn": "turn"}):
-            pages: list[str] = []
-            while page := await found(store, after=pages[-1] if pages else None, limit=7, **given):
-                assert len(page) <= 7
-                pages += page
-            assert pages == order
+            for newest in (False, True):
+                pages: list[str] = []
+                way = {"newest": newest, "limit": 7, **given}
+                while page := await found(store, after=pages[-1] if pages else None, **way):
+                    assert len(page) <= 7
+                    pages += page
+                assert pages == (order[::-1] if newest else order)
 
 
 async def a_renewal_extends_held_rows_only(factory: Factory) -> None:

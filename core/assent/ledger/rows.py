@@ -170,6 +170,7 @@ class SqlTransaction:
         owner: str | None = None,
         after: str | None = None,
         limit: int = 10_000,
+        newest: bool = False,
     ) -> list[Proposal]:
         where, values = _conditions(
             {"turn": turn, "conversation": conversation, "reference": reference, "owner": owner}
@@ -182,14 +183,14 @@ class SqlTransaction:
             values.append(state)
         if after is not None:
             where.append(
-                "(p.created, p.position, p.id) > "
+                f"(p.created, p.position, p.id) {'<' if newest else '>'} "
                 "(SELECT created, position, id FROM assent_proposals WHERE id = ?)"
             )
             values.append(key(after))
-        order = "p.created + 0" if narrow else "p.created"
-        sql = (
-            f"{_SELECT} {' AND '.join(where) or '1 = 1'} ORDER BY {order}, p.position, p.id LIMIT ?"
-        )
+        first = "p.created + 0" if narrow else "p.created"
+        way = "DESC" if newest else "ASC"
+        order = f"{first} {way}, p.position {way}, p.id {way}"
+        sql = f"{_SELECT} {' AND '.join(where) or '1 = 1'} ORDER BY {order} LIMIT ?"
         return list(self._load(self._db.read(sql + self._db.lock, [*values, limit])))
 
     def put(self, proposal: Proposal) -> None:
