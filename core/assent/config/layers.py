@@ -25,10 +25,9 @@ TOKEN = "ASSENT_TOKEN"
 Keys = tuple[str, ...]
 
 # What Kubernetes sets in each pod beside a Service whose name begins with "assent".
-_KUBERNETES = re.compile(r"ASSENT_(.+_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_.*)?)")
-# Under these names it sets addresses, never a number alone.
-_BARE_PORT = re.compile(r"ASSENT_(?!.*SERVICE_PORT$)(?!.*PORT_\d+_)(.+_)?PORT")
-_KUBERNETES_VALUE = re.compile(r"(tcp|udp|sctp)://.*|\d+|[\d.]+|[0-9a-f:]+|tcp|udp|sctp", re.I)
+_KUBERNETES = re.compile(
+    r"ASSENT_(\w+_)?(SERVICE_HOST=.*|SERVICE_PORT(_\w+)?=\d+|PORT=\w+://.*|PORT_\d+_\w+=.*)"
+)
 
 
 class Origin(NamedTuple):
@@ -124,13 +123,7 @@ def read_environment(
 
 def _refuse_misspelt(name: str, value: str, key: str, model: type[BaseModel]) -> None:
     """Variables of others share our prefix; only what resembles one of our keys is an error."""
-    if name == TOKEN:
-        return
-    if (
-        _KUBERNETES.fullmatch(name)
-        and _KUBERNETES_VALUE.fullmatch(value)
-        and not (_BARE_PORT.fullmatch(name) and value.isdigit())
-    ):
+    if name == TOKEN or _KUBERNETES.fullmatch(f"{name}={value}"):
         return
     names = {path[-1]: path for path in paths(model)} | {"_".join(p): p for p in paths(model)}
     close = nearest(key, names, 0.85) or nearest(key, model.model_fields, 0.75)
