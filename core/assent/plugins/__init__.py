@@ -27,7 +27,7 @@ from assent.config.layers import Origin, check_keys, explain, parsed_table
 from assent.config.settings import Section
 from assent.errors import ConfigError, PluginError
 from assent.hookspecs import HOOKS, PROJECT
-from assent.plugins.deadlines import Overdue, bounded
+from assent.plugins.deadlines import Overdue, interrupted
 from assent.plugins.discovery import (
     AGENT,
     BUILT_IN,
@@ -219,7 +219,8 @@ class Plugins:
     def settings_model(installed: Installed) -> type[Section] | None:
         """The `Settings` of an installed plugin; None when it has none or cannot be imported."""
         try:
-            source = bounded(30.0, installed.entry_point.load)
+            with interrupted(30.0):
+                source = installed.entry_point.load()
         except (Exception, Overdue, SystemExit) as error:
             log.warning("plugin %r cannot be imported: %s", installed.name, error)
             return None
@@ -278,7 +279,8 @@ class Plugins:
     def _run(self, choice: Choice, failure: str, function: Callable[[], Any]) -> Any:
         """What `function` returns; whatever it raises becomes a PluginError."""
         try:
-            return bounded(self.start_timeout, function)
+            with interrupted(self.start_timeout):
+                return function()
         except (Exception, Overdue, SystemExit) as error:
             cause = f"{type(error).__name__}: {error}"
             if isinstance(error, Overdue):

@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import contextvars
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TypeVar
-
-T = TypeVar("T")
 
 
 class Overdue(BaseException):
     """Raised into code that ran past its deadline; no Exception, so that no retry catches it."""
 
 
-def bounded(seconds: float, function: Callable[[], T]) -> T:
-    """What `function` returns; raises Overdue when it takes longer than `seconds`.
-
-    On the main thread it is interrupted, also inside a blocking call. Elsewhere it runs in a
-    thread of its own, which is left behind when it does not come back.
-    """
-    if _can_interrupt():
-        with interrupted(seconds):
-            return function()
-    return _beside(seconds, function)
-
-
 @contextmanager
 def interrupted(seconds: float) -> Iterator[None]:
-    """Raise Overdue into the block after `seconds`, where this thread can be interrupted.
+    """Raise Overdue into the block after `seconds`, also inside a blocking call.
 
-    While the block awaits, and other code runs, nothing is raised.
+    Where this thread cannot be interrupted the block has no end to its time: a service starts on
+    the main thread, which can. While the block awaits, and other code runs, nothing is raised.
     """
     if not _can_interrupt():
         yield
@@ -76,24 +61,3 @@ def _can_interrupt() -> bool:
         and threading.current_thread() is threading.main_thread()
         and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
     )
-
-
-def _beside(seconds: float, function: Callable[[], T]) -> T:
-    results: list[T] = []
-    errors: list[BaseException] = []
-    context = contextvars.copy_context()
-
-    def run() -> None:
-        try:
-            results.append(context.run(function))
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run, name="assent-start", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if errors:
-        raise errors[0]
-    if not results:
-        raise Overdue
-    return results[0]

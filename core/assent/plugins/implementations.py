@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from assent import hookspecs
 from assent.errors import PluginError, StartupError, nearest
 from assent.hookspecs import HOOKS, PROJECT
-from assent.plugins.deadlines import Overdue, bounded
+from assent.plugins.deadlines import Overdue, interrupted
 
 MEND = "mend the plugin, take it out of the configuration, or uninstall it"
 """The way out where an implementation failed at the start."""
@@ -47,7 +47,8 @@ class Impl(NamedTuple):
         """What the implementation returns; PluginError where it fails, or takes longer than
         `seconds`."""
         try:
-            return bounded(seconds, partial(self._now, **available))
+            with interrupted(seconds):
+                return self._now(**available)
         except Overdue:
             raise PluginError(
                 f"{self.described}: {self.hook} did not return within {seconds:g} seconds "
