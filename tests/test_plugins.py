@@ -340,17 +340,14 @@ class TestLoading:
         assert Plugins.load(Config()).names == ()
         assert "its requirement 'assent>=' cannot be read" in caplog.text
 
-    @pytest.mark.parametrize("own", [True, False])
-    def test_plugin_with_the_name_of_the_agents_own_is_left_out_with_a_word(
-        self, site: Site, caplog: pytest.LogCaptureFixture, own: bool
-    ) -> None:
+    def test_plugin_with_the_name_of_the_agents_own_is_left_out(self, site: Site) -> None:
         site.install("agent", MODULE)
-        given = [interceptor("agent", lambda self: None)] if own else []
-        assert Plugins.load(Config(), given).names == (("agent",) if own else ())
-        assert "plugin 'agent' (distribution 'dist-agent 1.5') cannot be used" in caplog.text
-        if not own:
-            with pytest.raises(PluginError, match="rename its entry point"):
-                Plugins.load(Config(plugins=["agent"]))
+        site.install("zoo", MODULE)
+        given = [interceptor("agent", lambda self: None)]
+        assert Plugins.load(Config(), given).names == ("zoo", "agent")
+        assert Plugins.load(Config()).names == ("zoo",)
+        with pytest.raises(PluginError, match="rename its entry point"):
+            Plugins.load(Config(plugins=["agent"]))
 
     @pytest.mark.parametrize(
         ("settings", "cause"),

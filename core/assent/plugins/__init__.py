@@ -29,7 +29,6 @@ from assent.errors import ConfigError, PluginError
 from assent.hookspecs import HOOKS, PROJECT
 from assent.plugins.deadlines import Overdue, interrupted
 from assent.plugins.discovery import (
-    AGENT,
     BUILT_IN,
     Choice,
     Installed,
@@ -136,7 +135,7 @@ class Plugins:
         if len(given) < len(extra):
             raise PluginError(f"two plugins given in code have one name: {', '.join(given)}")
         plugins._installed = discover()
-        selection = select(config, plugins._usable(config, given), given)
+        selection = select(config, plugins._installed, given)
         plugins._left_out = selection.left_out
         for choice in _ordered(selection, given):
             plugins._add(choice, config, given)
@@ -228,15 +227,6 @@ class Plugins:
             return None
         return source.Settings if issubclass(source.Settings, Section) else None
 
-    def _usable(self, config: Config, given: Collection[str]) -> Mapping[str, Installed]:
-        """The installed ones, without one that has the name of the agent's own plugin."""
-        hidden = self._installed.get(AGENT)
-        if hidden is None or AGENT not in given:
-            return self._installed
-        if config.plugins is None or AGENT in config.plugins:
-            log.warning("%s; it is left out", _unusable(hidden))
-        return {name: one for name, one in self._installed.items() if one is not hidden}
-
     def _add(self, choice: Choice, config: Config, given: Mapping[str, object]) -> None:
         try:
             plugin = self._make(choice, config, given.get(choice.name))
@@ -273,7 +263,7 @@ class Plugins:
     def _load(self, choice: Choice) -> object:
         assert choice.installed is not None, "a choice is installed or given"
         if choice.installed.problem is not None:
-            raise PluginError(_unusable(choice.installed))
+            raise PluginError(f"{_described(choice)} cannot be used: {choice.installed.problem}")
         return self._run(choice, "cannot be imported", choice.installed.entry_point.load)
 
     def _run(self, choice: Choice, failure: str, function: Callable[[], Any]) -> Any:
@@ -328,16 +318,10 @@ def _ordered(selection: Selection, given: Mapping[str, object]) -> list[Choice]:
 
 
 def _described(choice: Choice) -> str:
-    return f"plugin {choice.name!r}" if choice.installed is None else _sourced(choice.installed)
-
-
-def _sourced(installed: Installed) -> str:
-    distribution = f"{installed.distribution} {installed.version}"
-    return f"plugin {installed.name!r} (distribution {distribution!r})"
-
-
-def _unusable(installed: Installed) -> str:
-    return f"{_sourced(installed)} cannot be used: {installed.problem}"
+    plugin, installed = f"plugin {choice.name!r}", choice.installed
+    if installed is None:
+        return plugin
+    return f"{plugin} (distribution '{installed.distribution} {installed.version}')"
 
 
 def _repair(choice: Choice) -> str:

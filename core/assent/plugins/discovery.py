@@ -147,7 +147,7 @@ def _reasons(config: Config, known: Mapping[str, Installed]) -> dict[str, tuple[
     named |= _switched(config, True, in_file=True) | added
     wanted = {_spelt(name, known): (True, why) for name, why in named.items()}
     for name in known:
-        if BUILT_IN.get(name, True):
+        if BUILT_IN.get(name, canonical(name) != AGENT):
             wanted.setdefault(name, (False, "installed"))
     return dict(sorted(wanted.items()))
 
