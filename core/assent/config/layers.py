@@ -166,18 +166,16 @@ def annotation_at(model: type[BaseModel], path: Keys) -> Any:
     return annotation_at(section, path[1:]) if section else None
 
 
-def parsed_table(
-    model: type[BaseModel], table: Mapping[str, Any], texts: type[str] = str
-) -> dict[str, Any]:
-    """`table` with its texts, and the variables in its tables, `parsed` as `model` says."""
+def parsed_table(model: type[BaseModel], table: Mapping[str, Any]) -> dict[str, Any]:
+    """`table` with what comes from the environment `parsed` as the fields of `model` ask."""
     read = {}
     for key, value in table.items():
         annotation = annotation_at(model, (key,))
         section = _section(annotation)
-        if isinstance(value, texts):
+        if isinstance(value, VariableText):
             value = parsed(annotation, value)
         elif section and isinstance(value, Mapping):
-            value = parsed_table(section, value, VariableText)
+            value = parsed_table(section, value)
         read[key] = value
     return read
 
