@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 _REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
-"""What stands among credentials as their region is no secret, and an input of many tools."""
+"""A region stands among credentials, but is no secret, and is an input of many tools."""
 _NAMED = re.compile(
     r"""
     (?: token | password | client-key-data | client-secret
@@ -18,8 +18,8 @@ _NAMED = re.compile(
     """,
     re.VERBOSE,
 )
-"""The names of a user's credentials in a kubeconfig, YAML or JSON, and those of the variables
-that its program gets."""
+"""Names of credentials in a kubeconfig, YAML or JSON: a user's own, and the environment variables
+of the program that fetches a user's token."""
 _VALUE = re.compile(
     r"""
     "(?P<double>(?:[^"\\\n]|\\.)+)"
@@ -29,8 +29,8 @@ _VALUE = re.compile(
     """,
     re.VERBOSE,
 )
-"""What stands behind them: in quotes, as lines of their own, or bare, up to a space or to what
-ends it within braces."""
+"""The value behind such a name: quoted, a block of lines, or bare. `bare` ends at a space, `braced`
+also at what ends a value within braces."""
 _ELSEWHERE = re.compile(
     r"""
     (?<![\w-])--[\w-]*(?:token|secret|password)["']?(?:=|\s*,\s*|\s+-\s+)["']?

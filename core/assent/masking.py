@@ -20,7 +20,7 @@ def mask(value: Any, secrets: Sequence[str]) -> Any:
 
 
 def mask_sent(value: Any, secrets: Sequence[str]) -> Any:
-    """`value` as it leaves, masked: of what users put into it some becomes text only then."""
+    """`value` as JSON, masked: some of what users put into it becomes text only there."""
     return mask(json.loads(dump_json(value)), secrets) if secrets else value
 
 

@@ -33,8 +33,9 @@ class Policy:
     ) -> Verdict:
         """Whether this call runs at once, waits for approval, or is refused.
 
-        A rule that asks or refuses goes by what the tool would get, too: by a default, or by a
-        number that was sent as text. With no `input` yet, rules on arguments match nothing.
+        A rule that asks or refuses goes by what was sent and by what the tool would get: a default
+        counts, and a number that was sent as text. With no `input` yet, rules on arguments match
+        nothing.
         """
         sent = _Input(tool, input) if self.reads_inputs and input is not None else None
         for rule in self.rules:
@@ -78,7 +79,7 @@ class Policy:
         return [n for n in names if not any(fnmatchcase(tool.name, n) for tool in tools)]
 
     def misnamed(self, tools: Sequence[Tool[..., Any]]) -> list[tuple[str, str]]:
-        """Arguments in rules, each with the rule's tool, that none of the tools it names has."""
+        """The arguments in rules, each with its rule's `tool`, that no tool it names has."""
         stated = dict.fromkeys((name, rule.tool) for rule in self.rules for name in rule.arguments)
         return [
             (name, pattern)

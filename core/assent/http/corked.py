@@ -51,8 +51,10 @@ class Corked:
         self.watch()
 
     def watch(self) -> None:
-        """Abort if the client takes nothing of what waits; it would keep it, and the connection,
-        for as long as it likes."""
+        """Abort if the client takes nothing of what waits for SEND_TIME seconds.
+
+        It could keep that memory, and the connection, for as long as it likes otherwise.
+        """
         if self._unsent is None and (size := self._transport.get_write_buffer_size()):
             self._unsent = self._loop.call_later(SEND_TIME, self._look, size)
 

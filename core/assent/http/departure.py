@@ -19,8 +19,8 @@ class Departure:
     """Calls `then` when the client has gone, until `stop`.
 
     It begins to look a moment into the turn: most turns have ended by then, and to start and
-    cancel a task for each would cost a tenth of a small one. What is `slow` runs at that moment,
-    for what only turns that take longer need.
+    cancel a task for each would cost a tenth of a small one. Before it looks it awaits `slow`,
+    which does what only a turn that takes longer needs.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Departure:
 
 
 class _Soon:
-    """Those of one loop that do not look yet: a timer for each would cost as much as a task."""
+    """Calls due on one loop a moment from now, by one timer: one each would cost as a task does."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
@@ -84,4 +84,4 @@ class _Soon:
 
 
 soon = per_loop(_Soon)
-"""Those of the running loop that look a moment from now."""
+"""Those of the running loop."""

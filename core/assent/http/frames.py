@@ -132,7 +132,7 @@ class WebSocket(WebSocketsSansIOProtocol):
         self.transport.close()
 
     def retire(self) -> None:
-        """Hear no more, and close with 1012 once all is answered; if the endpoint knows that."""
+        """Hear no more, and close with 1012 once all is answered, where the endpoint tells that."""
         told = self.queue
         if isinstance(told, _Told) and told.busy is not None and not self.transport.is_closing():
             told.deaf = True

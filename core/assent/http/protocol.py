@@ -68,8 +68,8 @@ class Unchunked(RequestResponseCycle):
 class Http(HttpToolsProtocol):
     """uvicorn's HTTP protocol on a corked transport, with bounds on what comes before a request.
 
-    A plugin's second port has them with `uvicorn.Config(app, http=Http)`; its socket is given to
-    `Http.serves_on`.
+    A plugin's second port has the same bounds with `uvicorn.Config(app, http=Http)`; its socket is
+    given to `Http.serves_on`.
 
     uvicorn keeps a head of any size, and a connection that never sends one. The timer runs only
     while no request does, so a connection that is busy or kept alive costs none for each request.

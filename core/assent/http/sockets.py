@@ -40,7 +40,8 @@ class Socket:
     def busy(self) -> bool | None:
         """Whether something that came is not answered yet; None where that is not known.
 
-        In a renewal a connection that says it hears nothing more, and is closed once it is not.
+        Where a worker is renewed, a connection for which that is known hears nothing more, and is
+        closed as soon as it is not busy.
         """
         return None
 

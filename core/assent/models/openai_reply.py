@@ -88,13 +88,14 @@ class _Slot:
     arguments: list[str] = field(default_factory=list)
 
     def ended(self, name: str) -> bool:
-        """Whether what has no index but this call's id, and `name`, begins another call."""
+        """Whether a fragment with this call's id, without an index, begins a call of `name`."""
         return bool(name) and (name != self.name or self.whole())
 
     def left(self, call_id: str, name: str, filled: bool) -> bool:
-        """Whether what has this call's index and `name` begins another call.
+        """Whether a fragment with this call's index begins another call, one of `name`.
 
         Some gateways give every call of a message the index 0, and not all of them an id.
+        `filled` says that the fragment has arguments.
         """
         if call_id and self.id:
             return call_id != self.id

@@ -333,7 +333,7 @@ def _repair(choice: Choice) -> str:
 def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> Section:
     """The settings of `plugin` from its table; raises ConfigError for what the table says wrong.
 
-    Settings that are missing altogether are the fault of nobody's table: PluginError.
+    Where there is no table, what is wrong is the plugin's own fault: PluginError.
     """
     key, values = config.plugin_settings(choice.name)
     path = tuple(key.split("."))

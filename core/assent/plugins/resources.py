@@ -23,7 +23,7 @@ logger = logging.getLogger("assent.plugins")
 
 @asynccontextmanager
 async def resources(host: Host) -> AsyncIterator[None]:
-    """Keep them open within the block; those that block the loop are left behind."""
+    """Keep resources and sources open within the block; one that blocks home is given up."""
     if not host.plugins.implementations("resources") and not host.agent.sources:
         yield
         return

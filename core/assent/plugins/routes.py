@@ -111,10 +111,7 @@ def is_api_router(router: Router) -> bool:
 
 
 def loses_middleware(router: Router) -> bool:
-    """Whether the routes of `router` alone are without its middleware.
-
-    It may be what keeps callers out.
-    """
+    """Whether `router` has middleware, perhaps to keep callers out, that its routes lack alone."""
     return not is_api_router(router) and router.middleware_stack != router.app
 
 

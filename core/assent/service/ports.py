@@ -1,7 +1,7 @@
-"""The ports of this process's services, of which a process that user code forks keeps nothing.
+"""The ports of this process's services, whose sockets a process that user code forks gives up.
 
-It has its parent's sockets, too: it would keep the port of a dead service in use, and connections
-open that the service has closed, on which clients would wait for answers.
+With its parent's sockets it would keep the port in use after the service has ended, and keep open
+connections that the service has closed, on which clients would wait for answers.
 """
 
 from __future__ import annotations

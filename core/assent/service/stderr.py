@@ -19,9 +19,9 @@ LINGER = 1.0
 
 
 class StandardError(logging.StreamHandler[TextIO]):
-    """Writes records to standard error; while a pipe there is full, they wait.
+    """Writes records to standard error; while that is a full pipe, they wait in a queue.
 
-    A write would wait in their place, and with it the loop that answers every request.
+    A blocking write would hold up whoever logs, such as the loop that answers every request.
     """
 
     def __init__(self, level: int = logging.NOTSET) -> None:
@@ -106,8 +106,8 @@ class StandardError(logging.StreamHandler[TextIO]):
 def say(*lines: str) -> None:
     """Tell whoever started this process `lines`, each behind `assent: `.
 
-    That nobody reads them, or the disk below is full, is no failure; and nothing of them stays in
-    a buffer that Python would try to empty at its end, and exit with 120 where it cannot.
+    Where nobody reads them, or the disk is full, they are lost. `print` would keep them in a
+    buffer, and Python exits with 120 where it cannot write that at its end.
     """
     handler = StandardError()
     handler.emit(logging.makeLogRecord({"msg": "\n".join(f"assent: {line}" for line in lines)}))
@@ -118,13 +118,15 @@ def _takes_at_once(number: int, size: int) -> bool:
     """Whether nobody has to read before so many bytes are written."""
     if stat.S_ISREG(os.fstat(number).st_mode):
         return True
-    # So much there is room for when there is any.
+    # A pipe that is writable at all has room for this much (POSIX).
     return size <= select.PIPE_BUF and bool(select.select((), (number,), (), 0)[1])
 
 
 def _rest(number: int, data: bytes) -> bytes:
-    """What is left of `data` after a write of all of it, so that nothing of other processes comes
-    between; nothing where nobody reads it any more, or the disk is full."""
+    """What is left of `data` after one write; nothing where nobody reads it, or the disk is full.
+
+    It is one write of all, so that no output of another process comes between.
+    """
     try:
         return data[os.write(number, data) :]
     except BlockingIOError:

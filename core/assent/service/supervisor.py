@@ -132,9 +132,9 @@ class Supervisor:
     def _share(self) -> None:
         """Tell each worker what to listen on: its own socket, and those whose worker is missing.
 
-        At the end those that still have turns refuse at once what comes to the others' sockets,
-        and would else wait there for the last turn. Without any worker that listens the port is
-        closed, while what else they have still ends.
+        While the service stops, those that still have turns listen on the sockets of those that
+        have ended: to refuse at once who would otherwise wait there until the last turn is over.
+        Once no worker listens any more the port is closed, whatever else still ends.
         """
         workers = [each for each in self._children if each.role == "worker" and not each.closed]
         wanted: dict[Child, set[int]] = {child: set() for child in workers if child.ready}

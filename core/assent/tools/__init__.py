@@ -93,7 +93,7 @@ class Tool(Generic[P, R]):
         self.unbound = signature.unbound
         self._injected = signature.injected
         self._inputs = inputs_of(self.name, signature, docs, input_schema)
-        # Whoever gets what a JSON schema describes, as an MCP server does, knows its defaults.
+        # Whoever reads input by a stated JSON schema, as an MCP server does, fills in its defaults.
         self._defaults = {**_stated_defaults(self.input_schema), **signature.defaults}
         self.editable = _editable(self.name, editable, self.input_schema)
         functools.update_wrapper(self, self.fn, updated=())
@@ -126,9 +126,11 @@ class Tool(Generic[P, R]):
         return self._inputs.read(input)
 
     def as_called(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        """What the function would get, as JSON values: defaults stand in it, texts that are read
-        as numbers are numbers, and a field stands under each of its names. Empty where `input`
-        does not fit."""
+        """What the function would get, as JSON values; empty where `input` does not fit.
+
+        Defaults are filled in, a number that was sent as text is a number, and a field
+        stands under each of its names.
+        """
         try:
             values = self.validate(input)
         except ToolInputError:

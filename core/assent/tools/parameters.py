@@ -21,9 +21,10 @@ from assent.tools.signatures import EMPTY, Argument
 
 
 def model_of(arguments: Iterable[Argument], rest: Any, docs: Docstring) -> type[BaseModel]:
-    """The model of these parameters; with `rest`, the annotation of `**kwargs`, of any others too.
+    """A model with a field for each of these parameters.
 
-    Raises what pydantic does for an annotation that it cannot check.
+    With `rest`, the annotation of `**kwargs`, it takes further fields of that type. Raises what
+    pydantic does for an annotation that it cannot check.
     """
     # Fields have names of their own, since parameters may be called `json` or `_x`.
     config = ConfigDict(extra="forbid" if rest is None else "allow", hide_input_in_errors=True)

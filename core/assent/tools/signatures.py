@@ -20,7 +20,7 @@ from assent.session import Session
 
 Injected = Literal["session", "context"]
 EMPTY: Any = inspect.Parameter.empty
-# The module of RequestContext imports the module of tools, so that it is known by its name.
+# RequestContext is known by its name alone: its module imports this one.
 _STAND_INS = {
     "Session": Session,
     "RequestContext": type("RequestContext", (), {"__module__": "assent"}),

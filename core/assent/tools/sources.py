@@ -50,7 +50,7 @@ async def opened(
     are_open = False
 
     def heard() -> None:
-        # Of two that have a name the first in the list gets it, not the first to answer.
+        # Where two have a tool of one name the first in the list gets it, not the first to answer.
         if are_open:
             changed()
 

@@ -98,7 +98,8 @@ class Running(Generic[T]):
     def begin(self, place: WorkerLoop, *, pulled: bool = False) -> None:
         """Start the work on the loop of `place` and run its first step; called on that loop.
 
-        `pulled` says that others take the turns that wait if that step blocks.
+        `pulled` says that it comes from the queue of turns that wait, from which other loops take
+        the rest if that step blocks.
         """
         self._place = place
         work, context = self._work, self._context

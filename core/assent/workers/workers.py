@@ -160,7 +160,7 @@ class Workers:
     def shares(self, worker: WorkerLoop) -> bool:
         """Whether `worker` takes further turns beside one that waits for something.
 
-        Where no further loop is to be had those do that hold the fewest.
+        Where no further loop can be had, the loops that hold the fewest turns do.
         """
         now = monotonic()
         if now >= self._apart_until or self.computing:
