@@ -20,8 +20,8 @@ def exact(value: Any, field: FieldInfo) -> Any:
     """
     if value is None or isinstance(value, VariableText):
         return value
-    kinds = _kinds(field.annotation, field.metadata)
-    if not kinds <= {bool, int, float, types.NoneType}:
+    kinds = kinds_of(field.annotation, field.metadata)
+    if not kinds <= {bool, int, float}:
         return value
     if bool in kinds:
         if not kinds & {int, float} and not isinstance(value, bool):
@@ -32,11 +32,14 @@ def exact(value: Any, field: FieldInfo) -> Any:
     return value
 
 
-def _kinds(annotation: Any, metadata: Any = ()) -> set[Any]:
+def kinds_of(annotation: Any, metadata: Any = ()) -> set[Any]:
+    """The types of which a value may be, beside null: `list` for `list[str]`; Any for a field that
+    reads its value itself."""
     if any(isinstance(part, BeforeValidator) for part in metadata):
         return {Any}
-    if get_origin(annotation) in (Union, types.UnionType):
-        return set().union(*(_kinds(part) for part in get_args(annotation)))
+    origin = get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return set().union(*map(kinds_of, get_args(annotation))) - {types.NoneType}
     if hasattr(annotation, "__metadata__"):
-        return _kinds(get_args(annotation)[0], annotation.__metadata__)
-    return {annotation}
+        return kinds_of(get_args(annotation)[0], annotation.__metadata__)
+    return {origin or annotation}

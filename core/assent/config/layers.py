@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import AliasChoices, BaseModel, RootModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from assent.config.exact import VariableText
+from assent.config.exact import VariableText, kinds_of
 from assent.config.received import names_of
 from assent.errors import ConfigError, nearest
 
@@ -182,7 +181,7 @@ def parsed_table(model: type[BaseModel], table: Mapping[str, Any]) -> dict[str, 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
     """The model of every table at a key of this type; None where one may be another."""
-    match list(_kinds(annotation)):
+    match list(kinds_of(annotation)):
         case [type() as kind] if issubclass(kind, BaseModel):
             return kind
     return None
@@ -190,7 +189,7 @@ def _section(annotation: Any) -> type[BaseModel] | None:
 
 def parsed(annotation: Any, text: str) -> Any:
     """`text` as a list or table where `annotation` asks for one; else as it is, for pydantic."""
-    kinds = _kinds(annotation)
+    kinds = kinds_of(annotation)
     if str in kinds or not kinds & {list, dict, tuple, set, frozenset}:
         return text
     if text.lstrip().startswith(("[", "{")):
@@ -199,15 +198,6 @@ def parsed(annotation: Any, text: str) -> Any:
         except ValueError:
             return text
     return text if kinds <= {dict} else [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _kinds(annotation: Any) -> set[Any]:
-    origin = get_origin(annotation)
-    if origin in (Union, types.UnionType):
-        return set().union(*(_kinds(part) for part in get_args(annotation))) - {type(None)}
-    if origin is not None and hasattr(annotation, "__metadata__"):
-        return _kinds(get_args(annotation)[0])
-    return {origin or annotation}
 
 
 def check_keys(made: BaseModel, table: Mapping[str, Any]) -> None:
