@@ -93,11 +93,15 @@ def _place(target: str, config_file: Path | None) -> AbstractContextManager[str]
 def _script(
     talk: Talk, message: str | None, as_json: bool, approve: bool, reject: str | None
 ) -> int:
-    from assent.cli.chat_script import Policy, Script, lines_of_stdin, print_json, printer
+    from assent.cli.chat_script import Script, lines_of_stdin, print_json, printer
+    from assent.cli.chat_talk import Proposal
 
     show = print_json if as_json else printer()
     messages = lines_of_stdin(objects=as_json) if message is None else [{"content": message}]
-    return Script(talk, Policy(approve, reject), show).run(messages)
+    decide = Proposal.approved if approve else None
+    if reject is not None:
+        decide = partial(Proposal.rejected, reason=reject)
+    return Script(talk, show, decide).run(messages)
 
 
 def _person(talk: Callable[[], Talk], message: str | None, where: str) -> int:

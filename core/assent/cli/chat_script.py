@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 import click
 
@@ -16,27 +15,21 @@ ROUNDS = 25
 """So often in one turn further proposals are decided by a flag; then they stay undecided."""
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What happens to proposals: nothing, unless a flag says approve or a reason to reject."""
-
-    approve: bool = False
-    reject: str | None = None
-
-    def decide(self, proposal: Proposal) -> Json | None:
-        """How the proposal is sent back, or None when it is left undecided."""
-        if self.approve:
-            return proposal.approved()
-        return None if self.reject is None else proposal.rejected(self.reject)
-
-
 class Script:
-    """Runs messages one after another; `show` gets each event."""
+    """Runs messages one after another; `show` gets each event.
 
-    def __init__(self, talk: Talk, policy: Policy, show: Callable[[Json], None]) -> None:
+    `decide` says how a proposal is sent back; without it all are left undecided.
+    """
+
+    def __init__(
+        self,
+        talk: Talk,
+        show: Callable[[Json], None],
+        decide: Callable[[Proposal], Json] | None = None,
+    ) -> None:
         self._talk = talk
-        self._policy = policy
         self._show = show
+        self._decide = decide
 
     def run(self, messages: Iterable[Json]) -> int:
         """The exit code: 0 when every turn was done, 1 when one failed."""
@@ -49,10 +42,9 @@ class Script:
     def _turns(self, message: Json) -> bool:
         good = self._turn(self._talk.send(message))
         for _ in range(ROUNDS):
-            sent = [(each, self._policy.decide(each)) for each in self._talk.pending]
-            decisions = [(each, decision) for each, decision in sent if decision is not None]
-            if not good or not decisions:
+            if self._decide is None or not (good and self._talk.pending):
                 break
+            decisions = [(each, self._decide(each)) for each in self._talk.pending]
             good = self._turn(self._talk.decide(decisions))
         if good and (left := len(self._talk.pending)):
             click.echo(f"assent: {left} left undecided", err=True)
