@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 
-from assent.garbage import THRESHOLD
 from assent.http.protocol import CLOSING, Http
 from assent.service.life import GivenUp, Life
 from assent.service.ports import BACKLOG
@@ -141,7 +140,6 @@ class Listener(uvicorn.Server):
         await self._listen({self._place.own if self._place else 0})
         gc.collect()
         gc.freeze()
-        gc.set_threshold(THRESHOLD)
         self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
