@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from assent._version import __version__
-from assent.errors import AssentError
+from assent.errors import AssentError, nearest
 
 COMMANDS = ("serve", "dev", "demo", "chat", "approvals", "plugins", "config", "new")
 """The built-in sub-commands, in the order in which help lists them."""
@@ -54,16 +54,14 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            import difflib  # needed for a mistake alone
-
             if args[0] in _EXTRAS:
                 message = f"{error.message.rstrip('.')}; try: pip install 'assent[{args[0]}]'"
                 raise click.UsageError(message, ctx) from None
             known = [*COMMANDS, *ctx.meta.get(_ADDED, ())]
-            close = difflib.get_close_matches(args[0], known, n=1)
-            if not close:
+            close = nearest(args[0], known)
+            if close is None:
                 raise
-            message = f"{error.message.rstrip('.')}; did you mean {close[0]!r}?"
+            message = f"{error.message.rstrip('.')}; did you mean {close!r}?"
             raise click.UsageError(message, ctx) from None
 
     def _plugin_commands(self, ctx: click.Context) -> dict[str, click.Command]:
