@@ -140,14 +140,14 @@ async def _answer(send: Any, value: object) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def create_app(agent: object, *, config: Any = None, **options: Any) -> SmallApp:
+def app_to_serve(agent: object, config: Any, extras: Any) -> SmallApp:
     if os.environ.get("SMALL_REFUSES"):
         raise StartupError("plugin 'small' is not installed; try: pip install small")
     return SmallApp(agent, config)
 
 
 @asynccontextmanager
-async def run_own_process(agent: object, **options: Any) -> AsyncIterator[None]:
+async def run_own_process(*_: object) -> AsyncIterator[None]:
     note = Path(os.environ["SMALL_OWN_PROCESS"])
     _write(note, str(os.getpid()))
     yield
@@ -164,7 +164,7 @@ def _write(note: Path, line: str) -> None:
 def install() -> None:
     """Stand in for `assent.app`."""
     module = ModuleType("assent.app")
-    module.app_to_serve = create_app  # type: ignore[attr-defined]
+    module.app_to_serve = app_to_serve  # type: ignore[attr-defined]
     module.run_own_process = run_own_process  # type: ignore[attr-defined]
     sys.modules["assent.app"] = module
     signal.signal(signal.SIGINT, signal.default_int_handler)

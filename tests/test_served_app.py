@@ -182,7 +182,7 @@ def test_service_without_fastapi_answers_as_the_one_with_it(
         monkeypatch.setattr("assent.app._asks_for_fastapi", lambda host, kind=kind: kind)
         plugin = Routes()
         monkeypatch.setattr("assent.host.Host.create", created_with(plugin))
-        app = app_to_serve(answer, config=config)
+        app = app_to_serve(answer, config, {})
         assert isinstance(app, FastAPI) == kind
         with running(app, config) as port:
             service = Service(app.host, port)

@@ -47,13 +47,12 @@ def create_app(
     return _furnished(_fastapi(host), host.plugins.routes(host), extras)
 
 
-def app_to_serve(agent: object, *, config: Config, **options: Any) -> App:
-    """`create_app` for the service itself, without FastAPI where nothing asks for it.
+def app_to_serve(agent: object, config: Config, extras: Extras) -> App:
+    """The application of the service itself, without FastAPI where nothing asks for it.
 
     To import FastAPI takes a fifth of a start, and four megabytes of what stays.
     """
-    chosen, extras = configured(options, config)
-    host = Host.create(agent, chosen, extras=extras)
+    host = Host.create(agent, config, extras=extras)
     routers = host.plugins.routes(host)
     app = _fastapi(host) if _asks_for_fastapi(host) else PlainApp(host)
     return _furnished(app, routers, extras)
@@ -76,14 +75,13 @@ def _may_trace() -> bool:
 
 @asynccontextmanager
 async def run_own_process(
-    agent: object, *, config: Config, check: Callable[[Host], None], **options: Any
+    agent: object, config: Config, extras: Extras, check: Callable[[Host], None]
 ) -> AsyncIterator[Host]:
     """The life of the plugins that have a process of their own (`own_process`), without HTTP.
 
     `check` may refuse the start.
     """
-    chosen, extras = configured(options, config)
-    host = Host.create(agent, chosen, extras=extras)
+    host = Host.create(agent, config, extras=extras)
     check(host)
     async with host.life(only=host.plugins.own_process):
         yield host

@@ -201,7 +201,7 @@ def _run(
             _import_uvicorn()
             from assent.app import app_to_serve
 
-            app = app_to_serve(agent, config=config, **extras)
+            app = app_to_serve(agent, config, extras)
             if place is not None:
                 place.check(app.host)
             listener = _listener(app, config, place, sockets, on_ready)
@@ -270,7 +270,7 @@ async def _run_plugins(agent: object, config: Config, extras: Extras, place: Pla
     loop.add_reader(place.link, stop.set)
     calls = {signal.SIGTERM: stop.set, signal.SIGINT: nothing, signal.SIGHUP: nothing}
     with answered(calls):
-        async with run_own_process(agent, config=config, check=place.check, **extras):
+        async with run_own_process(agent, config, extras, place.check):
             place.report(None)
             await stop.wait()
             loop.remove_reader(place.link)
