@@ -79,7 +79,7 @@ class BodyReader(Generic[M]):
     def _read_long(self) -> Any:
         schema = _fail_fast(self._adapter.core_schema)
         try:
-            # Else it takes the validators that the models have, which go on.
+            # Without the flag it uses the models' own validators, which go on after what is wrong.
             return SchemaValidator(schema, _use_prebuilt=False).validate_json
         except TypeError:
             # No promise of pydantic's; all that is lost is how soon a wrong body is refused.

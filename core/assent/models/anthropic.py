@@ -73,7 +73,7 @@ def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
 
 
 def _root(address: str) -> str:
-    # The SDK adds both itself; of others one is used to name the version, or the whole address.
+    # The SDK adds both itself; other clients are given an address with the version, or a whole one.
     return address.rstrip("/").removesuffix("/v1/messages").removesuffix("/v1")
 
 

@@ -160,7 +160,8 @@ def _renamed(turn: Turn, used: dict[str, int], id_length: int) -> Turn:
 
 
 def _fresh(call_id: str, used: dict[str, int], length: int) -> str:
-    """An id that is not `used`, which has the last number given to each; it is used from now on."""
+    """An id that is not among those `used`, where it is from now on; the number of each there is
+    the last that was put behind it."""
     clean = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:length] or "call"
     fresh = clean
     while fresh in used:

@@ -73,11 +73,11 @@ class WorkerLoop:
     """A thread, its event loop, and how busy it is.
 
     `woken` is true from the moment it was told of waiting turns until it looks: while it stays
-    true the loop is blocked, or about to look. `in_first_step` is true while a pulled turn runs
-    that has not been suspended since: what blocks it then, blocks a loop that others know to
-    avoid, and they take the turns that wait. `last` is true while the last of them runs.
-    `turns` are under way on it, `taken` of them pulled from the queue, the others bound to it.
-    `to_cancel` are its turns that were cancelled and have not heard of it.
+    true the loop is blocked, or about to look. `in_first_step` is true while a turn from the queue
+    runs that has not been suspended yet: where it blocks the loop, others take the turns that
+    wait. `last` is true while the last turn of the queue does so. `turns` are under way on this
+    loop, `taken` of them from the queue, the others bound to it. `to_cancel` are its turns that
+    were cancelled and have not heard of it.
     `asyncio.to_thread` on it takes one of `threads`.
     """
 
