@@ -177,14 +177,16 @@ class Plugins:
 
         `only` names the plugins whose lifespan this process has; None: all.
         """
-        return around(self.implementations("lifespan"), host, self.start_timeout, only)
+        found = self.implementations("lifespan")
+        wanted = [impl for impl in found if only is None or impl.plugin in only]
+        return around(wanted, host, self.start_timeout)
 
     def resources(self, host: Host, stuck: Stuck) -> AbstractAsyncContextManager[None]:
         """The `resources` of each plugin, entered in order and left in reverse.
 
         `stuck` hears of one that blocks the loop it is entered or left on; from any thread.
         """
-        return around(self.implementations("resources"), host, self.start_timeout, None, stuck)
+        return around(self.implementations("resources"), host, self.start_timeout, stuck)
 
     def register_commands(self, cli: click.Group, reserved: Collection[str] = ()) -> None:
         """Add each plugin's sub-commands to `cli`; PluginError for a name that is taken."""

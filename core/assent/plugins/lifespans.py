@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -35,7 +35,6 @@ async def around(
     implementations: Sequence[Impl],
     host: Host,
     timeout: float,
-    only: Collection[str] | None,
     stuck: Stuck | None = None,
 ) -> AsyncIterator[None]:
     """Enter what each implementation returns, in order; leave in reverse order.
@@ -47,8 +46,7 @@ async def around(
     """
     async with AsyncExitStack() as stack:
         for impl in implementations:
-            if only is None or impl.plugin in only:
-                await stack.enter_async_context(_Named(impl, host, timeout, stuck))
+            await stack.enter_async_context(_Named(impl, host, timeout, stuck))
         yield
 
 
