@@ -180,7 +180,7 @@ class DirectCalls:
         Raises InvalidRequest with `approval_not_issued`, `approval_changed`,
         `approval_expired` or `approval_conflict`.
         """
-        context = _context(caller, session or Session(), platform, update)
+        context = _context(caller, session, platform, update)
         who = _requester(caller, context.platform.tenant_name)
         changes = approved and edited is not None
         stated = edited if changes else input
@@ -353,7 +353,7 @@ def _is_direct(row: Proposal, caller: Caller) -> bool:
 
 
 def _context(
-    caller: Caller, session: Session, platform: PlatformContext | None, update: Update | None
+    caller: Caller, session: Session | None, platform: PlatformContext | None, update: Update | None
 ) -> RequestContext:
     platform = platform or PlatformContext()
     secret = platform.secrets()

@@ -14,7 +14,7 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from assent import Agent, Caller, ChatRequest, tool
+from assent import Agent, Caller, ChatRequest, Session, tool
 from assent_mcp.calls import _Call
 from assent_mcp.service import Service
 
@@ -53,6 +53,31 @@ def test_accepted_explicit_yes_runs_once_and_is_recorded(serve: Any, human: Any,
             assert (row.state, row.protocol, row.intent) == ("DONE", "mcp", "the pod hangs")
             assert row.client == "mcp 0.1.0"
             assert (row.decision.approved, row.decision.protocol) == (True, "mcp")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+def test_approved_call_that_is_the_first_to_use_the_session_leaves_it_to_the_next(
+    serve: Any, human: Any, transport: str
+) -> None:
+    @tool(requires_approval=True)
+    def note(word: str, session: Session) -> str:
+        """Note a word, and say the one before."""
+        before = session.get("word", "nothing")
+        session.set("word", word)
+        return str(before)
+
+    agent = Agent(name="notes", model="offline", tools=[note])
+
+    async def run() -> None:
+        yes = human("accept", approve=True)
+        async with (
+            serve(agent=agent, transport=transport) as served,
+            served.client("legacy", elicitation_callback=yes) as client,
+        ):
+            assert text(await client.call_tool("note", {"word": "one"})) == "nothing"
+            assert text(await client.call_tool("note", {"word": "two"})) == "one"
 
     asyncio.run(run())
 
