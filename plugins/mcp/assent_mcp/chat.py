@@ -47,6 +47,9 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 
+_PENDING = {"id", "type", "name", "input", "intent", "description"}
+"""What is told of a call that waits."""
+
 
 class Chat:
     """The tool `chat` of one service."""
@@ -97,14 +100,15 @@ class Chat:
                     await _report(sending, waiting)
         finally:
             await stream.aclose()
-        for event in events:
-            if isinstance(event, ErrorEvent):
-                incident = f" (incident {event.incident})" if event.incident else ""
-                return said(f"Error: {event.error}{incident}", error=True)
+        end = events[-1]
+        if isinstance(end, ErrorEvent):
+            incident = f" (incident {end.incident})" if end.incident else ""
+            return said(f"Error: {end.error}{incident}", error=True)
+        assert isinstance(end, Done)
         reply = fold([TextDelta("".join(text)), *events])
         if reply.data.session is not None:
             peer.session = Session(reply.data.session)
-        return _result(reply, events)
+        return _result(reply, end.stop_reason)
 
 
 async def _report(sending: Progress, events: list[Event]) -> None:
@@ -116,27 +120,13 @@ async def _report(sending: Progress, events: list[Event]) -> None:
         await sending.report(text)
 
 
-def _result(reply: AgentMessage, events: list[Event]) -> types.CallToolResult:
-    pending = [
-        {
-            "id": p.id,
-            "type": p.type,
-            "name": p.name,
-            "input": p.input,
-            "intent": p.intent,
-            "description": p.description,
-        }
-        for p in reply.data.approvals
-    ]
+def _result(reply: AgentMessage, stop_reason: str) -> types.CallToolResult:
+    pending = [approval.model_dump(include=_PENDING) for approval in reply.data.approvals]
     texts = [reply.content] if reply.content or not pending else []
     if pending:
         heading = "Waiting for approval; none of these has run:"
         texts.append("\n".join([heading, *map(_line, pending)]))
-    done = next((e for e in reversed(events) if isinstance(e, Done)), None)
-    structured: dict[str, Any] = {
-        "content": reply.content,
-        "stop_reason": done.stop_reason if done else None,
-    }
+    structured: dict[str, Any] = {"content": reply.content, "stop_reason": stop_reason}
     if pending:
         structured["pending"] = pending
     return types.CallToolResult(
