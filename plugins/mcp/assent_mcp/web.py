@@ -99,20 +99,10 @@ def _sse(server: Server[Any], security: TransportSecuritySettings, limit: int) -
 
     return Starlette(
         routes=[
-            Route("/sse", _Raw(connect), methods=["GET"]),
+            Route("/sse", Messages(connect, limit), methods=["GET"]),
             Mount("/messages/", app=Messages(transport.handle_post_message, limit)),
         ]
     )
-
-
-class _Raw:
-    """An ASGI application as an object: Route would call a function with a Request."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.app(scope, receive, send)
 
 
 class Messages:
