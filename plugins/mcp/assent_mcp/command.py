@@ -119,16 +119,14 @@ async def _serve(config: Config) -> None:
 
 
 async def _serve_stdio(config: Config, stop: asyncio.Event) -> None:
-    from assent_mcp.keys import key_of
     from assent_mcp.service import Service
     from assent_mcp.stdio import StdioWire, serve_stdio
 
     # Before the agent is imported: its module may print.
     wire = StdioWire.claim()
     host = Host.create(_agent(config), config)
-    settings = _settings(host)
     async with host.life(only=()):
-        service = Service(host, settings, key_of(host, settings.key_file))
+        service = Service(host, _settings(host))
         serving = asyncio.create_task(serve_stdio(service, wire))
         stopping = asyncio.create_task(stop.wait())
         done, _ = await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)

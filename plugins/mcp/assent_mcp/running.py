@@ -15,7 +15,6 @@ import uvicorn
 from mcp.server import sse
 
 from assent import Host, Http, PluginError
-from assent_mcp.keys import key_of
 from assent_mcp.service import Service
 from assent_mcp.stdio import StdioWire, serve_stdio
 from assent_mcp.web import QUIET, Streams, web_app
@@ -33,7 +32,7 @@ async def beside(host: Host, settings: Any) -> AsyncIterator[str]:
     end within the drain time, and every open stream is closed.
     """
     _keep_logging()
-    service = Service(host, settings, key_of(host, settings.key_file))
+    service = Service(host, settings)
     if settings.transport == "stdio":
         async with _stdio(service):
             yield "stdio"

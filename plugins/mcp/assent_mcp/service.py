@@ -20,6 +20,7 @@ from assent import Host, PlatformContext, PluginError, Tool, __version__
 from assent_mcp.calls import Result, ToolCalls
 from assent_mcp.chat import Chat
 from assent_mcp.content import fitting, said
+from assent_mcp.keys import key_of
 from assent_mcp.peers import Context, Peer, Peers, Remembered, is_modern, principal_of
 from assent_mcp.progress import wanted
 
@@ -37,10 +38,10 @@ class Service:
     Once `stopping`, new calls are refused.
     """
 
-    def __init__(self, host: Host, settings: Any, key: bytes) -> None:
+    def __init__(self, host: Host, settings: Any) -> None:
         self.host = host
         self.settings = settings
-        self.key = key
+        self._key = key_of(host, settings.key_file)
         self.calls = ToolCalls(host, settings)
         self.chat = Chat(host, settings.chat) if settings.chat else None
         self._running: set[anyio.CancelScope] = set()
@@ -95,7 +96,7 @@ class Service:
             on_list_prompts=_empty(types.ListPromptsResult, "prompts"),
         )
         security = RequestStateSecurity(
-            keys=[self.key], ttl=self.settings.ask_timeout, bind_principal=principal_of
+            keys=[self._key], ttl=self.settings.ask_timeout, bind_principal=principal_of
         )
         boundary = RequestStateBoundary(security, default_audience=f"assent {agent.name}")
         server.middleware.append(boundary)

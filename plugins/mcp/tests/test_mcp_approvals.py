@@ -378,7 +378,7 @@ def test_claimed_call_ends_although_its_client_went_away(
 def test_call_without_its_client_has_the_whole_drain_to_end(serve: Any) -> None:
     async def run() -> None:
         async with serve() as served:
-            service = Service(served.host, SimpleNamespace(chat=""), b"")
+            service = Service(served.host, SimpleNamespace(chat="", key_file=None))
             ended = asyncio.Event()
             kept = service.calls.keep(ended.wait())
             draining = asyncio.ensure_future(service.drain(120))
@@ -397,7 +397,7 @@ def test_end_without_time_for_calls_complains_of_none_where_none_runs(
 ) -> None:
     async def run() -> None:
         async with serve() as served:
-            await Service(served.host, SimpleNamespace(chat=""), b"").drain(0.0)
+            await Service(served.host, SimpleNamespace(chat="", key_file=None)).drain(0.0)
 
     asyncio.run(run())
     assert "did not end in time" not in caplog.text
