@@ -159,8 +159,12 @@ class Known:
         self.check = TransportSecurityMiddleware(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = await self.check.validate_request(Request(scope))
-        await (refusal or self.app)(scope, receive, send)
+        answer: ASGIApp = self.app
+        if (refusal := await self.check.validate_request(Request(scope))) is not None:
+            setting = "hosts" if refusal.status_code == 421 else "origins"
+            said = f"{bytes(refusal.body).decode()}; see plugin.mcp.{setting}"
+            answer = Response(said, refusal.status_code)
+        await answer(scope, receive, send)
 
 
 class Authentication:

@@ -545,6 +545,23 @@ def test_foreign_hosts_and_origins_are_refused(serve: Any, transport: str) -> No
     asyncio.run(run())
 
 
+@TRANSPORTS
+def test_refusal_of_a_host_or_origin_names_the_setting_that_lets_it_in(
+    serve: Any, transport: str
+) -> None:
+    async def run() -> None:
+        async with (
+            serve(transport=transport) as served,
+            httpx2.AsyncClient(timeout=60) as http,
+        ):
+            answer = await http.get(served.url, headers={"host": "assent.internal:8001"})
+            assert answer.text == "Invalid Host header; see plugin.mcp.hosts"
+            answer = await http.get(served.url, headers={"origin": "https://page.example"})
+            assert answer.text == "Invalid Origin header; see plugin.mcp.origins"
+
+    asyncio.run(run())
+
+
 def test_host_list_holds_on_every_address(serve: Any) -> None:
     async def run() -> None:
         async with serve(host="0.0.0.0") as served, httpx2.AsyncClient(timeout=60) as http:
