@@ -311,8 +311,8 @@ def _failure(error: Exception) -> str:
         return f" {what}, and the call may have taken effect: {_cause(error)}"
     if not isinstance(error, MCPError):
         return f": {_cause(error)}"
-    if error.code == types.CONNECTION_CLOSED:
-        # Servers have errors of their own with this code, too.
+    if error.code in (types.CONNECTION_CLOSED, types.PARSE_ERROR):
+        # Servers have errors of their own with these codes, too.
         return f" gave no result, and the call may have taken effect: {_first_line(error)}"
     return f": {_first_line(error)}"
 

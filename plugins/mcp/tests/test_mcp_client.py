@@ -400,6 +400,31 @@ def test_server_that_refuses_is_told_with_its_status(
         asyncio.run(run(f"http://127.0.0.1:{server.server_port}/mcp"))
 
 
+def test_answer_that_is_no_json_says_that_the_call_may_have_taken_effect(tmp_path: Path) -> None:
+    broken = threading.Event()
+
+    class Broken(Plain):
+        credentials = set()
+
+        def answer(self, status: int, message: Any = None) -> None:
+            if not broken.is_set():
+                return super().answer(status, message)
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", "1")
+            self.end_headers()
+            self.wfile.write(b"{")
+
+    async def run(url: str) -> None:
+        async with using(tmp_path, mcp_server(url, requires_approval=False)) as host:
+            broken.set()
+            output = (await call(host, "slow")).output
+            assert f"{url!r} gave no result, and the call may have taken effect" in output
+
+    with listening(Broken) as server:
+        asyncio.run(run(f"http://127.0.0.1:{server.server_port}/mcp"))
+
+
 def test_call_may_be_silent_as_long_as_it_may_take(
     tmp_path: Path, plain: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
