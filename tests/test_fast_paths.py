@@ -31,6 +31,7 @@ from assent.events import (
     encode_lines,
     fold,
     reply_json,
+    unbroken,
 )
 from assent.http.asgi import App, Direct, plain_routes
 from assent.http.frames import text_frame
@@ -76,7 +77,7 @@ def line(event: Event) -> bytes:
 @given(st.lists(st.builds(TextDelta, texts), max_size=5), dones)
 def test_lines_of_a_stream_are_the_events_one_by_one(deltas: list[Event], done: Done) -> None:
     events = [*deltas, done]
-    assert encode_lines(events) == b"".join(line(event) for event in events)
+    assert encode_lines(events) == unbroken(b"".join(line(event) for event in events))
 
 
 @given(st.lists(st.builds(TextDelta, texts), max_size=5), dones | st.just(Done()))

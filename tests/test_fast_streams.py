@@ -20,7 +20,16 @@ from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
 from assent import IntermittentUpdate, TextDelta, create_app
-from assent.events import Done, ErrorEvent, Event, dump_json, encode, encode_lines, text_lines
+from assent.events import (
+    Done,
+    ErrorEvent,
+    Event,
+    dump_json,
+    encode,
+    encode_lines,
+    text_lines,
+    unbroken,
+)
 from assent.http.frames import text_frames
 from assent.testing import Service, served
 from assent.testing.server import running
@@ -59,7 +68,15 @@ items = pieces | pieces.map(TextDelta) | st.just(Done()) | st.just(ErrorEvent("n
 def test_pieces_among_events_keep_their_order(given: list[Event | str]) -> None:
     events = [TextDelta(item) if isinstance(item, str) else item for item in given]
     each = [plain(e.text) if isinstance(e, TextDelta) else encode(e) + b"\n" for e in events]
-    assert encode_lines(given) == b"".join(each)
+    assert encode_lines(given) == unbroken(b"".join(each))
+
+
+@given(st.lists(st.text('\x85\u2028\u2029\\"\v\f\x1cé', max_size=6), min_size=1, max_size=4))
+def test_a_client_that_splits_text_at_every_line_end_reads_the_events(given: list[str]) -> None:
+    events = [*given, Done(data={"note": given[0]})]
+    *lines, done = [json.loads(line) for line in encode_lines(events).decode().splitlines()]
+    assert [line["text"] for line in lines] == given
+    assert done["data"] == {"note": given[0]}
 
 
 @given(st.lists(pieces, max_size=10))

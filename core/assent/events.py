@@ -260,6 +260,23 @@ def _name(key: object) -> str:
 
 def encode_lines(events: Sequence[Event | str]) -> bytes:
     """The events as NDJSON, as `encode` writes each; a `str` stands for the TextDelta of it."""
+    return unbroken(_encoded_lines(events))
+
+
+# What ends a line for Python's `str.splitlines`, and so for httpx's `iter_lines`, without being
+# escaped in JSON.
+_LINE_ENDS = (("\x85", rb"\u0085"), ("\u2028", rb"\u2028"), ("\u2029", rb"\u2029"))
+
+
+def unbroken(lines: bytes) -> bytes:
+    """The same JSON, with nothing in a line that a client could take for its end."""
+    if not lines.isascii():
+        for character, escape in _LINE_ENDS:
+            lines = lines.replace(character.encode(), escape)
+    return lines
+
+
+def _encoded_lines(events: Sequence[Event | str]) -> bytes:
     lines: list[bytes] = []
     start = 0
     for n, event in enumerate(events):
