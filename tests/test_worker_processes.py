@@ -181,11 +181,33 @@ def test_renewed_worker_with_a_turn_under_way_refuses_nobody(service: Service) -
         until(only_new)
         assert not waiting
         for connection in kept.values():
-            assert connection.sock.recv(1) == b"", "a connection without a turn is closed at once"
+            assert connection.sock.recv(1) == b"", "a connection without a turn is closed soon"
     service.allow("end")
     for thread in threads:
         thread.join(DEADLINE)
     assert len(waiting) == 16
+
+
+def test_connection_that_asks_again_and_again_is_refused_nothing_in_a_renewal(
+    service: Service,
+) -> None:
+    before, kept = service.both(), {}
+    with ExitStack() as stack:
+        while kept.keys() != before:
+            connection = stack.enter_context(closing(service.connect()))
+            kept[turn(connection)] = connection
+        service.process.send_signal(signal.SIGHUP)
+
+        def all_were_told_to_close() -> bool:
+            for worker, connection in list(kept.items()):
+                ask(connection)
+                response = connection.getresponse()
+                assert json.loads(response.read())["content"] == str(worker)
+                if response.getheader("connection") == "close":
+                    del kept[worker]
+            return not kept
+
+        until(all_were_told_to_close)
 
 
 def test_connections_of_a_killed_workers_share_are_taken_by_the_other(service: Service) -> None:
