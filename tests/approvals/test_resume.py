@@ -494,3 +494,35 @@ def test_a_late_end_takes_nothing_back_of_what_the_call_did_to_the_session(serve
     until(lambda: service.stream(*messages)[0]["executed_tool_calls"][0]["output"] == "late")
     up.set()
     assert service.chat(*messages)["data"]["session"] == {"steps": 1}
+
+
+def test_a_reply_sent_again_tells_the_late_end_of_a_call_wherever_its_approval_sits(
+    served: Serve,
+) -> None:
+    free = threading.Event()
+
+    @tool(requires_approval=True, timeout=0.2)
+    def slow() -> str:
+        """Take long."""
+        free.wait(120)
+        return "late"
+
+    agent, model = scripted([[Call("s", "slow", {})], "nobody knows"], [slow])
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    moved = said(reply)
+    moved["data"] = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    messages = [user("wipe"), moved, user("")]
+    (first,) = service.chat(*messages)["data"]["executed_tool_calls"]
+    assert first["output"].startswith("Outcome unknown:")
+    free.set()
+    resent = deciding(reply)
+    until(lambda: _output(service.chat(*resent)) == "late")
+    assert _output(service.chat(*messages)) == "late"
+    assert len(model.asks) == 2
+
+
+def _output(reply: Json) -> str:
+    (executed,) = reply["data"]["executed_tool_calls"]
+    output: str = executed["output"]
+    return output

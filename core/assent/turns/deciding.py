@@ -342,7 +342,13 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
     for name in OUTCOMES:
         told = getattr(turn.data, name)
         ids = {outcome.id for outcome in told}
-        told += [outcome for outcome in getattr(reply.data, name) if outcome.id not in ids]
+        kept = [outcome for outcome in getattr(reply.data, name) if outcome.id not in ids]
+        for outcome in kept:
+            row = turn.found.rows.get(outcome.id or "")
+            # It may have ended, late, since the reply was recorded; what is purged stands there.
+            if row is not None and row.output is not None:
+                outcome.output = row.output
+        told += kept
     await turn.out.outcomes(turn.data)
     await turn.say(reply.content)
     turn.session = turn.context.session = Session(reply.data.session)
