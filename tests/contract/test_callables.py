@@ -406,6 +406,61 @@ def test_outcome_of_a_callable_is_told_to_who_waited_for_it_with_other_words(
     assert [r["data"]["session"] for r in replies] == [{"rebooted": 1}] * 4
 
 
+def test_what_another_principal_decides_a_callable_carries_out_at_once_and_once(
+    served: Serve,
+) -> None:
+    go = threading.Event()
+
+    def carry(decisions: Any) -> str:
+        go.wait(120)
+        return "carried out"
+
+    agent = Proposing(CALL, reply=carry)
+    tokens = {"ann": "token-ann", "bob": "token-bob"}
+    service = served(agent, auth__scheme="bearer", auth__tokens=tokens, approvals__deciders="any")
+    ann, bob = ({"Authorization": f"Bearer {token}"} for token in tokens.values())
+    reply = propose(service, headers=ann)
+    messages = deciding(reply, approved(reply["data"]["tool_calls"][0]))
+    with ThreadPoolExecutor(8) as pool:
+        waiting = [pool.submit(service.chat, *messages, headers=bob)]
+        until(lambda: agent.given)
+        waiting += [pool.submit(service.chat, *messages, headers=h) for h in (ann, bob) * 3]
+        go.set()
+        replies = [w.result() for w in waiting]
+    assert replies[0]["content"] == "carried out"
+    assert [_outputs(r) for r in replies] == [["carried out"]] * 7
+    assert _outputs(service.chat(*messages, headers=ann)) == ["carried out"]
+    assert len(agent.given) == 1
+
+
+def _outputs(reply: Json) -> list[str]:
+    return [executed["output"] for executed in reply["data"]["executed_tool_calls"]]
+
+
+def test_principals_that_decide_at_once_are_told_what_a_callable_carried_out(
+    served: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    come: list[str] = []
+    claim = Ledger.claim_for_callable
+
+    async def together(ledger: Ledger, turn: str, found: Any) -> None:
+        come.append(turn)
+        await asyncio.to_thread(until, lambda: len(come) == 2)
+        await claim(ledger, turn, found)
+
+    agent = Proposing(CALL)
+    tokens = {"ann": "token-ann", "bob": "token-bob"}
+    service = served(agent, auth__scheme="bearer", auth__tokens=tokens, approvals__deciders="any")
+    both = [{"Authorization": f"Bearer {token}"} for token in tokens.values()]
+    reply = propose(service, headers=both[0])
+    messages = deciding(reply, approved(reply["data"]["tool_calls"][0]))
+    monkeypatch.setattr(Ledger, "claim_for_callable", together)
+    with ThreadPoolExecutor(2) as pool:
+        replies = list(pool.map(lambda headers: service.chat(*messages, headers=headers), both))
+    assert [_outputs(r) for r in replies] == [["carried out"]] * 2
+    assert len(agent.given) == 1
+
+
 def test_callable_is_called_when_all_are_decided(served: Serve) -> None:
     agent = Proposing(CALL, OTHER)
     service = served(agent)

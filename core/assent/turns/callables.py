@@ -95,9 +95,8 @@ def _to_carry_out(turn: RunningTurn) -> tuple[DecidedCall, ...]:
     given = [
         row
         for row in turn.found.rows.values()
-        if row.turn in continued
-        and row.decision is not None
-        and (row.id in granted or (row.state == "REJECTED" and row.turn not in rejected_before))
+        if row.id in granted
+        or (row.state == "REJECTED" and row.turn in continued and row.turn not in rejected_before)
     ]
     states = {row.id: row.state for row in turn.found.rows.values()}
     turn.seen = approvals.as_seen(turn.seen, granted, states)

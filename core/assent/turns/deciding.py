@@ -6,7 +6,7 @@ Design, section 6.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -266,8 +266,12 @@ async def _resume(turn: RunningTurn, known: set[str]) -> bool:
     if recorded is not None:
         await _replay(turn, recorded)
         return True
+    await _claim_for_callable(turn, touched & turn.found.callables)
     if turn.engine.agent.function is not None:
-        # Another request may have carried out what this one has waited for.
+        # Another request may have carried out what this one has waited for, or does: who waits
+        # for that holds nothing that others wait for.
+        if not turn.found.grants:
+            await _wait_for_others(turn)
         _catch_up(turn, known)
         turn.data = Data()
         collect_outcomes(turn, ran)
@@ -314,15 +318,18 @@ async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] |
     if isinstance(claimed, dict):
         return claimed
     turn.continuing = claimed
+    return None
+
+
+async def _claim_for_callable(turn: RunningTurn, turns: Collection[str]) -> None:
+    """Claim what the callable carries out itself, whoever of the deciders asks."""
     try:
         for id_ in turns:
-            if turn.found.turns[id_].from_callable:
-                await turn.engine.ledger.claim_for_callable(id_, turn.found)
+            await turn.engine.ledger.claim_for_callable(id_, turn.found)
     except BaseException:
         given_back = turn.engine.ledger.give_back(turn.found.grants)
         await asyncio.shield(turn.engine.keep(given_back))
         raise
-    return None
 
 
 def _has_news(turn: RunningTurn, turns: Sequence[str]) -> bool:
