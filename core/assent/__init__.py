@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         ToolExecutionFailed,
         encode,
         fold,
+        unbroken,
     )
     from assent.hookspecs import hookimpl
     from assent.host import Host
@@ -151,7 +152,7 @@ _MODULES = {
         "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
         "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
         "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
-        "encode fold"
+        "encode fold unbroken"
     ),
     "hookspecs": "hookimpl",
     "host": "Host",
@@ -299,6 +300,7 @@ __all__ = [
     "standard_error",
     "state_dir",
     "tool",
+    "unbroken",
     "unseen",
 ]
 

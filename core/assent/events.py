@@ -263,13 +263,14 @@ def encode_lines(events: Sequence[Event | str]) -> bytes:
     return unbroken(_encoded_lines(events))
 
 
-# What ends a line for Python's `str.splitlines`, and so for httpx's `iter_lines`, without being
-# escaped in JSON.
+# Not escaped in JSON, and an end of a line to Python's `str.splitlines`, by which clients on httpx
+# read lines and server-sent events.
 _LINE_ENDS = (("\x85", rb"\u0085"), ("\u2028", rb"\u2028"), ("\u2029", rb"\u2029"))
 
 
 def unbroken(lines: bytes) -> bytes:
-    """The same JSON, with nothing in a line that a client could take for its end."""
+    """The same lines of JSON, UTF-8, with nothing inside of one that a client could take for its
+    end: U+0085, U+2028 and U+2029 are escaped."""
     if not lines.isascii():
         for character, escape in _LINE_ENDS:
             lines = lines.replace(character.encode(), escape)

@@ -714,6 +714,22 @@ def test_stream_begins_with_the_task_and_ends_with_its_state(
     assert last["message"]["parts"] == [{"text": "You said: hello there world"}]
 
 
+@pytest.mark.parametrize("binding", ["rpc", "rest"])
+def test_stream_reaches_a_client_that_ends_lines_as_python_does(serve: Serve, binding: str) -> None:
+    odd = "a\x85b\u2028c\u2029d"
+    service = serve(lambda messages: odd, adapter="a2a")
+    sent: dict[str, Any] = {"message": message(odd)}
+    path = "/a2a/rest/message:stream"
+    if binding == "rpc":
+        path = "/a2a/rpc"
+        sent = {"jsonrpc": "2.0", "id": 7, "method": "SendStreamingMessage", "params": sent}
+    with service.http.stream("POST", path, json=sent, headers=V1) as reply:
+        lines = [line for line in reply.iter_lines() if line]
+    told = [json.loads(line.removeprefix("data: ")) for line in lines]
+    # In the message of the task, and in the reply.
+    assert json.dumps(told, ensure_ascii=False).count(odd) >= 2
+
+
 def test_last_chunk_of_a_reply_says_so_also_where_the_end_is_known_later(serve: Serve) -> None:
     seen = threading.Event()
 

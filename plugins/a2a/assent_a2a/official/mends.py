@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from assent import unbroken
 from assent_a2a.official.bodies import Problem, problem_of_call, problem_of_rest
 from assent_a2a.official.files import as_old_sdk_writes
 
@@ -124,24 +125,30 @@ class Mended:
 class _Sending:
     """Sends the head of an answer when its first piece comes, and not before.
 
-    With `plain` it says `application/json` where the SDK says `application/a2a+json`.
+    With `plain` it says `application/json` where the SDK says `application/a2a+json`. What is
+    inside of a line of a stream ends none: the SDK's own client would read half an event.
     """
 
     def __init__(self, send: Send, *, plain: bool) -> None:
         self._send = send
         self._plain = plain
         self._head: Message | None = None
+        self._streams = False
         self.has_begun = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self._head = message
-            if self._plain and _kind(MutableHeaders(scope=message)) == _ACCEPTED[1]:
-                MutableHeaders(scope=message)["content-type"] = _ACCEPTED[0]
+            headers = MutableHeaders(scope=message)
+            self._streams = _kind(headers) == "text/event-stream"
+            if self._plain and _kind(headers) == _ACCEPTED[1]:
+                headers["content-type"] = _ACCEPTED[0]
             return
         if self._head is not None:
             await self._send(self._head)
             self._head, self.has_begun = None, True
+        if self._streams:
+            message = {**message, "body": unbroken(message.get("body", b""))}
         await self._send(message)
 
 
