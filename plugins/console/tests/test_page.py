@@ -854,6 +854,22 @@ def test_page_works_by_keyboard_alone(assent_served: Served, opened: Opened) -> 
     assert files.ran == ["a.txt"]
 
 
+def test_narrow_page_has_room_for_the_name_and_says_why_nothing_can_be_sent(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files(deleting("a"))
+    files.agent.name = "help-desk"
+    page = opened(served(assent_served, files.agent, PLUGINS + TOKENS), width=360, height=640)
+    page.get_by_label("This service asks for a token").fill("a-token-for-ann-0123456789")
+    page.keyboard.press("Enter")
+    name = page.get_by_role("heading", name="help-desk")
+    name.wait_for()
+    assert page.get_by_role("button", name="Forget token").is_visible()
+    assert name.bounding_box()["height"] < 30  # one line
+    say(page, "delete a")
+    page.get_by_text("Decide the calls above first.").wait_for()
+
+
 def test_narrow_page_does_not_scroll_sideways(assent_served: Served, opened: Opened) -> None:
     long = "x" * 400
     files = Files(long, deleting(long, "b"), long, output=long)
