@@ -214,7 +214,7 @@ def test_the_real_end_after_a_timeout_is_recorded(served: Serve, asynchronous: b
     messages = deciding(service.chat(user("wipe")))
     (done,) = service.chat(*messages)["data"]["executed_tool_calls"]
     assert done["output"] == (
-        "Outcome unknown: the tool did not end within 0.2 seconds before its result was recorded. "
+        "Outcome unknown: the tool did not end within its timeout of 0.2 s. "
         "It may or may not have taken effect; it is not run again."
     )
     slow.go.set()
@@ -279,7 +279,7 @@ def test_a_call_of_unknown_end_that_may_not_run_again_stays_unknown(
     for _ in range(2):
         (told,) = newer.chat(*messages)["data"]["executed_tool_calls"]
         first, second = told["output"].splitlines()
-        assert first.startswith("Outcome unknown: the tool did not end within 0.2 seconds")
+        assert first.startswith("Outcome unknown: the tool did not end within its timeout of 0.2 s")
         assert second.startswith("Not run again: ")
     assert runs == ["a"]
     (done,) = service.chat(*messages)["data"]["executed_tool_calls"]

@@ -157,10 +157,7 @@ that is and does not fit."""
 def unknown_outcome(why: str, *, idempotent: bool) -> str:
     """The output of a call whose end is unknown."""
     then = "approving it again runs it again" if idempotent else "it is not run again"
-    return (
-        f"Outcome unknown: {why} before its result was recorded. "
-        f"It may or may not have taken effect; {then}."
-    )
+    return f"Outcome unknown: {why}. It may or may not have taken effect; {then}."
 
 
 def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:

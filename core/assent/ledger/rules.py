@@ -80,7 +80,8 @@ class Rules:
         elif row.state == "EXECUTING" and row.owner and self._dead(row.owner, tx.now):
             row.state, row.finished = "INDETERMINATE", tx.now
             why = "the process that ran it has ended"
-            row.output = unknown_outcome(why, idempotent=row.idempotent)
+            unrecorded = f"{why} before its result was recorded"
+            row.output = unknown_outcome(unrecorded, idempotent=row.idempotent)
             # A transaction that is refused or retried looks again.
             if (claim := (row.id, row.owner.fence)) not in self.logged:
                 self.logged.add(claim)

@@ -139,7 +139,7 @@ class Gate:
         if tool.is_async and not own:
             call.cancel()
         call.add_done_callback(partial(run.tell, late))
-        why = f"the tool did not end within {tool.timeout:g} seconds"
+        why = f"the tool did not end within its timeout of {tool.timeout:g} s"
         output = unknown_outcome(why, idempotent=tool.idempotent)
         return Outcome("INDETERMINATE", output, run.took)
 
