@@ -185,6 +185,16 @@ def test_each_server_setting_is_an_option_that_explains_itself(
     assert "Seconds between WebSocket pings; 0 turns" in out
 
 
+@pytest.mark.parametrize("group", [(), ("new",), ("plugins",), ("config",), ("approvals",)])
+def test_help_says_what_each_command_does_in_a_whole_sentence(
+    capsys: pytest.CaptureFixture[str], group: tuple[str, ...]
+) -> None:
+    _, out, _ = outcome(capsys, *group, "--help")
+    _, _, commands = out.partition("Commands:")
+    assert commands
+    assert "..." not in commands.partition("\n\n")[0]
+
+
 def test_help_of_dev_tells_its_own_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = outcome(capsys, "dev", "--help")
     assert "[default: 127.0.0.1]" in out

@@ -137,7 +137,10 @@ def plain(value: Any) -> Any:
 
 @command.command()
 def schema() -> None:
-    """Write the JSON schema of assent.toml, settings of the installed plugins included."""
+    """Write the JSON schema of assent.toml.
+
+    The settings of the installed plugins are in it.
+    """
     click.echo(json.dumps(config_schema(), indent=2))
 
 

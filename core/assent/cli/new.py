@@ -61,7 +61,10 @@ def command() -> None:
 @command.command()
 @click.argument("name")
 def plugin(name: str) -> None:
-    """Write a plugin into the folder NAME: an interceptor with a setting, and its tests."""
+    """Write a plugin into the folder NAME.
+
+    It is an interceptor with a setting, and has tests.
+    """
     if name in (*BUILT_IN, AGENT):
         raise ConfigError(f"{name!r} is a plugin of assent itself; choose another name")
     written("plugin", name, Path.cwd())
@@ -72,7 +75,10 @@ def plugin(name: str) -> None:
 @command.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 def agent(folder: Path) -> None:
-    """Write an agent into the folder DIR: two tools, one of them gated, and their tests."""
+    """Write an agent into the folder DIR.
+
+    It has two tools, one of them gated, and tests.
+    """
     whole = Path(os.path.abspath(folder))  # "." has no name of its own
     written("agent", whole.name, whole.parent)
     way = f"cd {quote(str(folder))}"

@@ -88,7 +88,9 @@ def _lines(info: PluginInfo) -> Iterator[str]:
 @click.argument("plugin", nargs=-1)
 @config_option
 def check(plugin: tuple[str, ...], config_file: Path | None) -> None:
-    """Check plugins for what would stop or spoil a start; exit code 1 if there is any.
+    """Check plugins for what would stop or spoil a start.
+
+    The exit code is 1 if there is any.
 
     PLUGIN is the name of an installed one, or "module:object" or "path/to/file.py:object" of one
     that is not; without it all installed ones are checked, also those that are not active, and

@@ -41,7 +41,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
     help="Who approves gated tools.  [default: client]",
 )
 def command(target: str | None, config_file: Path | None, **options: Any) -> None:
-    """Serve an agent's tools and chat over MCP alone, without the HTTP endpoints.
+    """Serve an agent's tools and chat over MCP alone.
 
     TARGET is "module:object" or "path/to/file.py:object", as for `assent serve`.
 
