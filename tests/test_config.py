@@ -645,6 +645,7 @@ class TestLoadAgent:
             ("needs.py", "No module named 'not_there_at_all'"),
             ("needs:agent", "No module named 'not_there_at_all'"),
             ("good.py:agnt", "has no 'agnt'; did you mean 'agent'?"),
+            ("good.py:x", "has no 'x'; write one that it has after a colon"),
             (":agent", "names no agent"),
             ("good.py:", "names no agent"),
             ("./good", "names no agent"),

@@ -413,6 +413,14 @@ def stopped(path: Path) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("below", ["approvals.db", "state/approvals.db"])
+def test_a_file_in_the_place_of_the_folder_is_named_as_the_cause(
+    tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "file").touch()
+    assert "a file stands where its folder should be" in stopped(tmp_path / "file" / below)
+
+
 def test_a_newer_schema_stops_the_start(path: Path) -> None:
     made(path)
     with sqlite3.connect(path) as db:

@@ -137,7 +137,7 @@ def _attribute(subject: str, module: ModuleType, attribute: str) -> Any:
 
 def _nearest(name: str, names: list[str]) -> str:
     close = nearest(name, names)
-    return f"; did you mean {close!r}?" if close else "; write the object after a colon"
+    return f"; did you mean {close!r}?" if close else "; write one that it has after a colon"
 
 
 def _failed(subject: str, error: BaseException, directory: Path) -> ConfigError:

@@ -43,9 +43,12 @@ _WAYS_OUT = {
     "IOERR": "cannot be read or written; check the disk and its free space",
     "BUSY": "is locked by another process; end that process, a backup tool perhaps",
 }
+_PERMISSIONS = "check the permissions of its folder, or choose another (server.state_dir)"
 _CAUSES = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENOSPC: "free some space",
+    errno.EEXIST: "a file stands where its folder should be; choose another (server.state_dir)",
+    errno.ENOTDIR: "a file stands where its folder should be; choose another (server.state_dir)",
 }
 
 
@@ -394,7 +397,7 @@ class SqliteStore:
             text = _way_out(cause) if isinstance(cause, sqlite3.Error) else str(error)
             raise ConfigError(f"{self._name} {text}") from error
         except OSError as error:
-            way_out = _CAUSES.get(error.errno or 0, "check the permissions of its folder")
+            way_out = _CAUSES.get(error.errno or 0, _PERMISSIONS)
             raise ConfigError(
                 f"{self._name} cannot be made: {error.strerror}; {way_out}"
             ) from error
