@@ -73,7 +73,7 @@ def test_a_folder_that_takes_no_file_stops_the_start(nursery: Nursery, tmp_path:
     (tmp_path / "assent.toml").write_text(config)
     told = stopped(nursery, tmp_path)
     assert str(tmp_path / "in" / "approvals.db") in told
-    assert "check" in told
+    assert "a file stands where its folder should be" in told
 
 
 def test_memory_for_several_workers_stops_the_start(nursery: Nursery, tmp_path: Path) -> None:

@@ -43,12 +43,13 @@ _WAYS_OUT = {
     "IOERR": "cannot be read or written; check the disk and its free space",
     "BUSY": "is locked by another process; end that process, a backup tool perhaps",
 }
-_PERMISSIONS = "check the permissions of its folder, or choose another (server.state_dir)"
+_ANOTHER = "choose another (server.state_dir, or approvals.ledger)"
+_FILE = f"a file stands where its folder should be; {_ANOTHER}"
 _CAUSES = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENOSPC: "free some space",
-    errno.EEXIST: "a file stands where its folder should be; choose another (server.state_dir)",
-    errno.ENOTDIR: "a file stands where its folder should be; choose another (server.state_dir)",
+    errno.EEXIST: _FILE,
+    errno.ENOTDIR: _FILE,
 }
 
 
@@ -397,7 +398,8 @@ class SqliteStore:
             text = _way_out(cause) if isinstance(cause, sqlite3.Error) else str(error)
             raise ConfigError(f"{self._name} {text}") from error
         except OSError as error:
-            way_out = _CAUSES.get(error.errno or 0, _PERMISSIONS)
+            permissions = f"check the permissions of its folder, or {_ANOTHER}"
+            way_out = _CAUSES.get(error.errno or 0, permissions)
             raise ConfigError(
                 f"{self._name} cannot be made: {error.strerror}; {way_out}"
             ) from error
