@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -113,13 +113,11 @@ class Decided:
             return True
         if choice.input is None or row.purged or (row.state == "EXPIRED" and not row.input):
             return False
-        is_command = row.kind == "command"
         # Written once: a large input may be stated a thousand times.
         if row.id not in self._inputs:
             known = [row.input] if row.edited is None else [row.input, row.edited]
-            self._inputs[row.id] = [canonical(command_input(i) if is_command else i) for i in known]
-        stated = command_input(choice.input) if is_command else choice.input
-        return canonical(stated) not in self._inputs[row.id]
+            self._inputs[row.id] = [_compared(row, input) for input in known]
+        return _compared(row, choice.input) not in self._inputs[row.id]
 
     def by_turn(self) -> dict[str, list[Proposal]]:
         """The rows of each suspended turn, in their order."""
@@ -202,12 +200,16 @@ def edited_twice(found: Decided) -> set[str]:
     return {id_ for id_, inputs in stated.items() if len(inputs) > 1}
 
 
-def command_input(given: dict[str, Any]) -> dict[str, Any]:
-    """What of a command decides whether it is the same; of a caller's it may be anything."""
+def command_identity(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a command's input by which two are the same; a caller's may hold anything."""
     files = given.get("files") or []
     if isinstance(files, list):
         files = [_file(f) if isinstance(f, dict) else f for f in files]
     return {"command": given.get("command"), "files": files}
+
+
+def _compared(row: Proposal, input: dict[str, Any]) -> bytes:
+    return canonical(command_identity(input) if row.kind == "command" else input)
 
 
 def _file(given: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from assent.canonical import canonical
 from assent.ledger import Proposal, Transaction
-from assent.ledger.choices import Choice, Conversation, Requester, command_input
+from assent.ledger.choices import Choice, Conversation, Requester, command_identity
 
 _ByText = dict[bytes, list[Proposal]]
 
@@ -41,7 +41,7 @@ class Lookup:
 
     def row(self, choice: Choice) -> Proposal | None:
         """The row that the command of `choice` means; of equal ones in one turn, in their order."""
-        wanted = canonical(command_input(choice.input or {}))
+        wanted = canonical(command_identity(choice.input or {}))
         place = (wanted, choice.message)
         if place not in self._found:
             by_id = bool(self._conversation.id)
@@ -93,7 +93,7 @@ class Lookup:
         found: _ByText = {}
         for row in rows:
             if row.kind == "command" and self._visible(row, self._who):
-                found.setdefault(canonical(command_input(row.input)), []).append(row)
+                found.setdefault(canonical(command_identity(row.input)), []).append(row)
         return found
 
 

@@ -22,7 +22,7 @@ from assent.ledger.choices import (
     Edit,
     Grant,
     Requester,
-    command_input,
+    command_identity,
     complete,
     contradiction,
     decision_of,
@@ -336,7 +336,7 @@ def _may_be_issued(choice: Choice) -> bool:
 def _name(choice: Choice, who: Requester, conversation: Conversation) -> str:
     """What a command that nobody proposed and that has no id is known by."""
     place = [conversation.id, *conversation.references[choice.message : choice.message + 1]]
-    wanted = command_input(choice.input or {})
+    wanted = command_identity(choice.input or {})
     parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
     return hashlib.sha256(canonical(parts)).hexdigest()[:32]
 

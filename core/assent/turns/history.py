@@ -15,7 +15,7 @@ from typing import Any, Literal
 from assent.approvals import command_input, stated_ids
 from assent.canonical import canonical
 from assent.ledger import Proposal, SuspendedTurn
-from assent.ledger.choices import Decided
+from assent.ledger.choices import Decided, command_identity
 from assent.messages import (
     Command,
     Data,
@@ -25,7 +25,7 @@ from assent.messages import (
     Message,
 )
 from assent.models import Block, Call, Result, Text, Turn, dump_turns, load_turns
-from assent.turns.mentions import Mentions, plain
+from assent.turns.mentions import Mentions
 from assent.turns.pairing import paired
 from assent.turns.wording import LOST, NEVER_DECIDED, NOT_DECIDED, outcome_text, spoken, told_later
 
@@ -358,12 +358,12 @@ class _Builder:
         rows = self.found.rows
         if (row := rows.get(command.id or self.placed.get(at, ""))) is not None:
             return row
-        wanted = canonical(command_input(command))
+        wanted = canonical(command_identity(command_input(command)))
         equal = (
             row
             for row in self.commands.get(command.command, ())
             if (row.id in self.called or row.id in self.decided_in)
-            and canonical(plain(row.input)) == wanted
+            and canonical(command_identity(row.input)) == wanted
         )
         return next(equal, None)
 

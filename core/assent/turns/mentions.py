@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from assent.approvals import command_input, shown_ids, stated_ids
 from assent.canonical import canonical
 from assent.ledger import Proposal
-from assent.ledger.choices import Choice
+from assent.ledger.choices import Choice, command_identity
 from assent.messages import Data, Message
 
 
@@ -46,14 +45,9 @@ class Mentions:
         """The index of the first message from `start` on that decides `row` or tells its end."""
         keys: list[str | bytes] = [row.id]
         if row.kind == "command":
-            keys.append(canonical(plain(row.input)))
+            keys.append(canonical(command_identity(row.input)))
         found = [self._decided.get(key, ()) for key in keys]
         return min((at[n] for at in found if (n := bisect_left(at, start)) < len(at)), default=None)
-
-
-def plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a recorded command its text in a message is compared with."""
-    return {"command": given.get("command"), "files": given.get("files") or None}
 
 
 def _decided_beside(
@@ -81,5 +75,6 @@ def _decisions(data: Data | None) -> set[str | bytes]:
     if data is None:
         return set()
     stated = {item.id for item in data.stated if item.execute or item.rejection_reason}
-    commands = {canonical(command_input(c)) for c in data.cmds if c.execute or c.rejection_reason}
+    decided = [c for c in data.cmds if c.execute or c.rejection_reason]
+    commands = {canonical(command_identity(command_input(c))) for c in decided}
     return stated | {e.id for e in data.outcomes} | commands
