@@ -23,7 +23,11 @@ T = TypeVar("T")
 State = Literal[
     "PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTING", "DONE", "FAILED", "INDETERMINATE"
 ]
-ENDED: frozenset[State] = frozenset({"REJECTED", "EXPIRED", "DONE", "FAILED", "INDETERMINATE"})
+OPEN: frozenset[State] = frozenset({"PENDING", "APPROVED"})
+"""States in which a call can still be rejected or expire: it has not begun to run."""
+RAN: frozenset[State] = frozenset({"DONE", "FAILED", "INDETERMINATE"})
+"""States of a call that was run, or may have been."""
+ENDED: frozenset[State] = RAN | {"REJECTED", "EXPIRED"}
 """States from which nothing runs any more (an idempotent INDETERMINATE call excepted)."""
 
 
@@ -104,6 +108,11 @@ class Proposal:
     def runs(self) -> dict[str, Any]:
         """The input that runs, or ran."""
         return self.input if self.edited is None else self.edited
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """What proposals are sorted by: as they were made, those of one turn as it made them."""
+        return (self.created, self.index)
 
     @property
     def ended(self) -> float | None:

@@ -409,7 +409,7 @@ async def find_takes_every_filter(factory: Factory) -> None:
 async def find_pages_in_order(factory: Factory) -> None:
     """By `created`, then `index`, or the other way round; each row on exactly one page."""
     rows = [proposal(f"p{n:02}", created=1_000.0 + n // 4, index=3 - n % 4) for n in range(24)]
-    order = [p.id for p in sorted(rows, key=lambda p: (p.created, p.index))]
+    order = [p.id for p in sorted(rows, key=lambda p: p.order)]
     async with opened(factory) as store:
         await put(store, *reversed(rows))
         for given in ({}, {"state": "PENDING"}, {"turn": "turn"}):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from assent.canonical import canonical
-from assent.ledger import Proposal, Transaction
+from assent.ledger import OPEN, Proposal, Transaction
 from assent.ledger.choices import Choice, Conversation, Requester, command_identity
 
 _ByText = dict[bytes, list[Proposal]]
@@ -71,7 +71,7 @@ class Lookup:
             if wanted not in rows:
                 continue
             equal = [self._settle(self._tx, row) for row in rows[wanted]]
-            open_ = [row for row in equal if row.state in ("PENDING", "APPROVED")]
+            open_ = [row for row in equal if row.state in OPEN]
             same = _of_turn(equal, open_ or equal)
             # Of several turns that have ended, nobody knows whose outcome is asked for.
             return same if open_ or len(same) == len(equal) else []

@@ -16,7 +16,16 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from assent.errors import LedgerUnavailable, StillRunning
-from assent.ledger import Decision, Proposal, Reading, State, Store, SuspendedTurn, Transaction
+from assent.ledger import (
+    OPEN,
+    Decision,
+    Proposal,
+    Reading,
+    State,
+    Store,
+    SuspendedTurn,
+    Transaction,
+)
 from assent.ledger.choices import (
     Choice,
     Continuation,
@@ -257,7 +266,7 @@ class Ledger:
     ) -> list[Proposal]:
         """Reject what of `ids` is still pending, with `approved` also what was approved and has not
         begun to run; gives those rows."""
-        open_ = ("PENDING", "APPROVED") if approved else ("PENDING",)
+        open_ = OPEN if approved else {"PENDING"}
 
         def work(tx: Transaction) -> list[Proposal]:
             found = [self._rules.settle(tx, row) for row in tx.proposals(ids).values()]

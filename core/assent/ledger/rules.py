@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from assent.canonical import canonical
 from assent.errors import InvalidRequest, ToolInputError
-from assent.ledger import Owner, Proposal, State, SuspendedTurn, Transaction
+from assent.ledger import OPEN, Owner, Proposal, State, SuspendedTurn, Transaction
 from assent.ledger import log as chain
 from assent.ledger.choices import (
     MINT,
@@ -75,7 +75,7 @@ class Rules:
 
     def settle(self, tx: Transaction, row: Proposal) -> Proposal:
         """The row as time and dead owners have left it."""
-        if row.state in ("PENDING", "APPROVED") and tx.now >= row.expires:
+        if row.state in OPEN and tx.now >= row.expires:
             row.state = "EXPIRED"
         elif row.state == "EXECUTING" and row.owner and self._dead(row.owner, tx.now):
             row.state, row.finished = "INDETERMINATE", tx.now

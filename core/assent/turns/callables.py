@@ -100,7 +100,7 @@ def _to_carry_out(turn: RunningTurn) -> tuple[DecidedCall, ...]:
     ]
     states = {row.id: row.state for row in turn.found.rows.values()}
     turn.seen = approvals.as_seen(turn.seen, granted, states)
-    given.sort(key=lambda row: (row.created, row.index))
+    given.sort(key=lambda row: row.order)
     return tuple(_decided(row) for row in given)
 
 
@@ -216,7 +216,7 @@ def _stated(data: Data, row: Proposal, carried: Sequence[Proposal]) -> str | Non
 def _in_order(outputs: Sequence[str], row: Proposal, equal: Sequence[Proposal]) -> str | None:
     """The output of `row` among calls that the callable named alike, by an id of its own or by
     their text: they are told in the order of their proposal."""
-    order = [r.id for r in sorted(equal, key=lambda r: (r.created, r.index))]
+    order = [r.id for r in sorted(equal, key=lambda r: r.order)]
     return outputs[: order.index(row.id) + 1][-1] if outputs else None
 
 

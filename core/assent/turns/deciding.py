@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from assent import approvals
 from assent.errors import ApprovalsPending, InvalidRequest
 from assent.events import ToolCallApproved, ToolCallRejected
-from assent.ledger import ENDED, Proposal
+from assent.ledger import ENDED, RAN, Proposal
 from assent.ledger.choices import Choice, Decided, Edit, Grant
 from assent.masking import holds_secret, mask
 from assent.messages import AgentMessage, Data, Message, beyond_text
@@ -26,7 +26,6 @@ from assent.turns.output import OUTCOMES
 if TYPE_CHECKING:
     from assent.turns.turn import RunningTurn
 
-_CARRIED_OUT = ("DONE", "FAILED", "INDETERMINATE")
 _SUPERSEDED = "superseded by a new message"
 
 
@@ -127,7 +126,7 @@ async def _decide_and_run(turn: RunningTurn, known: set[str]) -> None:
 async def _carry_out(turn: RunningTurn, grants: Sequence[Grant]) -> None:
     """Run calls one after another: commands build on each other, tool calls do not."""
     resume = Resume(_digest(turn), turn.take) if _goes_on_at_once(turn) else None
-    for grant in sorted(grants, key=lambda g: (g.proposal.created, g.proposal.index)):
+    for grant in sorted(grants, key=lambda g: g.proposal.order):
         row = turn.found.rows[grant.proposal.id]
         context, ran = turn.context, turn.ran
         await carry_out(turn.engine, row, grant, context, ran, turn.unrecorded, resume)
@@ -214,7 +213,7 @@ def collect_outcomes(turn: RunningTurn, ran: set[str]) -> None:
             # Its outcome stands in the recorded reply, while that is kept.
             continue
         rejected = row.state == "REJECTED" and choice.through_approvals
-        if not rejected and row.state not in _CARRIED_OUT:
+        if not rejected and row.state not in RAN:
             continue
         if row.id not in ran and not choice.newest and not _untold(turn, choice, row):
             continue
@@ -223,7 +222,7 @@ def collect_outcomes(turn: RunningTurn, ran: set[str]) -> None:
     named = {id_ for id_, _ in told}
     for grant in turn.found.grants:
         row = turn.found.rows[grant.proposal.id]
-        if row.decision and row.id not in named and row.state in _CARRIED_OUT:
+        if row.decision and row.id not in named and row.state in RAN:
             _tell(turn, row, row.decision.through_approvals)
 
 
@@ -257,7 +256,7 @@ async def _resume(turn: RunningTurn, known: set[str]) -> bool:
             raise nothing_to_answer(turn.request.messages)
     await turn.accepted()
     if any(r.kind == "tool_call" for r in pending) or (pending and turn.blank):
-        pending.sort(key=lambda r: (r.created, r.index))
+        pending.sort(key=lambda r: r.order)
         await turn.out.outcomes(turn.data)
         await finish(turn, "approval_required", pending=pending)
         return True

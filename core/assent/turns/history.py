@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from assent.approvals import command_input, stated_ids
 from assent.canonical import canonical
-from assent.ledger import Proposal, SuspendedTurn
+from assent.ledger import RAN, Proposal, SuspendedTurn
 from assent.ledger.choices import Decided, command_identity
 from assent.messages import (
     Command,
@@ -344,9 +344,8 @@ class _Builder:
                     texts.append(what)
                     continue
                 self.called.add(row.id)
-                ran = row.state in ("DONE", "FAILED", "INDETERMINATE")
-                begin = f"The command `{command.command}` was run:\n" if ran else f"{what} "
-                texts.append(begin + outcome_text(row)[0])
+                ran = f"The command `{command.command}` was run:\n"
+                texts.append((ran if row.state in RAN else f"{what} ") + outcome_text(row)[0])
         return texts
 
     def _is_held(self, command: str) -> bool:

@@ -26,7 +26,7 @@ from assent.events import (
     StopReason,
     TextDelta,
 )
-from assent.ledger import Proposal
+from assent.ledger import OPEN, Proposal
 from assent.ledger.choices import Choice, Continuation, Conversation, Decided, Requester
 from assent.messages import (
     AgentMessage,
@@ -275,11 +275,7 @@ class RunningTurn:
         if self.involved:
             looked = await decide(self, dry=True)
             decided = looked.chosen
-            live = {
-                row.id
-                for c, row in looked.chosen
-                if c.approved and row.state in ("PENDING", "APPROVED")
-            }
+            live = {row.id for c, row in looked.chosen if c.approved and row.state in OPEN}
             states = {row.id: row.state for row in looked.rows.values()}
         self.seen = approvals.as_seen(self.request, live, states, decided)
 
