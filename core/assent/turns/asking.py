@@ -271,40 +271,31 @@ class _Step:
     async def _propose_call(self, call: Call, tool: Tool[..., Any]) -> None:
         # Validators are user code.
         await self.turn.engine.code.check(tool.validate, call.input)
-        self._propose(
-            call,
+        proposal = self.turn.new_proposal(
             kind="tool_call",
             name=tool.name,
             input=dict(call.input),
+            call_id=call.id,
             description=tool.description,
             input_description=tool.input_description,
             intent=_intent(self.said),
             idempotent=tool.idempotent,
         )
+        self._propose([proposal])
 
     def _suggest(self, call: Call) -> None:
-        before = len(self.proposals)
-        try:
-            for command in read_suggestion(call.input):
-                self._propose(
-                    call,
-                    kind="command",
-                    name="command",
-                    input=approvals.command_input(command),
-                    description="A terminal command",
-                    intent=command.intent or _intent(self.said),
-                )
-        except ToolInputError:
-            # The model reads one result of them all: it would not learn that some have run.
-            del self.proposals[before:]
-            raise
+        commands = read_suggestion(call.input)
+        intent = _intent(self.said)
+        # All or none: the model reads one result of them, and would not learn that some have run.
+        self._propose([self.turn.new_command(c, call.id, c.intent or intent) for c in commands])
 
-    def _propose(self, call: Call, **fields: Any) -> None:
-        if why := approvals.unsendable(fields["input"], self.turn.engine.limits.nesting):
-            raise ToolInputError(f"nobody could send the input back to approve it: {why}")
-        if holds_secret(fields["input"], self.turn.secrets):
-            raise ToolInputError("the input holds a secret of the platform context")
-        self.proposals.append(self.turn.new_proposal(call_id=call.id, **fields))
+    def _propose(self, proposals: Sequence[Proposal]) -> None:
+        for proposal in proposals:
+            if why := approvals.unsendable(proposal.input, self.turn.engine.limits.nesting):
+                raise ToolInputError(f"nobody could send the input back to approve it: {why}")
+            if holds_secret(proposal.input, self.turn.secrets):
+                raise ToolInputError("the input holds a secret of the platform context")
+        self.proposals += proposals
 
 
 def _result(call: Call, outcome: Outcome) -> Result:

@@ -384,48 +384,43 @@ def _proposed(data: Data, turn: RunningTurn) -> list[Proposal]:
     def is_new(item: ToolCall | Command | Approval) -> bool:
         return not (item.execute or item.rejection_reason or item.id in turn.found.rows)
 
-    calls = [
-        turn.new_proposal(
-            kind="tool_call",
-            name=call.name,
-            input=call.input,
-            call_id=call.id,
-            description=call.tool_description,
-            intent=call.intent,
-            input_description=call.input_description,
-        )
-        for call in data.tool_calls
-        if is_new(call)
-    ]
-    commands = [
-        turn.new_proposal(
-            kind="command",
-            name="command",
-            input=approvals.command_input(command),
-            call_id=command.id or f"command-{n}",
-            description="A terminal command",
-            intent=command.intent,
-        )
+    found = [_tool_call(call, turn) for call in data.tool_calls if is_new(call)]
+    found += [
+        turn.new_command(command, command.id or f"command-{n}", command.intent)
         for n, command in enumerate(data.cmds)
         if is_new(command)
     ]
-    others = [
-        turn.new_proposal(
-            kind=item.type,
-            name="command" if item.type == "command" else item.name,
-            input=_command_in(item.input) if item.type == "command" else item.input,
-            call_id=item.id,
-            description=item.description,
-            intent=item.intent,
-        )
-        for item in data.approvals
-        if item.id not in companions and is_new(item)
-    ]
-    return [*calls, *commands, *others]
+    others = [item for item in data.approvals if item.id not in companions]
+    return found + [_approval(item, turn) for item in others if is_new(item)]
 
 
-def _command_in(given: Mapping[str, Any]) -> dict[str, Any]:
+def _tool_call(call: ToolCall, turn: RunningTurn) -> Proposal:
+    return turn.new_proposal(
+        kind="tool_call",
+        name=call.name,
+        input=call.input,
+        call_id=call.id,
+        description=call.tool_description,
+        intent=call.intent,
+        input_description=call.input_description,
+    )
+
+
+def _approval(item: Approval, turn: RunningTurn) -> Proposal:
+    if item.type == "command":
+        return turn.new_command(_command(item.input), item.id, item.intent, item.description)
+    return turn.new_proposal(
+        kind="tool_call",
+        name=item.name,
+        input=item.input,
+        call_id=item.id,
+        description=item.description,
+        intent=item.intent,
+    )
+
+
+def _command(given: Mapping[str, Any]) -> Command:
     try:
-        return approvals.command_input(Command.model_validate(given))
+        return Command.model_validate(given)
     except ValidationError as error:
         raise AgentError(_INVALID) from error

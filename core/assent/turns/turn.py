@@ -31,6 +31,7 @@ from assent.ledger.choices import Choice, Continuation, Conversation, Decided, R
 from assent.messages import (
     AgentMessage,
     ChatRequest,
+    Command,
     Data,
     Message,
     PlatformContext,
@@ -332,6 +333,23 @@ class RunningTurn:
             index=0,
             **self.who._asdict(),
             **fields,
+        )
+
+    def new_command(
+        self,
+        command: Command,
+        call_id: str,
+        intent: str | None,
+        description: str = "A terminal command",
+    ) -> Proposal:
+        """A proposal of this request to run a terminal command."""
+        return self.new_proposal(
+            kind="command",
+            name="command",
+            input=approvals.command_input(command),
+            call_id=call_id,
+            description=description,
+            intent=intent,
         )
 
 
