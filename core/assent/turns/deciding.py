@@ -151,13 +151,15 @@ def _digest(turn: RunningTurn) -> str:
 
 async def _tell_decided(turn: RunningTurn) -> None:
     for id_ in turn.found.fresh if turn.events_on else ():
-        row = turn.found.rows[id_]
-        call = approvals.approval(row, execute=row.state != "REJECTED")
-        reason = row.decision.reason if row.decision else None
-        if row.state == "REJECTED":
-            await turn.fire(ToolCallRejected(call, reason, turn.who.principal))
-        else:
-            await turn.fire(ToolCallApproved(call, turn.who.principal, reason))
+        await turn.fire(decision_event(turn.found.rows[id_], turn.who.principal))
+
+
+def decision_event(row: Proposal, principal: str | None) -> ToolCallApproved | ToolCallRejected:
+    """What event handlers are told of a call that `principal` has just decided."""
+    reason = row.decision.reason if row.decision else None
+    if row.state == "REJECTED":
+        return ToolCallRejected(approvals.approval(row), reason, principal)
+    return ToolCallApproved(approvals.approval(row, execute=True), principal, reason)
 
 
 async def _refuse_new_message(turn: RunningTurn) -> None:
@@ -176,8 +178,7 @@ async def _refuse_new_message(turn: RunningTurn) -> None:
     await turn.accepted()
     for row in rejected:
         turn.found.rows[row.id] = row
-        call = approvals.approval(row)
-        await turn.fire(ToolCallRejected(call, _SUPERSEDED, turn.who.principal))
+        await turn.fire(decision_event(row, turn.who.principal))
 
 
 async def _wait_for_others(turn: RunningTurn) -> bool:

@@ -16,12 +16,7 @@ from typing import Any
 from assent import approvals
 from assent.agent import RequestContext
 from assent.errors import InvalidRequest, ToolInputError
-from assent.events import (
-    ApprovalRequested,
-    IntermittentUpdate,
-    ToolCallApproved,
-    ToolCallRejected,
-)
+from assent.events import ApprovalRequested, IntermittentUpdate
 from assent.ledger import Proposal, State, Transaction
 from assent.ledger.choices import Choice, Conversation, Decided, Edit, Requester, not_issued
 from assent.masking import holds_secret, mask
@@ -30,11 +25,12 @@ from assent.policy import Verdict, forbidden
 from assent.session import Session
 from assent.tools import Tool
 from assent.turns.carrying import Unrecorded, carry_out
+from assent.turns.deciding import decision_event
 from assent.turns.edits import Edits
 from assent.turns.engine import Engine
 from assent.turns.gate import Outcome
 from assent.turns.output import hidden_line
-from assent.turns.turn import Caller
+from assent.turns.turn import Caller, requester
 
 Update = Callable[[IntermittentUpdate], None]
 Ran = Callable[[Outcome], None]
@@ -143,7 +139,7 @@ class DirectCalls:
             intent=mask(intent, given.secrets()),
             input_description=tool.input_description,
             idempotent=tool.idempotent,
-            **_requester(caller, given.tenant_name)._asdict(),
+            **requester(caller, given.tenant_name)._asdict(),
         )
 
         async def work() -> None:
@@ -181,7 +177,7 @@ class DirectCalls:
         `approval_expired` or `approval_conflict`.
         """
         context = _context(caller, session, platform, update)
-        who = _requester(caller, context.platform.tenant_name)
+        who = requester(caller, context.platform.tenant_name)
         changes = approved and edited is not None
         stated = edited if changes else input
         given = None if stated is None else dict(stated)
@@ -233,11 +229,7 @@ class DirectCalls:
             raise InvalidRequest([not_issued(choice)])
         row = found.rows[found.chosen[0][1].id]
         if found.fresh:
-            call = approvals.approval(row, execute=choice.approved)
-            if choice.approved:
-                await engine.fire(ToolCallApproved(call, who.principal, choice.reason))
-            else:
-                await engine.fire(ToolCallRejected(call, choice.reason, who.principal))
+            await engine.fire(decision_event(row, who.principal))
         rows = {row.id: row}
 
         async def ended(row: Proposal, outcome: Outcome) -> None:
@@ -257,12 +249,11 @@ class DirectCalls:
         Also those that were approved and have not begun to run; what runs or has ended, or does
         not exist for this caller, stays as it is.
         """
-        who = _requester(caller)
+        who = requester(caller)
 
         async def reject() -> None:
             for row in await self._engine.ledger.reject(ids, reason, who, approved=True):
-                call = approvals.approval(row)
-                await self._engine.fire(ToolCallRejected(call, reason, who.principal))
+                await self._engine.fire(decision_event(row, who.principal))
 
         async def work() -> None:
             await asyncio.shield(self._engine.keep(reject()))
@@ -271,7 +262,7 @@ class DirectCalls:
 
     async def look(self, id: str, caller: Caller) -> Proposal | None:
         """The call `id` as it stands, or None when it does not exist for this caller."""
-        who = _requester(caller)
+        who = requester(caller)
 
         async def work() -> Proposal | None:
             found = await self._engine.ledger.decide([], [id], who, Conversation(), dry=True)
@@ -282,7 +273,7 @@ class DirectCalls:
     async def pending(self, caller: Caller, limit: int = 100) -> list[Proposal]:
         """The calls and commands that wait for a decision and exist for this caller, the oldest
         first, at most `limit`. What has expired is settled and left out."""
-        who = _requester(caller)
+        who = requester(caller)
 
         async def work() -> list[Proposal]:
             found: list[Proposal] = []
@@ -297,7 +288,7 @@ class DirectCalls:
     async def proposed(self, caller: Caller) -> list[Proposal]:
         """The calls that `propose` recorded for just this caller and that have not begun to run:
         those that wait for a decision, then those that are approved, each the oldest first."""
-        who = _requester(caller)
+        who = requester(caller)
 
         async def work() -> list[Proposal]:
             states: tuple[State, ...] = ("PENDING", "APPROVED")
@@ -339,10 +330,6 @@ def _page(
     tx: Transaction, state: State, after: str | None, limit: int
 ) -> tuple[list[Proposal], float]:
     return tx.find(state=state, after=after, limit=limit), tx.now
-
-
-def _requester(caller: Caller, tenant: str | None = None) -> Requester:
-    return Requester(caller.principal, tenant, None, caller.protocol, caller.address, caller.client)
 
 
 def _is_direct(row: Proposal, caller: Caller) -> bool:

@@ -34,7 +34,6 @@ from assent.messages import (
     Command,
     Data,
     Message,
-    PlatformContext,
     beyond_text,
     check_messages,
     platform_of,
@@ -107,7 +106,12 @@ class RunningTurn:
         self.out = Output(sink, held=held, secrets=self.secrets)
         self.session = Session(_session_in(more) if more else None, nesting=engine.limits.nesting)
         self.more = bool(more)
-        self.who = _requester(request, caller, platform)
+        user = messages[-1].user
+        self.who = requester(
+            caller,
+            platform.tenant_name if platform is not None else None,
+            (user.id or user.name or None) if user else None,
+        )
         if not isinstance(messages, Texts):
             # As received: interceptors may change the messages in place.
             self.said = said_in(messages)
@@ -353,16 +357,9 @@ class RunningTurn:
         )
 
 
-def _requester(request: ChatRequest, caller: Caller, platform: PlatformContext | None) -> Requester:
-    user = request.messages[-1].user
-    return Requester(
-        caller.principal,
-        platform.tenant_name if platform is not None else None,
-        (user.id or user.name or None) if user else None,
-        caller.protocol,
-        caller.address,
-        caller.client,
-    )
+def requester(caller: Caller, tenant: str | None = None, user: str | None = None) -> Requester:
+    """Who asks; `tenant` and `user` are what the messages claim."""
+    return Requester(caller.principal, tenant, user, caller.protocol, caller.address, caller.client)
 
 
 def _session_in(messages: Sequence[Message]) -> dict[str, Any] | None:
