@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from assent.models import Ask, Text, Turn
-from assent.models.offline.explicit import commands, explicit
+from assent.models.offline.explicit import written_out
 from assent.models.offline.matching import match
 from assent.models.offline.words import is_question, without_politeness
 from assent.models.schemas import resolved
@@ -60,7 +60,7 @@ def _routed(ask: Ask) -> tuple[bool, str]:
         return True, f"the message mentions {name}"
     if found := re.match(r"\s*@([\w.-]+)", newest):
         return False, f"the message speaks to {found[1]}"
-    if explicit(newest, ask.tools) or commands(newest, ask.tools) or match(newest, ask.tools).tools:
+    if written_out(newest, ask.tools) or match(newest, ask.tools).tools:
         return True, "the message asks for what a tool of the agent does"
     if "?" in newest or is_question(without_politeness(newest)):
         return True, "the message is a question"

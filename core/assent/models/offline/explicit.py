@@ -65,7 +65,12 @@ def unknown_name(text: str) -> str | None:
     return found[1] if found else None
 
 
-def commands(text: str, tools: Sequence[ToolDefinition]) -> Wanted | None:
+def written_out(text: str, tools: Sequence[ToolDefinition]) -> Wanted | None:
+    """The call or the shell commands that `text` writes out; None when it is neither."""
+    return explicit(text, tools) or _commands(text, tools)
+
+
+def _commands(text: str, tools: Sequence[ToolDefinition]) -> Wanted | None:
     """The shell commands that `text` asks to run, when the agent may suggest any."""
     tool = next((tool for tool in tools if tool.name == COMMANDS), None)
     found = _RUN.match(text)

@@ -62,9 +62,6 @@ def mask(text: str, filler: str = " ") -> str:
 def fill(tool: ToolDefinition, clause: str) -> dict[str, Any]:
     """The arguments of `tool` that `clause` states; one that it does not state is left out."""
     filling = _Filling(tool, clause)
-    filling.from_json()
-    filling.by_name()
-    filling.by_kind()
     filling.by_rest()
     return filling.ordered()
 
@@ -72,9 +69,6 @@ def fill(tool: ToolDefinition, clause: str) -> dict[str, Any]:
 def answer(tool: ToolDefinition, missing: Sequence[str], text: str) -> dict[str, Any]:
     """The missing arguments that the answer to a question for the first of them gives."""
     filling = _Filling(tool, text)
-    filling.from_json()
-    filling.by_name()
-    filling.by_kind()
     found = filling.ordered()
     if found.keys() & set(missing):
         return found
@@ -140,7 +134,7 @@ def _one_branch(value: Any, root: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Filling:
-    """One clause, what of it is used up, and the values found so far."""
+    """One clause, the part of it that is not used yet, and the values found so far."""
 
     def __init__(self, tool: ToolDefinition, clause: str) -> None:
         self.tool = tool
@@ -148,11 +142,14 @@ class _Filling:
         self.required = required(tool.input_schema)
         self.found: dict[str, Any] = {}
         self._text = clause
+        self._from_json()
+        self._by_name()
+        self._by_kind()
 
     def ordered(self) -> dict[str, Any]:
         return {name: self.found[name] for name in self.inputs if name in self.found}
 
-    def from_json(self) -> None:
+    def _from_json(self) -> None:
         start = self._text.find("{")
         if start < 0:
             return
@@ -164,7 +161,7 @@ class _Filling:
             self.found.update(value)
             self._blank(start, end)
 
-    def by_name(self) -> None:
+    def _by_name(self) -> None:
         for name, schema in self._open():
             key = re.escape(name).replace("_", r"[\s_-]?")
             value = _LIST if schema.get("type") == "array" else _VALUE
@@ -177,7 +174,7 @@ class _Filling:
                 if self._take(name, schema, pattern, strict=pattern.startswith("(?:--)?")):
                     break
 
-    def by_kind(self) -> None:
+    def _by_kind(self) -> None:
         for name, schema in self._open():
             if "enum" in schema:
                 self._enum(name, schema)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from assent.models import ToolDefinition
 from assent.models.offline import prose
-from assent.models.offline.explicit import Wanted, commands, explicit
+from assent.models.offline.explicit import Wanted, explicit, written_out
 from assent.models.offline.filling import FILENAME, PATH, answer, fill, mask
 from assent.models.offline.matching import match
 from assent.models.offline.words import action_of, verb_of, without_politeness
@@ -99,7 +99,7 @@ def _split(text: str, separator: re.Pattern[str]) -> list[str]:
 
 
 def _begins_action(clause: str, tools: Sequence[ToolDefinition]) -> bool:
-    if explicit(clause, tools) is not None or commands(clause, tools) is not None:
+    if written_out(clause, tools) is not None:
         return True
     if re.match(r"(?:do not|don'?t|never)\b", clause, re.IGNORECASE):
         return True
@@ -113,7 +113,7 @@ def _begins_action(clause: str, tools: Sequence[ToolDefinition]) -> bool:
 def _calls(
     clause: str, tools: Sequence[ToolDefinition], left: list[str], made: Plan
 ) -> list[Wanted]:
-    found = explicit(clause, tools) or commands(clause, tools)
+    found = written_out(clause, tools)
     if found is None:
         tool = _tool(clause, tools, left, made)
         if tool is None:
@@ -172,9 +172,7 @@ def _whole(wanted: Wanted, left: list[str], tools: Sequence[ToolDefinition]) -> 
 
 
 def _is_request(said: str, tools: Sequence[ToolDefinition]) -> bool:
-    if explicit(said, tools) is not None or commands(said, tools) is not None:
-        return True
-    if said.rstrip().endswith("?"):
+    if written_out(said, tools) is not None or said.rstrip().endswith("?"):
         return True
     verb = verb_of(said)
     return verb is not None and action_of(verb) is not None and match(said, tools).tool is not None
