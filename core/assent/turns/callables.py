@@ -45,9 +45,9 @@ from assent.messages import (
 )
 from assent.traces import cut, error_text
 from assent.turns.carrying import change_of, record, state_of
-from assent.turns.deciding import collect_outcomes
 from assent.turns.ending import finish, suspend
 from assent.turns.gate import Outcome
+from assent.turns.outcomes import collect_outcomes
 from assent.turns.output import OUTCOMES, done_of, executed_events
 from assent.workers import cancelled_here, let_cancel
 

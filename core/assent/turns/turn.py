@@ -44,7 +44,8 @@ from assent.texts import Texts
 from assent.turns.asking import ask_model
 from assent.turns.callables import ask_function
 from assent.turns.carrying import Unrecorded
-from assent.turns.deciding import carry_decisions, decide, nothing_to_answer
+from assent.turns.continuation import nothing_to_answer, resume
+from assent.turns.deciding import carry_decisions, decide
 from assent.turns.edits import Edits
 from assent.turns.ending import done, finish
 from assent.turns.gate import Outcome
@@ -203,7 +204,7 @@ class RunningTurn:
         try:
             if not self.involved and self.empty:
                 raise nothing_to_answer(self.request.messages)
-            if self.involved and await carry_decisions(self):
+            if self.involved and await resume(self, await carry_decisions(self)):
                 return
             if self.events_on:
                 await self.accepted()

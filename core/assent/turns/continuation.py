@@ -1,0 +1,154 @@
+"""Going on with the turns that the decisions of a request belong to (design, section 6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+from assent.errors import InvalidRequest
+from assent.ledger import ENDED, Proposal
+from assent.messages import AgentMessage, Data, Message
+from assent.session import Session
+from assent.turns.deciding import message_digest, wait_for_others
+from assent.turns.ending import finish
+from assent.turns.outcomes import catch_up, collect_outcomes, last_turns
+from assent.turns.output import OUTCOMES
+
+if TYPE_CHECKING:
+    from assent.turns.turn import RunningTurn
+
+
+async def resume(turn: RunningTurn, known: set[str]) -> bool:
+    """Go on with the turns that the decisions belong to; true when there is nothing to ask."""
+    ran = {g.proposal.id for g in turn.found.grants}
+    touched = {row.turn for c, row in turn.found.chosen if not c.copy or row.id in ran}
+    if not turn.context.has_decision and turn.blank:
+        touched |= _ready(turn)
+    pending = _pending(turn, touched)
+    await turn.accepted()
+    if any(r.kind == "tool_call" for r in pending) or (pending and turn.blank):
+        await turn.out.outcomes(turn.data)
+        await finish(turn, "approval_required", pending=pending)
+        return True
+    own = [id_ for id_ in touched if id_ in turn.found.turns]
+    recorded = await _continue(turn, own) if own else None
+    if recorded is not None:
+        await _replay(turn, recorded)
+        return True
+    await _claim_for_callable(turn, touched & turn.found.callables)
+    if turn.engine.agent.function is not None:
+        await _look_again(turn, known, ran)
+    # What a callable carries out itself is told when it has, and all outcomes leave in order.
+    if not (turn.engine.agent.function and turn.found.grants):
+        await turn.out.outcomes(turn.data)
+    return False
+
+
+def _pending(turn: RunningTurn, touched: Collection[str]) -> list[Proposal]:
+    """What still waits in the turns that are `touched`, or where a message without a word touches
+    none, in those that it shows; raises InvalidRequest where such a message waits for nothing."""
+    waiting = [row for row in turn.found.rows.values() if row.state == "PENDING"]
+    waiting.sort(key=lambda row: row.order)
+    if touched or not turn.blank:
+        return [row for row in waiting if row.turn in touched]
+    shown = {*turn.shown, *(row.id for _, row in turn.found.chosen)}
+    pending = [row for row in waiting if row.id in shown]
+    if not pending and not turn.context.has_decision and turn.empty:
+        raise nothing_to_answer(turn.request.messages)
+    return pending
+
+
+async def _look_again(turn: RunningTurn, known: set[str], ran: set[str]) -> None:
+    """Look anew at what a callable is told of: another request may have carried out what this one
+    has waited for, or does."""
+    # Who waits for that holds nothing that others wait for.
+    if not turn.found.grants:
+        await wait_for_others(turn)
+    catch_up(turn, known)
+    turn.data = Data()
+    collect_outcomes(turn, ran)
+
+
+def _ready(turn: RunningTurn) -> set[str]:
+    """The turns at which the history stands and whose calls are all decided, although this
+    message decides nothing."""
+    rows = turn.found.rows.values()
+    decided = last_turns(turn) - {row.turn for row in rows if row.state not in ENDED}
+    return {
+        suspended.id
+        for suspended in turn.found.turns.values()
+        if suspended.state == "SUSPENDED" and suspended.id in decided
+    }
+
+
+async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] | None:
+    """Claim the continuation of these turns; the recorded reply where there is nothing to ask."""
+    if turn.continuing is not None:
+        # Claimed already, with the outcome of its only call.
+        return None
+    turn.slot.pause()
+    try:
+        claimed = await turn.engine.ledger.continue_turns(
+            turns,
+            message_digest(turn),
+            blank=turn.blank,
+            fresh=_has_news(turn, turns),
+            until=turn.until,
+        )
+    finally:
+        turn.slot.resume()
+    if isinstance(claimed, dict):
+        return claimed
+    turn.continuing = claimed
+    return None
+
+
+async def _claim_for_callable(turn: RunningTurn, turns: Collection[str]) -> None:
+    """Claim what the callable carries out itself, whoever of the deciders asks."""
+    try:
+        for id_ in turns:
+            await turn.engine.ledger.claim_for_callable(id_, turn.found)
+    except BaseException:
+        given_back = turn.engine.ledger.give_back(turn.found.grants)
+        await asyncio.shield(turn.engine.keep(given_back))
+        raise
+
+
+def _has_news(turn: RunningTurn, turns: Sequence[str]) -> bool:
+    """Whether a continuation of `turns` that others have made may not know what this request
+    decided: it waits until all tool calls of its turn are decided and have ended, and for nothing
+    else."""
+    found = turn.found
+    rows = [found.rows[id_] for id_ in found.fresh]
+    waited_for = {r.id for r in rows if r.kind == "tool_call" and [r.turn] == [*turns]}
+    news = {*found.fresh, *(grant.proposal.id for grant in found.grants)} - waited_for
+    return bool(news)
+
+
+async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
+    """Send the recorded reply of a continuation again, without asking the model."""
+    reply = AgentMessage.model_validate(recorded["reply"])
+    for name in OUTCOMES:
+        told = getattr(turn.data, name)
+        ids = {outcome.id for outcome in told}
+        kept = [outcome for outcome in getattr(reply.data, name) if outcome.id not in ids]
+        for outcome in kept:
+            row = turn.found.rows.get(outcome.id or "")
+            # It may have ended, late, since the reply was recorded; what is purged stands there.
+            if row is not None and row.output is not None:
+                outcome.output = row.output
+        told += kept
+    await turn.out.outcomes(turn.data)
+    await turn.say(reply.content)
+    turn.session = turn.context.session = Session(reply.data.session)
+    rows = [Proposal(**row) for row in recorded["proposals"]]
+    await finish(turn, recorded["stop_reason"], pending=rows, reply=reply, record=False)
+
+
+def nothing_to_answer(messages: Sequence[Message]) -> InvalidRequest:
+    """The refusal of an empty message that nothing waits for."""
+    loc: list[str | int] = ["body", "messages", len(messages) - 1, "content"]
+    return InvalidRequest.at(
+        loc, "nothing_to_answer", "the last message is empty and nothing waits for a decision"
+    )
