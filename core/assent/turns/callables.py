@@ -3,61 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextvars import Context
-from dataclasses import replace
-from types import AsyncGeneratorType
-from typing import TYPE_CHECKING, Any, get_args
-
-from pydantic import ValidationError
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from assent import approvals
 from assent.agent import DecidedCall
 from assent.errors import AgentError, Blocked, ModelError, Silence
-from assent.events import (
-    Approvals,
-    Commands,
-    Done,
-    ErrorEvent,
-    Event,
-    ExecutedApprovals,
-    ExecutedCommands,
-    ExecutedToolCalls,
-    IntermittentUpdate,
-    StopReason,
-    TextDelta,
-    ToolCalls,
-    fold,
-    fold_done,
-)
 from assent.ledger import Proposal
 from assent.ledger.choices import Grant
-from assent.masking import holds_secret, mask
+from assent.masking import mask
 from assent.messages import (
     AgentMessage,
-    Approval,
-    Command,
     Data,
     ExecutedApproval,
     ExecutedCommand,
     ExecutedToolCall,
-    ToolCall,
 )
 from assent.traces import cut, error_text
 from assent.turns.carrying import change_of, record, state_of
 from assent.turns.ending import finish, suspend
 from assent.turns.gate import Outcome
-from assent.turns.outcomes import collect_outcomes
-from assent.turns.output import OUTCOMES, done_of, executed_events
-from assent.workers import cancelled_here, let_cancel
+from assent.turns.proposals import proposals_of
+from assent.turns.replies import reply_of, send_outcomes
 
 if TYPE_CHECKING:
     from assent.turns.turn import RunningTurn
 
-_EVENTS = frozenset(get_args(Event))
 _ANSWERS = (AgentError, ModelError, Blocked, Silence)
 """What a callable raises that says by itself how the turn ends."""
-_INVALID = "the agent returned neither text nor a message"
 
 
 async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
@@ -68,7 +41,7 @@ async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
         if turn.found.grants:
             reply = await _carry_out(turn, function)
         else:
-            reply = await _reply(turn, function, quiet=False)
+            reply = await reply_of(turn, function, quiet=False)
     except _ANSWERS:
         raise
     except Exception as error:
@@ -118,7 +91,7 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
     before = state_of(turn.session)
     start = time.perf_counter()
     try:
-        reply = await _reply(turn, function, quiet=True)
+        reply = await reply_of(turn, function, quiet=True)
     except Exception as error:
         took = time.perf_counter() - start
         change = _change(turn, before)
@@ -166,34 +139,9 @@ async def _ended(
 
 async def _send(turn: RunningTurn, reply: AgentMessage) -> None:
     if turn.found.grants or reply.data.outcomes or reply.data.executed_cmds:
-        await _send_outcomes(turn, reply)
+        await send_outcomes(turn, reply)
     turn.set_session(reply.data.session)
     await turn.say(reply.content[len("".join(turn.out.text)) :])
-
-
-async def _send_outcomes(turn: RunningTurn, reply: AgentMessage) -> None:
-    ran = {g.proposal.id for g in turn.found.grants}
-    given = {g.proposal.call_id for g in turn.found.grants}
-    already = Data(
-        executed_tool_calls=[e for e in reply.data.executed_tool_calls if e.id not in ran | given],
-        executed_cmds=[] if ran else reply.data.executed_cmds,
-        executed_approvals=[e for e in reply.data.executed_approvals if e.id not in ran | given],
-    )
-    told = already
-    if ran:
-        told = turn.data = Data()
-        collect_outcomes(turn, ran)
-    _extend(turn.data, already)
-    for name in OUTCOMES:
-        # An event tells of all outcomes of its kind; a kind that has not grown was told before.
-        if getattr(told, name):
-            setattr(told, name, list(getattr(turn.data, name)))
-    await turn.out.outcomes(told)
-
-
-def _extend(data: Data, more: Data) -> None:
-    for name in OUTCOMES:
-        getattr(data, name).extend(getattr(more, name))
 
 
 def _stated(data: Data, row: Proposal, carried: Sequence[Proposal]) -> str | None:
@@ -218,209 +166,3 @@ def _in_order(outputs: Sequence[str], row: Proposal, equal: Sequence[Proposal]) 
     their text: they are told in the order of their proposal."""
     order = [r.id for r in sorted(equal, key=lambda r: r.order)]
     return outputs[: order.index(row.id) + 1][-1] if outputs else None
-
-
-async def _reply(
-    turn: RunningTurn, function: Callable[..., Any], *, quiet: bool
-) -> AgentMessage | str:
-    agent, code = turn.engine.agent, turn.engine.code
-    arguments = [turn.seen.messages.copy(), turn.context, turn.session][: agent.argument_count]
-    own: Context | None = None
-    if agent.generates:
-        result = function(*arguments)
-    else:
-        result, own = await code.begin(function, *arguments)
-    if type(result) is str:
-        return result
-    if isinstance(result, (list, tuple)):
-        result = iter(result)
-    elif type(result) in _EVENTS:
-        result = iter((result,))
-    # The abstract classes take their time to say so of a generator.
-    if type(result) is AsyncGeneratorType or isinstance(result, (AsyncIterator, Iterator)):
-        collected = _Collected(turn, quiet)
-        await collected.all_of(code.items(result, own))
-        return "" if collected.only_text and not quiet else collected.whole()
-    return _message(result)
-
-
-def _message(result: object) -> AgentMessage:
-    if isinstance(result, AgentMessage):
-        return result.model_copy(deep=True)
-    if isinstance(result, str):
-        return AgentMessage(content=result)
-    if isinstance(result, Mapping) and ("content" in result or "data" in result):
-        try:
-            return AgentMessage.model_validate(dict(result))
-        except ValidationError as error:
-            raise AgentError(_INVALID) from error
-    raise AgentError(_INVALID)
-
-
-class _Collected:
-    """The items of a streaming callable as one reply, its text sent on as it comes."""
-
-    def __init__(self, turn: RunningTurn, quiet: bool) -> None:
-        self.turn = turn
-        self.quiet = quiet
-        self.only_text = True
-        # What is not quiet has been said.
-        self.text: list[str] = [] if quiet else turn.out.text
-        self._reply: AgentMessage | None = None
-
-    @property
-    def reply(self) -> AgentMessage:
-        """What the items make beside text; most are text alone and never need it."""
-        if self._reply is None:
-            self._reply = AgentMessage()
-        return self._reply
-
-    async def all_of(self, items: AsyncIterator[Any]) -> None:
-        """Take every item, text with as little ado as can be: most items are a few letters."""
-        say = self.text.append if self.quiet else self.turn.out.say
-        unheard = cancelled_here()
-        try:
-            async for item in items:
-                if type(item) is not str or self._reply is not None:
-                    await self.add(item)
-                elif item and say(item):
-                    await self.turn.out.caught_up()
-                if unheard:
-                    await let_cancel(unheard)
-        finally:
-            if close := getattr(items, "aclose", None):
-                await close()
-
-    def whole(self) -> AgentMessage:
-        """The reply that the items make."""
-        self.reply.content = "".join(self.text)
-        return self.reply
-
-    async def add(self, item: object) -> None:
-        """Take one item: text, an event, or a whole message."""
-        if isinstance(item, (str, TextDelta)):
-            await self._text(item if isinstance(item, str) else item.text)
-            return
-        self.only_text = False
-        data = self.reply.data
-        match item:
-            case IntermittentUpdate(text=str(), content=dict()):
-                self.turn.out.working(item)
-            case ToolCalls():
-                data.tool_calls += item.tool_calls
-            case Approvals():
-                data.approvals += item.approvals
-            case Commands():
-                data.cmds += item.commands
-            case ExecutedToolCalls() | ExecutedCommands() | ExecutedApprovals():
-                _extend(data, fold([item]).data)
-            case Done():
-                self._rest(item)
-            case ErrorEvent():
-                raise _stated_failure(item)
-            case _:
-                await self._whole(_message(item))
-
-    async def _text(self, text: str) -> None:
-        if self.quiet:
-            self.text.append(text)
-        elif text:
-            # Outcomes leave before the text that comes after them.
-            await self._outcomes()
-            await self.turn.out.send(TextDelta(text))
-
-    async def _outcomes(self) -> None:
-        data = self.reply.data
-        if data.outcomes or data.executed_cmds:
-            await _send_outcomes(self.turn, self.reply)
-            for name in OUTCOMES:
-                setattr(data, name, [])
-
-    def _rest(self, done: Done) -> None:
-        if done.stop_reason not in get_args(StopReason):
-            raise AgentError(_INVALID)
-        self.turn.stop = done.stop_reason
-        reply, data = self.reply, dict(done.data or {})
-        if links := reply.data.url_configs:
-            data["url_configs"] = [*links, *data.get("url_configs", [])]
-        fold_done(replace(done, data=data, meta_data={**reply.meta_data, **done.meta_data}), reply)
-
-    async def _whole(self, message: AgentMessage) -> None:
-        """Take a whole message as its events: beside what came before, not in its place."""
-        data = message.data
-        for event in executed_events(data):
-            await self.add(event)
-        await self._text(message.content)
-        for stated in (ToolCalls(data.tool_calls), Approvals(data.approvals), Commands(data.cmds)):
-            await self.add(stated)
-        await self.add(done_of(message, "end_turn"))
-
-
-def _stated_failure(event: ErrorEvent) -> AgentError:
-    failure = AgentError(event.error)
-    if event.code:
-        failure.code = event.code
-    return failure
-
-
-def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
-    """What a callable's reply proposes, under ids of Assent's; raises AgentError for a call
-    whose input no request can send back, or that holds a secret of the platform context."""
-    data = reply.data
-    if not (data.tool_calls or data.cmds or data.approvals):
-        return []
-    found = _proposed(data, turn)
-    for row in found:
-        if why := approvals.unsendable(row.input, turn.engine.limits.nesting):
-            raise AgentError(f"the agent proposed a call with an input that cannot be sent: {why}")
-    if any(holds_secret(row.input, turn.secrets) for row in found):
-        raise AgentError("the agent proposed a call that holds a secret of the platform context")
-    return found
-
-
-def _proposed(data: Data, turn: RunningTurn) -> list[Proposal]:
-    companions = {c.id for c in data.tool_calls} | {c.id for c in data.cmds if c.id}
-
-    def is_new(item: ToolCall | Command | Approval) -> bool:
-        return not (item.execute or item.rejection_reason or item.id in turn.found.rows)
-
-    found = [_tool_call(call, turn) for call in data.tool_calls if is_new(call)]
-    found += [
-        turn.new_command(command, command.id or f"command-{n}", command.intent)
-        for n, command in enumerate(data.cmds)
-        if is_new(command)
-    ]
-    others = [item for item in data.approvals if item.id not in companions]
-    return found + [_approval(item, turn) for item in others if is_new(item)]
-
-
-def _tool_call(call: ToolCall, turn: RunningTurn) -> Proposal:
-    return turn.new_proposal(
-        kind="tool_call",
-        name=call.name,
-        input=call.input,
-        call_id=call.id,
-        description=call.tool_description,
-        intent=call.intent,
-        input_description=call.input_description,
-    )
-
-
-def _approval(item: Approval, turn: RunningTurn) -> Proposal:
-    if item.type == "command":
-        return turn.new_command(_command(item.input), item.id, item.intent, item.description)
-    return turn.new_proposal(
-        kind="tool_call",
-        name=item.name,
-        input=item.input,
-        call_id=item.id,
-        description=item.description,
-        intent=item.intent,
-    )
-
-
-def _command(given: Mapping[str, Any]) -> Command:
-    try:
-        return Command.model_validate(given)
-    except ValidationError as error:
-        raise AgentError(_INVALID) from error
