@@ -210,6 +210,34 @@ def test_connection_that_asks_again_and_again_is_refused_nothing_in_a_renewal(
         until(all_were_told_to_close)
 
 
+def test_connection_whose_first_request_is_for_a_websocket_gets_it_in_a_renewal(
+    service: Service,
+) -> None:
+    service.both()
+    handshake = (
+        b"GET /api/chat-ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n"
+        b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    with ExitStack() as stack:
+        silent = [stack.enter_context(closing(service.connect())).sock for _ in range(16)]
+        asking = stack.enter_context(closing(service.connect()))
+        service.process.send_signal(signal.SIGHUP)
+
+        def its_worker_leaves() -> bool:
+            ask(asking)
+            response = asking.getresponse()
+            response.read()
+            return response.getheader("connection") == "close"
+
+        until(its_worker_leaves)
+        for sock in silent:
+            sock.sendall(handshake)
+        for sock in silent:
+            with sock.makefile("rb") as answer:
+                assert answer.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"
+
+
 def test_connections_of_a_killed_workers_share_are_taken_by_the_other(service: Service) -> None:
     victim, survivor = service.both()
     service.allow("hold-starts")

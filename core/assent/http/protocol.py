@@ -203,7 +203,8 @@ class Http(HttpToolsProtocol):
         super().on_headers_complete()
         # Trailers come here too, and must not pass for headers (RFC 9110, section 6.5.1).
         self.headers = headers
-        if self._retired is not None:
+        # What asks for a WebSocket first has none.
+        if self._retired is not None and self.cycle is not None:
             self.cycle.keep_alive = False
         if not modern:
             self.cycle.__class__ = Unchunked
