@@ -230,3 +230,21 @@ def test_to_list_the_newest_on_the_command_line_reads_few_of_the_rest(
     assert sum(read) < 200
     assert len(listed("--limit", "4000")) == 3000
     assert listed("--state", "DONE") == []
+
+
+def test_to_list_one_that_waits_where_all_have_expired_takes_few_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fill() -> None:
+        ledger = Ledger(SqliteStore(tmp_path / "approvals.db"), ttl=0)
+        await ledger.open()
+        await ledger.propose(None, [call("turn", n, id=f"id{n}") for n in range(300)])
+        await ledger.close()
+
+    asyncio.run(fill())
+    (tmp_path / "assent.toml").write_text('[approvals]\nledger = "sqlite:///approvals.db"\n')
+    monkeypatch.chdir(tmp_path)
+    read = rows_read(monkeypatch)
+    assert cli.run(["approvals", "list", "--limit", "1", "--state", "PENDING"]) == 0
+    assert capsys.readouterr().out == "nothing is PENDING\n"
+    assert len(read) < 10

@@ -120,7 +120,8 @@ async def _newest(ledger: Ledger, state: State | None, limit: int) -> list[Propo
 
 
 async def _pages(ledger: Ledger, state: State | None, size: int) -> AsyncIterator[list[Proposal]]:
-    """The rows that have this state, as they are now, in pages, the newest first."""
+    """The rows that have this state, as they are now, the newest first, in pages, the first of at
+    most `size`."""
     after: str | None = None
     while True:
         page = partial(_page, state=state, after=after, limit=size)
@@ -129,7 +130,7 @@ async def _pages(ledger: Ledger, state: State | None, size: int) -> AsyncIterato
         yield [settled.get(row.id, row) for row in rows]
         if len(rows) < size:
             return
-        after = rows[-1].id
+        after, size = rows[-1].id, _PAGE
 
 
 def _page(tx: Transaction, state: State | None, after: str | None, limit: int) -> list[Proposal]:
