@@ -16,6 +16,7 @@ import pytest
 from serving import Json, Serve, Service, approved, rejected, said, text_of, until, user
 
 from assent import (
+    Agent,
     AgentMessage,
     ChatRequest,
     ConfigError,
@@ -459,6 +460,20 @@ def test_principals_that_decide_at_once_are_told_what_a_callable_carried_out(
         replies = list(pool.map(lambda headers: service.chat(*messages, headers=headers), both))
     assert [_outputs(r) for r in replies] == [["carried out"]] * 2
     assert len(agent.given) == 1
+
+
+def test_what_a_callable_proposed_stays_approved_where_an_agent_has_taken_its_place(
+    served: Serve,
+) -> None:
+    before, now = Proposing(CALL), Agent(model="offline")
+    first = served(before, approvals__ledger="sqlite:///calls.db")
+    reply = propose(first)
+    messages = deciding(reply, approved(reply["data"]["tool_calls"][0]))
+    other = served(now, approvals__ledger="sqlite:///calls.db", limits__turn_time=10)
+    for _ in range(2):
+        assert _outputs(other.chat(*messages)) == []
+    again = user("again", data=messages[-1]["data"])
+    assert _outputs(first.chat(*messages, again)) == ["carried out"]
 
 
 def test_callable_is_called_when_all_are_decided(served: Serve) -> None:

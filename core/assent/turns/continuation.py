@@ -36,8 +36,8 @@ async def resume(turn: RunningTurn, known: set[str]) -> bool:
     if recorded is not None:
         await _replay(turn, recorded)
         return True
-    await _claim_for_callable(turn, touched & turn.found.callables)
     if turn.engine.agent.function is not None:
+        await _claim_for_callable(turn, touched & turn.found.callables)
         await _look_again(turn, known, ran)
     # What a callable carries out itself is told when it has, and all outcomes leave in order.
     if not (turn.engine.agent.function and turn.found.grants):
