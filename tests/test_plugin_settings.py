@@ -72,6 +72,7 @@ OWN_WAYS = """
             allowed: list[str] = Field(default=[], alias="allow")
             target: Files | Page | None = Field(default=None, discriminator="kind")
             store: Store = Store()
+            read: Annotated[list[str], BeforeValidator(list)] | None = None
 
         @hookimpl
         def register_commands(self, cli):
@@ -265,9 +266,11 @@ def test_settings_that_read_their_table_their_own_way_get_what_it_says(tmp_path:
         store = {hosts = "a,b;c"}
         """
     )
-    settings = json.loads(assent(tmp_path, "own", ASSENT_PLUGIN__OWN__ALLOWED="ann, bo"))
+    lists = {"ASSENT_PLUGIN__OWN__ALLOWED": "ann, bo", "ASSENT_PLUGIN__OWN__READ": "cy, di"}
+    settings = json.loads(assent(tmp_path, "own", **lists))
     assert settings == {
         "allowed": ["ann", "bo"],
+        "read": ["cy", "di"],
         "target": {"kind": "page", "paths": "a, b"},
         "store": {"hosts": ["a,b", "c"]},
     }

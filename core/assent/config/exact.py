@@ -33,10 +33,10 @@ def exact(value: Any, field: FieldInfo) -> Any:
 
 
 def kinds_of(annotation: Any, metadata: Any = ()) -> set[Any]:
-    """The types of which a value may be, beside null: `list` for `list[str]`; Any for a field that
-    reads its value itself."""
+    """The types of which a value may be, beside null: `list` for `list[str]`; with Any for a field
+    that reads its value itself."""
     if any(isinstance(part, BeforeValidator) for part in metadata):
-        return {Any}
+        return {Any, *kinds_of(annotation)}
     origin = get_origin(annotation)
     if origin in (Union, types.UnionType):
         return set().union(*map(kinds_of, get_args(annotation))) - {types.NoneType}

@@ -189,7 +189,7 @@ def _section(annotation: Any) -> type[BaseModel] | None:
 
 def parsed(annotation: Any, text: str) -> Any:
     """`text` as a list or table where `annotation` asks for one; else as it is, for pydantic."""
-    kinds = kinds_of(annotation)
+    kinds = kinds_of(annotation) - {Any}
     if str in kinds or not kinds & {list, dict, tuple, set, frozenset}:
         return text
     if text.lstrip().startswith(("[", "{")):
