@@ -345,7 +345,10 @@ class TestLoading:
         site.install("zoo", MODULE)
         given = [interceptor("agent", lambda self: None)]
         assert Plugins.load(Config(), given).names == ("zoo", "agent")
-        assert Plugins.load(Config()).names == ("zoo",)
+        plugins = Plugins.load(Config())
+        assert plugins.names == ("zoo",)
+        (left_out,) = [info.why for info in plugins.info() if info.name == "agent"]
+        assert left_out.endswith("agent's own interceptors; rename its entry point")
         with pytest.raises(PluginError, match="rename its entry point"):
             Plugins.load(Config(plugins=["agent"]))
 

@@ -127,9 +127,9 @@ def select(
         else:
             selection.chosen.append(_choice(name, named, why, known, given))
     chosen = {canonical(choice.name) for choice in selection.chosen}
-    for name in known:
+    for name, installed in known.items():
         if canonical(name) not in chosen and name not in selection.left_out:
-            selection.left_out[name] = off.get(canonical(name)) or _why_not(config)
+            selection.left_out[name] = off.get(canonical(name)) or _why_not(config, installed)
     return selection
 
 
@@ -163,9 +163,11 @@ def _switched(config: Config, value: bool, in_file: bool | None = None) -> dict[
     return switched
 
 
-def _why_not(config: Config) -> str:
+def _why_not(config: Config, installed: Installed) -> str:
     if config.plugins is not None:
         return f"not named in plugins, {config.origin('plugins').text}"
+    if installed.problem is not None:
+        return f"cannot be used: {installed.problem}"
     return "not active by default; name it in plugins, or give it a [plugin.NAME] table"
 
 
