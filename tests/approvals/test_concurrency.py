@@ -239,6 +239,21 @@ def test_the_other_host_takes_over_when_the_lease_has_run_out(
     assert lines(tmp_path / "two", "runs") == []
 
 
+def test_who_waits_for_a_dead_host_runs_its_idempotent_call_again(
+    nursery: Nursery, tmp_path: Path, postgres_url: str
+) -> None:
+    config = CONFIG.replace("sqlite:///approvals.db", postgres_url) + "lease = 1\n"
+    again = json.dumps({"idempotent": True})
+    one = nursery.start(tmp_path / "one", config, TOOL=again, DIE="tool:after")
+    two = nursery.start(tmp_path / "two", config, TOOL=again)
+    messages = deciding(one.client.chat(user("wipe")))
+    assert lost(one.client, *messages) is None
+    services = [two.client]
+    (done,) = same_reply(all_at_once(services, 3, *messages))["data"]["executed_tool_calls"]
+    assert done["output"].startswith("(Run again:")
+    assert lines(tmp_path / "two", "runs") == ["a"]
+
+
 def test_the_outcome_of_a_callable_whose_host_died_is_told_by_the_other(
     nursery: Nursery, tmp_path: Path, postgres_url: str
 ) -> None:

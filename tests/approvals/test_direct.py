@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +20,9 @@ from stages import approve, run
 from assent import Caller, Config, Host, PlatformContext, RequestContext, Session, tool
 from assent.errors import InvalidRequest, LedgerUnavailable, StillRunning, ToolInputError
 from assent.events import AgentEvent, ToolCallApproved
-from assent.ledger import record
+from assent.ledger import Owner, record
 from assent.ledger.choices import Conversation, Grant, Requester
+from assent.ledger.owners import boot_id
 
 SOMEBODY = Caller("test")
 
@@ -107,6 +109,54 @@ def test_who_waits_for_a_claim_that_is_given_back_runs_the_call(
             ended = await deciding
         assert (ended.state, ended.output) == ("DONE", "deleted a")
         assert tools.names == ["a"]
+
+    run(work())
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_who_waits_for_a_claim_whose_process_died_runs_the_call_only_if_it_is_idempotent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, idempotent: bool
+) -> None:
+    async def work() -> None:
+        tools = Counted(idempotent=idempotent)
+        async with hosting(tmp_path, tools) as host:
+            grant = await claimed_elsewhere(host)
+            begun = heard(host, monkeypatch)
+            row = grant.proposal
+            deciding = asyncio.ensure_future(host.calls.decide(row.id, SOMEBODY, approved=True))
+            await begun.wait()
+            gone = Owner("0" * 32, boot_id(), row.fence, 0.0)
+            await host.ledger.store.run(lambda tx: tx.put(replace(row, owner=gone)))
+            ended = await deciding
+        assert ended.state == ("DONE" if idempotent else "INDETERMINATE")
+        assert tools.names == ["a"] * idempotent
+
+    run(work())
+
+
+def test_who_waits_for_a_call_of_its_own_process_that_times_out_is_told_so(
+    tmp_path: Path,
+) -> None:
+    began, go_on, runs = threading.Event(), threading.Event(), list[str]()
+
+    @tool(requires_approval=True, idempotent=True, timeout=0.5)
+    def delete(name: str) -> str:
+        """Delete a thing, slowly."""
+        runs.append(name)
+        began.set()
+        assert go_on.wait(30)
+        return name
+
+    async def work() -> None:
+        async with hosting(tmp_path, SimpleNamespace(tools=[delete])) as host:
+            row = await host.calls.propose("delete", {"name": "a"}, SOMEBODY)
+            decide = partial(host.calls.decide, row.id, SOMEBODY, approved=True)
+            one = asyncio.ensure_future(decide())
+            await asyncio.to_thread(began.wait, 30)
+            ended = await asyncio.gather(one, decide())
+            go_on.set()
+        assert [end.state for end in ended] == ["INDETERMINATE", "INDETERMINATE"]
+        assert runs == ["a"]
 
     run(work())
 

@@ -132,8 +132,6 @@ def test_an_idempotent_call_of_a_paused_owner_ends_with_the_second_run(
         until(lambda: lines(tmp_path, "held"), "the run")
         one.signal(signal.SIGSTOP)
         (done,) = two.client.chat(*messages)["data"]["executed_tool_calls"]
-        assert done["output"].endswith("approving it again runs it again.")
-        (done,) = two.client.chat(*messages)["data"]["executed_tool_calls"]
         assert done["output"].startswith("(Run again:")
         (tmp_path / "go").touch()
         one.signal(signal.SIGCONT)

@@ -125,6 +125,16 @@ class Proposal:
         return None if self.state == "EXECUTING" else self.expires
 
     @property
+    def startable(self) -> bool:
+        """Whether an approval that has waited for its end is to start it: nobody runs it any more.
+
+        Its claim was given back, or its process died and it may run twice. Only a process that has
+        died stays the owner; a timeout is an outcome like any other.
+        """
+        died = self.state == "INDETERMINATE" and self.owner is not None
+        return self.state == "APPROVED" or (died and self.idempotent)
+
+    @property
     def purged(self) -> bool:
         """Whether a purge has forgotten how it ended; what expired has no output to forget."""
         return self.output is None and self.state in ENDED - {"EXPIRED"}

@@ -152,7 +152,7 @@ async def _refuse_new_message(turn: RunningTurn) -> None:
 
 async def wait_for_others(turn: RunningTurn) -> bool:
     """Wait for calls that other requests run: the decided ones, and those without which a turn
-    whose calls are now all decided cannot go on. True when one was given back, not run."""
+    whose calls are now all decided cannot go on. True when one of the decided is to be started."""
     decided = {row.id for c, row in turn.found.chosen if c.approved}
     touched = {row.turn for c, row in turn.found.chosen if not c.copy}
     rows = turn.found.rows.values()
@@ -168,4 +168,4 @@ async def wait_for_others(turn: RunningTurn) -> bool:
             turn.found.rows |= await turn.engine.ledger.outcomes(running, turn.until)
         finally:
             turn.slot.resume()
-    return any(turn.found.rows[id_].state == "APPROVED" for id_ in running if id_ in decided)
+    return any(turn.found.rows[id_].startable for id_ in running if id_ in decided)

@@ -198,8 +198,7 @@ class DirectCalls:
                 if row.state != "EXECUTING":
                     return row
                 row = (await self._engine.ledger.outcomes([row.id], until))[row.id]
-                # A claim that was given back while we waited for it is ours to take.
-                if not (run and row.state == "APPROVED"):
+                if not (run and row.startable):
                     return row
 
         return await self._engine.code.workers.at_desk(work)
