@@ -33,10 +33,10 @@ def _nothing_ran() -> None:
     RAN.clear()
 
 
-def agent_of(server: AnthropicServer | OpenAIServer, **options: Any) -> Agent:
+def agent_of(server: AnthropicServer | OpenAIServer, model: str = "", **options: Any) -> Agent:
     provider = "anthropic:claude-sonnet-5-5" if isinstance(server, AnthropicServer) else "openai:m"
-    model = load_model(provider, {**server.settings(), "retries": 0})
-    return Agent(name="kube", model=model, tools=[look, delete], **options)
+    loaded = load_model(model or provider, {**server.settings(), "retries": 0})
+    return Agent(name="kube", model=loaded, tools=[look, delete], **options)
 
 
 def user(content: str = "", **data: Any) -> dict[str, Any]:
@@ -95,6 +95,26 @@ def test_thinking_is_left_out_when_the_context_has_changed(
     agent = agent_of(server, system_context=lambda context: next(turns))
     with served(agent) as service:
         reply = proposed(service)
+        service.chat(user("delete a"), reply, approve(reply))
+    sent = server.requests[1].body["messages"]
+    assert [b["type"] for b in sent[1]["content"]] == ["tool_use"]
+    assert server.refusals == []
+
+
+def test_thinking_is_left_out_when_the_model_is_another(
+    anthropic_server: AnthropicServer, tmp_path: Path
+) -> None:
+    """Current models refuse thinking that another has signed."""
+    server = anthropic_server
+    server.then(
+        stream(server.message(calls=[("toolu_1", "delete", '{"name": "a"}')], thinking="hm")),
+        stream(server.message("Gone.")),
+    )
+    config = f'[approvals]\nledger = "sqlite:///{tmp_path}/ledger.db"\n'
+    with served(agent_of(server), config=config) as service:
+        reply = proposed(service)
+    agent = agent_of(server, model="anthropic:claude-opus-5-5")
+    with served(agent, config=config) as service:
         service.chat(user("delete a"), reply, approve(reply))
     sent = server.requests[1].body["messages"]
     assert [b["type"] for b in sent[1]["content"]] == ["tool_use"]

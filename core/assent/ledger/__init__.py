@@ -152,7 +152,8 @@ class SuspendedTurn:
     """A turn that waits for decisions, and later the reply that its continuation gave.
 
     `transcript` holds the turns since the last user message as `dump_turns` makes them; `prefix`
-    is the digest of system prompt, context, tools and earlier turns that its thinking is bound to.
+    is the digest of the model, system prompt, context, tools and earlier turns that its thinking is
+    bound to.
     `request` is the digest of the message that continued it and `reply` the recorded events;
     `ended` is when.
     """

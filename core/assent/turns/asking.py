@@ -62,7 +62,7 @@ async def ask_model(turn: RunningTurn) -> None:
         context = "\n\n".join([text for text in [context, *turn.context._additions] if text])
     system, tools = agent.system_prompt, [*agent.definitions]
     # Only what was suspended, or will be, needs the digest.
-    prefix = _prefix(system, context, tools) if turn.involved else ""
+    prefix = _prefix(model, system, context, tools) if turn.involved else ""
     turns = model_turns(turn.seen.messages, turn.found, turn.references, prefix)
     transcript: list[Turn] = []
     used: set[str] = set()
@@ -91,7 +91,7 @@ async def ask_model(turn: RunningTurn) -> None:
             if not step.results:
                 transcript.pop()
             before = [*turns, *transcript[: -2 if step.results else -1]]
-            bound = bound_to(prefix or _prefix(system, context, tools), before)
+            bound = bound_to(prefix or _prefix(model, system, context, tools), before)
             await suspend(turn, step.proposals, transcript, bound)
             return
     words = f"I stopped after {limits.model_calls} model calls without coming to an end."
@@ -324,9 +324,10 @@ def _with_fresh_ids(said: Turn, calls: list[Call], used: set[str]) -> tuple[Turn
     return Turn(said.role, blocks), [block for block in blocks if isinstance(block, Call)]
 
 
-def _prefix(system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
+def _prefix(model: Model, system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
     shown = [[t.name, t.description, t.input_schema] for t in tools]
-    text = json.dumps([system, context, shown], sort_keys=True, default=str)
+    read_by = [model.provider, model.name]
+    text = json.dumps([read_by, system, context, shown], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

@@ -36,8 +36,8 @@ def model_turns(
     """The turns for an `Ask`: alternating, first and last a user's, each call answered once.
 
     `references` are the prefix digests of the messages as received; `prefix` is the digest of
-    system prompt, context and tools. Provider blocks are sent verbatim where `bound_to` gives for
-    all that stands before them what it gave when they were made.
+    the model, system prompt, context and tools. Provider blocks are sent verbatim where `bound_to`
+    gives for all that stands before them what it gave when they were made.
     """
     if not found.rows and not found.turns and (turns := _texts(messages)):
         return turns
