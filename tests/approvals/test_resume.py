@@ -143,6 +143,29 @@ def test_textless_requests_get_the_last_reply(served: Serve) -> None:
     assert tools.names == ["a"]
 
 
+def test_decisions_of_two_turns_that_say_nothing_new_get_the_later_reply(served: Serve) -> None:
+    @tool(requires_approval=True)
+    def mark(name: str, session: Session) -> str:
+        """Mark a thing."""
+        session["marked"] = [*session.get("marked", []), name]
+        return name
+
+    script = [[Call("p", "mark", {"name": "a"})], "one", [Call("q", "mark", {"name": "b"})], "two"]
+    agent, _ = scripted(script, [mark])
+    service = served(agent)
+    history, calls = [user("mark a")], list[Json]()
+    for more in ("mark b", ""):
+        reply = service.chat(*history)
+        made = [approved(call) for call in reply["data"]["tool_calls"]]
+        calls += made
+        history += [said(reply), user("", data={"tool_calls": made})]
+        reply = service.chat(*history)
+        history += [said(reply), user(more)]
+    again = service.chat(*history[:-1], user("", data={"tool_calls": calls}))
+    assert again["content"] == "two"
+    assert again["data"]["session"] == {"marked": ["a", "b"]}
+
+
 def test_another_text_with_the_same_decision_continues_again_without_a_run(served: Serve) -> None:
     tools = Counted()
     agent, model = scripted([[delete("a")], "gone", "as I said, gone"], tools.tools)

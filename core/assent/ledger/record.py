@@ -302,7 +302,7 @@ class Ledger:
                     return turn.id
             replies = [list(turn.reply.values())[-1] for turn in turns if turn.reply]
             if blank and not fresh and replies and len(replies) == len(turns):
-                return dict(replies[0])
+                return dict(replies[-1])
             return self._rules.claim_turns(tx, turns, request, token)
 
         reading = Reading(work, turns=ids)
