@@ -369,8 +369,9 @@ def test_reload_picks_up_a_changed_file_and_survives_a_broken_one(
     text = running.script.read_text()
     running.script.write_text(text.replace('"one"', "1 +"))
     until(lambda: "waiting for a change" in running.said)
+    assert "its terminal says why" in running.get("/agent")["detail"]
     running.script.write_text(text.replace('"one"', '"another"'))
-    until(lambda: running.get("/agent")["agent"] == "another")
+    until(lambda: running.get("/agent").get("agent") == "another")
     running.signal(signal.SIGINT)
     assert running.end() == 0
 

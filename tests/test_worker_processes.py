@@ -379,6 +379,29 @@ def test_hangup_ends_a_service_that_reloads(tmp_path: Path) -> None:
         assert running.process.wait(DEADLINE) == 0
 
 
+def test_service_that_reloads_answers_503_with_the_error_while_its_code_cannot_be_loaded(
+    tmp_path: Path,
+) -> None:
+    def refused(headers: dict[str, str]) -> str:
+        with closing(running.connect()) as connection:
+            connection.request("POST", "/api/chat-stream", b"x" * 100_000, headers)
+            answer = connection.getresponse()
+            assert answer.status == 503
+            return str(json.load(answer)["detail"])
+
+    with closing(Service(tmp_path, options=["--reload"])) as running:
+        running.turn()
+        (tmp_path / "agent.py").write_text("def agent(:\n")
+        until(lambda: "waiting for a change" in running.said)
+        told = refused({})
+        assert "'agent.py' cannot be loaded: importing it raised SyntaxError" in told
+        # A page of another name, which has been pointed here, learns nothing.
+        assert "SyntaxError" not in refused({"Host": "pages.example"})
+        (tmp_path / "agent.py").write_text(AGENT)
+        until(lambda: running.said.count("listening on") == 2)
+        running.turn()
+
+
 def test_hangup_of_the_only_process_lets_its_turns_end(tmp_path: Path) -> None:
     with closing(Service(tmp_path, options=())) as running, closing(running.connect()) as ours:
         body = json.dumps({"messages": [{"role": "user", "content": "wait"}]})

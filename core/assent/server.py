@@ -77,6 +77,8 @@ def serve(
         if settings.server.debug:
             logger.debug("the start failed", exc_info=True)
         say(str(error))
+        if place is not None:
+            place.report_failed(str(error))
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

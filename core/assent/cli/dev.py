@@ -28,7 +28,8 @@ def command(target: str | None, config_file: Path | None, **options: Any) -> Non
     """Serve an agent while you write it: on 127.0.0.1, started again after each change.
 
     Like `assent serve`, with --host 127.0.0.1 --reload --docs --ready, and with the console page,
-    whose address it prints, where the plugin is installed.
+    whose address it prints, where the plugin is installed. While the code cannot be loaded,
+    each request gets 503 with the error.
 
     \b
     Example:

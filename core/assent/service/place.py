@@ -61,6 +61,11 @@ class Place:
         said = {"own_process": own, "guarded": guarded, "files": files}
         self.link.sendall(json.dumps(said).encode() + b"\n")
 
+    def report_failed(self, cause: str) -> None:
+        """Tell the supervisor why this process does not serve."""
+        with suppress(OSError):
+            self.link.sendall(json.dumps({"failed": cause}).encode() + b"\n")
+
     def report_closed(self) -> None:
         """Tell the supervisor that this process, which ends, listens no more."""
         with suppress(OSError):

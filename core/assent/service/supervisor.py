@@ -15,12 +15,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assent.service.place import VARIABLE, Role, command
 from assent.service.processes import signal_name
 from assent.service.stderr import say
 from assent.service.watch import Watch
+
+if TYPE_CHECKING:
+    from assent.service.standin import StandIn
 
 logger = logging.getLogger("assent.supervisor")
 
@@ -38,7 +41,7 @@ class Child:
     """A child process as the supervisor sees it; once ready it takes the place of `replaces`.
 
     `own` is the number of its socket, `listens` are those of all it was told to listen on. One that
-    is `closed` listens no more, since it ends.
+    is `closed` listens no more, since it ends. `failed` is why it could not start.
     """
 
     role: Role
@@ -49,6 +52,7 @@ class Child:
     listens: set[int]
     ready: bool = False
     closed: bool = False
+    failed: str | None = None
     ending: float | None = None
     unread: bytes = b""
     replaces: Child | None = field(default=None, repr=False)
@@ -62,8 +66,8 @@ class Supervisor:
 
     SIGTERM and SIGINT end them: each drains for up to `patience` seconds. A second SIGINT kills
     them. SIGHUP renews the workers one by one. With `reload` the one child starts again whenever
-    a source file changes, and SIGHUP, which a terminal sends as it closes, ends it, unless nohup
-    has it ignored.
+    a source file changes; while it does not start, each request gets 503. SIGHUP, which a terminal
+    sends as it closes, ends it, unless nohup has it ignored.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class Supervisor:
         self._reload = reload
         self._patience = patience
         self._watch = Watch(watched) if reload else None
+        self._stand_in: StandIn | None = None
         self._command = command()
         self._children: list[Child] = []
         self._renewing: list[Child] = []
@@ -107,6 +112,7 @@ class Supervisor:
                 while not (self._stopping and not self._children):
                     self._step()
             finally:
+                self._dismiss()
                 for child in self._children:
                     child.process.kill()
                     child.process.wait()
@@ -244,6 +250,8 @@ class Supervisor:
             message = json.loads(line)
             if "closed" in message:
                 child.closed = True
+            elif "failed" in message:
+                child.failed = message["failed"]
             else:
                 self._on_ready(child, message)
 
@@ -273,6 +281,8 @@ class Supervisor:
 
     def _forget(self, child: Child) -> None:
         if child.link.fileno() in self._selector.get_map():
+            self._hear(child)  # its last words
+        if child.link.fileno() in self._selector.get_map():
             self._selector.unregister(child.link)
         child.link.close()
         self._children.remove(child)
@@ -288,7 +298,8 @@ class Supervisor:
         lived = monotonic() - child.born
         self._failures = self._failures + 1 if lived < STEADY or not child.ready else 1
         if self._reload:
-            logger.error("the service ended (%s); waiting for a change", _how(status))
+            logger.error("the service %s; waiting for a change", _how(status))
+            self._stand_in_for(child)
             return
         logger.error(
             "%s process %d %s; starting another in %.1f s",
@@ -297,6 +308,16 @@ class Supervisor:
             _how(status),
             self._back_off(),
         )
+
+    def _stand_in_for(self, child: Child) -> None:
+        from assent.service.standin import StandIn
+
+        self._stand_in = StandIn(self._listening[0], child.failed)
+
+    def _dismiss(self) -> None:
+        if self._stand_in is not None:
+            self._stand_in.close()
+            self._stand_in = None
 
     def _back_off(self) -> float:
         """The seconds that no child is started for now."""
@@ -366,6 +387,7 @@ class Supervisor:
             return
         logger.warning("%s changed; starting again", changed.name)
         self._failures = 0
+        self._dismiss()
         for child in self._children:
             self._end(child)
 
