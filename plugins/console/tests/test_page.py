@@ -16,6 +16,7 @@ from assent import (
     LocalShell,
     ModelError,
     Proposal,
+    RequestContext,
     Result,
     Turn,
     tool,
@@ -119,6 +120,30 @@ def test_reply_is_shown_while_it_comes(assent_served: Served, opened: Opened) ->
     sees(page, "1 step")
     rests(page)
     assert page.locator("#announcer").inner_text() == "first half, second half"
+
+
+def test_update_that_comes_again_at_once_is_counted_in_its_line(
+    assent_served: Served, opened: Opened
+) -> None:
+    @tool
+    def count(context: RequestContext) -> None:
+        """Count."""
+        for number in range(4):
+            context.update(str(number))
+
+    # With a response interceptor all of them come as the same words.
+    agent = Agent(
+        model=scripted([Call("1", "count", {})], "Counted."),
+        tools=[count],
+        response_interceptors=lambda reply, context: None,
+    )
+    page = opened(served(assent_served, agent))
+    say(page, "count")
+    sees(page, "Counted.")
+    rests(page)
+    page.get_by_text("3 steps").click()
+    shown = page.locator(".status li").all_inner_texts()
+    assert shown == ["Preparing count", "Running count", "Working \u00d7 4"]
 
 
 LOOKS = """() => {

@@ -32,8 +32,15 @@ export class Reply {
     this.tidy();
   }
 
+  // The same words again at once, as with response interceptors, are counted in their line.
   status(text) {
-    this.steps.append(el("li", {}, el("span", { dir: "auto" }, visible(text))));
+    if (text === this.step?.text) {
+      this.step.times.textContent = ` \u00d7 ${this.step.count += 1}`;
+      return;
+    }
+    const times = el("span");
+    this.step = { text, times, count: 1 };
+    this.steps.append(el("li", {}, el("span", { dir: "auto" }, visible(text), times)));
     while (this.steps.children.length > 100) this.steps.firstChild.remove();
     this.tidy();
   }
