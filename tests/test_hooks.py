@@ -792,7 +792,7 @@ class TestFailuresOfLife:
             assert not freed.is_set()
         finally:
             freed.set()
-        assert "'bad': resources failed at its end: it took longer than 1 seconds" in caplog.text
+        assert "'bad': resources failed at its end: it took longer than 1 second" in caplog.text
 
     def test_turn_that_never_lets_go_of_home_holds_up_no_end(
         self, caplog: pytest.LogCaptureFixture
@@ -815,7 +815,7 @@ class TestFailuresOfLife:
             assert not freed.is_set()
         finally:
             freed.set()
-        assert "resources stay open: a turn blocks home for 1 seconds" in caplog.text
+        assert "resources stay open: a turn blocks home for 1 second" in caplog.text
 
     def test_routes(self) -> None:
         plugin = made("bad", register_routes=lambda self: fail())

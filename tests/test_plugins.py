@@ -258,7 +258,7 @@ class TestLoading:
         [
             ("1 / 0", "", "assent", "ZeroDivisionError"),
             ("import sys; sys.exit('no')", "", "assent", "SystemExit: no"),
-            ("import time; time.sleep(60)", "", "assent", "did not come back within 1 seconds"),
+            ("import time; time.sleep(60)", "", "assent", "did not come back within 1 second"),
             ("P = 5", ":P", "assent", "neither a subclass of assent.Plugin nor a module"),
             (
                 "from assent import Plugin\nP = Plugin()",
@@ -664,7 +664,7 @@ class TestRoutes:
             (lambda self, host: 1 / 0, "register_routes raised ZeroDivisionError"),
             (lambda self, host: 5, "returned int; return a fastapi.APIRouter"),
             (lambda self, host: sys.exit("no"), "register_routes raised SystemExit: no"),
-            (lambda self, host: time.sleep(600), "did not return within 1 seconds"),
+            (lambda self, host: time.sleep(600), "did not return within 1 second"),
         ],
     )
     def test_failure_names_the_plugin(self, function: Callable[..., Any], expected: str) -> None:

@@ -220,7 +220,7 @@ class TurnTimeout(TurnError):
     code = "TURN_TIMEOUT"
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"the turn took longer than {seconds:g} seconds and was stopped")
+        super().__init__(f"the turn took longer than {counted(seconds, 'second')} and was stopped")
 
 
 class LedgerUnavailable(TurnError):
@@ -330,6 +330,11 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     import difflib  # needed for a mistake alone
 
     return next(iter(difflib.get_close_matches(name, [*known], 1, cutoff)), None)
+
+
+def counted(number: float, noun: str) -> str:
+    """`number` of what `noun` names, in words: "1 call", "2 calls"."""
+    return f"{number:.12g} {noun}" + ("" if number == 1 else "s")
 
 
 def reasons(error: BaseException) -> str:

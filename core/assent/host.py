@@ -21,7 +21,7 @@ from typing import Any
 from assent.agent import Agent, as_agent
 from assent.approvals import carries_calls
 from assent.config import Config, bearer_tokens, state_dir
-from assent.errors import Busy, ConfigError, NotStarted, Stopping, TurnTimeout
+from assent.errors import Busy, ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from assent.events import fold
 from assent.ledger import open_store
 from assent.ledger.record import Ledger
@@ -311,7 +311,7 @@ class Host:
         config = self.config
         what = "a callable" if self.agent.function else f"model {_model_name(self.model)}"
         lines = [
-            f"agent {self.agent.name!r} with {what}, {len(self.agent.tools)} tools; "
+            f"agent {self.agent.name!r} with {what}, {counted(len(self.agent.tools), 'tool')}; "
             f"plugins: {', '.join(self.plugins.names) or 'none'}; ledger: {self.ledger.store.url}"
         ]
         if not (config.model.name or self.agent.model or self.agent.function):

@@ -700,7 +700,7 @@ class TestCommandLine:
 
         monkeypatch.setattr(SqliteStore, "run", run)
         assert "the log is whole: 0 rows" in assent("verify")
-        assert "the log is whole: 1 rows" in assent("verify")
+        assert "the log is whole: 1 row" in assent("verify")
 
     def test_export_is_the_log_line_by_line(
         self, nursery: Nursery, tmp_path: Path, assent: Cli
@@ -721,7 +721,7 @@ class TestCommandLine:
         ended = process.client.chat(*deciding(reply))
         process.client.chat(user("wipe"))
         assert "forgot the contents of 0 calls" in assent("purge")
-        assert "forgot the contents of 1 calls" in assent("purge", "--older-than", "0s")
+        assert "forgot the contents of 1 call and" in assent("purge", "--older-than", "0s")
         shown = json.loads(assent("show", id_))
         assert (shown["state"], shown["input"], shown["output"]) == ("DONE", {}, None)
         assert shown["decision"]["approved"] is True

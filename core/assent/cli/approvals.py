@@ -22,7 +22,7 @@ from assent.cli.group import config_option
 from assent.cli.options import configuration
 from assent.config.layers import Origin, explain
 from assent.config.settings import Section
-from assent.errors import AssentError, ConfigError, InvalidRequest
+from assent.errors import AssentError, ConfigError, InvalidRequest, counted
 from assent.ledger import LogRow, Proposal, State, Transaction
 from assent.ledger.choices import Choice, Conversation, Requester
 from assent.ledger.log import Chain, Problem, pages
@@ -229,7 +229,7 @@ def verify(config_file: Path | None) -> None:
     problem, count = _with_ledger(config_file, work)
     if problem is not None:
         raise AssentError(str(problem))
-    click.echo(f"the log is whole: {count} rows")
+    click.echo(f"the log is whole: {counted(count, 'row')}")
 
 
 async def _log(ledger: Ledger) -> AsyncIterator[LogRow]:
@@ -269,7 +269,8 @@ def purge(config_file: Path | None, older_than: str | None) -> None:
         if retention < 0:
             raise click.BadParameter("must be at least 0", param_hint="'--older-than'")
     counts = _with_ledger(config_file, lambda ledger: ledger.purge(retention))
-    click.echo(f"forgot the contents of {counts[0]} calls and {counts[1]} suspended turns")
+    calls, turns = counted(counts[0], "call"), counted(counts[1], "suspended turn")
+    click.echo(f"forgot the contents of {calls} and {turns}")
 
 
 @command.command(short_help="Try the rules of [[approvals.rules]] on a table of cases.")
@@ -293,7 +294,7 @@ def test(config_file: Path | None, file: Path, target: str | None) -> None:
         mark = "ok  " if ok else "FAIL"
         click.echo(f"{mark} {number}: {text}: {verdict}" + ("" if ok else f", not {expected}"))
     if failed:
-        raise AssentError(f"{failed} of {number} cases failed")
+        raise AssentError(f"{failed} of {counted(number, 'case')} failed")
 
 
 def _cases(

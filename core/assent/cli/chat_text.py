@@ -10,6 +10,7 @@ from typing import Any
 
 from assent.characters import unseen
 from assent.cli.chat_talk import Proposal
+from assent.errors import counted
 
 LINES = 40
 """So many lines of an input are shown before it is cut; the cut is said."""
@@ -135,8 +136,8 @@ def _kept(text: str, whole: bool) -> tuple[str, str]:
         return text, ""
     kept = "\n".join(line[:LENGTH] for line in lines[:LINES])
     if len(lines) > LINES:
-        return kept, f"{len(lines) - LINES} lines"
-    return kept, f"{len(text) - len(kept)} characters"
+        return kept, counted(len(lines) - LINES, "line")
+    return kept, counted(len(text) - len(kept), "character")
 
 
 def _labelled(label: str, text: str) -> list[tuple[str, str]]:
@@ -166,6 +167,6 @@ def outcome(name: str, output: str) -> list[str]:
     lines = visible(output).rstrip("\n").split("\n")
     shown = [line[:LENGTH] for line in lines[:OUTPUT_LINES]]
     if len(lines) > OUTPUT_LINES:
-        shown.append(f"… {len(lines) - OUTPUT_LINES} more lines")
+        shown.append(f"… {counted(len(lines) - OUTPUT_LINES, 'more line')}")
     head = visible(name, strict=True)
     return [f"{head}: {shown[0]}", *shown[1:]] if len(shown) == 1 else [f"{head}:", *shown]

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from assent.commands.folders import PathRefused, private_folder, relative_parts, write_inside
-from assent.errors import ToolInputError
+from assent.errors import ToolInputError, counted
 from assent.messages import Command, CommandFile
 from assent.models import ToolDefinition
 from assent.service.processes import Ended, Stop, run_process, signal_name
@@ -179,7 +179,7 @@ class LocalShell:
         if ended.code is None:
             return "the command had to be killed and did not end; it may still be running"
         if ended.timed_out:
-            return f"the command ran longer than {self.timeout:g} seconds and was killed"
+            return f"the command ran longer than {counted(self.timeout, 'second')} and was killed"
         return f"the command was ended by {signal_name(-ended.code)}"
 
 

@@ -25,7 +25,7 @@ from assent.canonical import copied
 from assent.config import Config
 from assent.config.layers import Origin, check_keys, explain, parsed_table
 from assent.config.settings import Section
-from assent.errors import ConfigError, PluginError
+from assent.errors import ConfigError, PluginError, counted
 from assent.hookspecs import HOOKS, PROJECT
 from assent.plugins.deadlines import Overdue, interrupted
 from assent.plugins.discovery import (
@@ -276,7 +276,7 @@ class Plugins:
         except (Exception, Overdue, SystemExit) as error:
             cause = f"{type(error).__name__}: {error}"
             if isinstance(error, Overdue):
-                cause = f"it did not come back within {self.start_timeout:g} seconds"
+                cause = f"it did not come back within {counted(self.start_timeout, 'second')}"
             raise PluginError(
                 f"{_described(choice)} {failure}: {cause}; {_repair(choice)}"
             ) from error

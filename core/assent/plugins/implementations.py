@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from assent import hookspecs
-from assent.errors import PluginError, StartupError, nearest
+from assent.errors import PluginError, StartupError, counted, nearest
 from assent.hookspecs import HOOKS, PROJECT
 from assent.plugins.deadlines import Overdue, interrupted
 
@@ -51,7 +51,7 @@ class Impl(NamedTuple):
                 return self._now(**available)
         except Overdue:
             raise PluginError(
-                f"{self.described}: {self.hook} did not return within {seconds:g} seconds "
+                f"{self.described}: {self.hook} did not return within {counted(seconds, 'second')} "
                 f"(server.start_timeout); {MEND}"
             ) from None
         except StartupError as error:

@@ -15,7 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from assent.errors import PluginError, StartupError
+from assent.errors import PluginError, StartupError, counted
 from assent.plugins.deadlines import Overdue, interrupted, watched
 from assent.plugins.implementations import MEND
 
@@ -88,7 +88,7 @@ class _Named(AbstractAsyncContextManager[None]):
 
     @property
     def _seconds(self) -> str:
-        return f"{self._timeout:g} seconds (server.start_timeout)"
+        return f"{counted(self._timeout, 'second')} (server.start_timeout)"
 
     def _alarm(self, overdue: PluginError) -> AbstractContextManager[None]:
         seconds = self._timeout + PATIENCE

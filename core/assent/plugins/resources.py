@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from assent.errors import AssentError, PluginError
+from assent.errors import AssentError, PluginError, counted
 from assent.tools.sources import opened
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ async def resources(host: Host) -> AsyncIterator[None]:
         await asyncio.wait({task, leaving}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if not (task.done() or leaving.done()):
             # Code of a turn never lets go of the loop, so nobody watches the end on it.
-            seconds = f"{timeout:g} seconds (server.start_timeout)"
+            seconds = f"{counted(timeout, 'second')} (server.start_timeout)"
             _settle(blocked, PluginError(f"resources stay open: a turn blocks home for {seconds}"))
         await _first(task, blocked)
         await _ended(task, blocked)
