@@ -19,6 +19,7 @@ from assent import (
     TextContent,
     ToolInputError,
     ToolResult,
+    unbroken,
 )
 
 MOST_BYTES = 10 * 2**20
@@ -87,7 +88,8 @@ def fitting(result: types.CallToolResult, *, ascii: bool) -> types.CallToolResul
     """The result with its texts cut to what fits into one event, written in ASCII or UTF-8."""
 
     def size(value: Any) -> int:
-        return len(json.dumps(value, ensure_ascii=ascii, default=str).encode("utf-8", "replace"))
+        written = json.dumps(value, ensure_ascii=ascii, default=str).encode("utf-8", "replace")
+        return len(unbroken(written))
 
     def cut(text: str, room: int) -> str:
         kept = text

@@ -20,13 +20,14 @@ from mcp.server.transport_security import (
 )
 from pydantic import ValidationError
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from assent import Host, authenticate, standard_error
+from assent import Host, authenticate, standard_error, unbroken
 from assent_mcp.refusals import message_of, refusal
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -196,7 +197,11 @@ def _names_host(name: bytes, value: bytes) -> bool:
 
 
 class Streams:
-    """The outermost application; `end` closes every open response with its last bytes."""
+    """The outermost application; `end` closes every open response with its last bytes.
+
+    What is inside of a line of an event ends none: clients that read lines as Python's `splitlines`
+    does, as the official ones did for long, would lose the event and wait for ever.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -231,11 +236,16 @@ class Streams:
             for name, value in ((name, value.strip(b" \t")) for name, value in scope["headers"])
             if name != b"last-event-id"
         ]
-        state = {"started": False, "finished": False}
+        state = {"started": False, "finished": False, "events": False}
 
         async def watched(message: Message) -> None:
             self._sent = asyncio.get_running_loop().time()
             state["started"] = True
+            if message["type"] == "http.response.start":
+                kind = Headers(raw=message["headers"]).get("content-type", "")
+                state["events"] = kind.startswith("text/event-stream")
+            elif state["events"]:
+                message = {**message, "body": unbroken(message.get("body", b""))}
             last = message["type"] == "http.response.body" and not message.get("more_body")
             state["finished"] = state["finished"] or last
             await send(message)

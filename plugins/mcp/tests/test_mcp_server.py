@@ -275,13 +275,41 @@ def test_large_texts_reach_the_client_and_leave_its_session_well(
             serve(agent=agent, transport=transport) as served,
             served.client(era) as client,
         ):
-            for line in ("x", "\n", "ü", "語", "🙂"):
+            for line in ("x", "\n", "ü", "語", "🙂", "\x85"):
                 for callback in (None, seen):
                     result = await client.call_tool(
                         "flood", {"line": line}, progress_callback=callback
                     )
                     assert text(result).startswith(line * 50_000)
                     assert "[cut: " in text(result)[-100:]
+
+    asyncio.run(run())
+
+
+def test_events_reach_a_client_that_ends_lines_as_python_does(serve: Any) -> None:
+    odd = "a\x85b\u2028c\u2029d"
+
+    @tool
+    def echo(context: RequestContext) -> str:
+        """Say it, as a status line and as the result."""
+        context.update(odd)
+        return odd
+
+    params = {"name": "echo", "arguments": {}, "_meta": {"progressToken": 1}}
+    call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
+
+    async def run() -> None:
+        async with (
+            serve(agent=Agent(model="offline", tools=[echo])) as served,
+            httpx2.AsyncClient(timeout=60, headers=HEADERS) as http,
+        ):
+            begun = await http.post(served.url, json=INITIALIZE)
+            session = {"mcp-session-id": begun.headers["mcp-session-id"]}
+            answer = await http.post(served.url, json=call, headers=session)
+            lines = [line for line in answer.text.splitlines() if line.startswith("data: ")]
+            status, result = [json.loads(line.removeprefix("data: ")) for line in lines]
+            assert status["params"]["message"] == odd
+            assert result["result"]["content"][0]["text"] == odd
 
     asyncio.run(run())
 
