@@ -8,8 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -21,6 +22,7 @@ from websockets.sync.client import connect
 from assent.config import Config
 from assent.config.options import configured
 from assent.errors import ConfigError, StartupError
+from assent.http.listener import QUIET
 from assent.server import serve
 from ports import quiet_port
 from programs import DEADLINE, Program, until
@@ -374,6 +376,25 @@ def test_reload_picks_up_a_changed_file_and_survives_a_broken_one(
     until(lambda: running.get("/agent").get("agent") == "another")
     running.signal(signal.SIGINT)
     assert running.end() == 0
+
+
+def test_reload_does_not_wait_for_a_request_on_a_kept_connection(
+    service: Callable[..., Service],
+) -> None:
+    running = service("reload=True")
+    text, waits = running.script.read_text(), []
+    for name in ("two", "three", "four"):
+        kept = http.client.HTTPConnection("127.0.0.1", running.port, timeout=DEADLINE)
+        with closing(kept):
+            kept.request("GET", "/agent")
+            kept.getresponse().read()
+            before = running.said.count("starting again")
+            running.script.write_text(text.replace('"one"', f'"{name}"'))
+            until(lambda before=before: running.said.count("starting again") > before)
+            begun = time.monotonic()
+            assert kept.sock.recv(1) == b""
+            waits.append(time.monotonic() - begun)
+    assert min(waits) < QUIET
 
 
 def test_program_without_a_file_is_a_clear_error(tmp_path: Path) -> None:

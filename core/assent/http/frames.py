@@ -131,7 +131,7 @@ class WebSocket(WebSocketsSansIOProtocol):
         """Close the connection at once."""
         self.transport.close()
 
-    def retire(self) -> None:
+    def retire(self, *, at_once: bool) -> None:
         """Hear no more, and close with 1012 once all is answered, where the endpoint tells that."""
         told = self.queue
         if isinstance(told, _Told) and told.busy is not None and not self.transport.is_closing():

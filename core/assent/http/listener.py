@@ -31,6 +31,9 @@ LATE = 1
 """Seconds over its timeout that a drain is waited for."""
 TAKEN = 0.1
 """Seconds that a connection taken at the very end has to send its request."""
+QUIET = 1.0
+"""Seconds without a request after which a worker that is replaced closes a connection: one that is
+kept busy would else be closed just as a request comes, and refuse it."""
 SPARE = 16 * 2**20
 """A WebSocket frame over `limits.frame` is answered with an error; one this many bytes over it ends
 the connection, so that nobody fills the memory."""
@@ -181,7 +184,7 @@ class Listener(uvicorn.Server):
             logger.warning("the supervisor is gone; stopping")
             self.stop()
             return
-        move = loop.create_task(self._listen(numbers) if numbers else self._leave())
+        move = loop.create_task(self._listen(numbers) if numbers else self._leave(place))
         self._moves.add(move)
         move.add_done_callback(self._moves.discard)
 
@@ -199,15 +202,17 @@ class Listener(uvicorn.Server):
     def _connection(self) -> asyncio.Protocol:
         return Http(self.config, self.server_state, self.lifespan.state)
 
-    async def _leave(self) -> None:
+    async def _leave(self, place: Place) -> None:
         """End while others serve: what was taken is answered, and nothing is kept alive."""
         end = monotonic() + self._drain_timeout
         await self._listen(set())
         await asyncio.sleep(TAKEN)
+        # In a reload nobody else serves until all have gone.
+        quiet = monotonic() + (0.0 if place.reload else QUIET)
         # Not in a drain yet, which would refuse what has come and not begun.
         while self._draining is None and self.server_state.connections and monotonic() < end:
             for connection in list(self.server_state.connections):
-                connection.retire()  # type: ignore[union-attr]
+                connection.retire(at_once=monotonic() >= quiet)  # type: ignore[union-attr]
             await asyncio.sleep(TAKEN)
         self._drain_timeout = max(0.0, end - monotonic())
         self.stop()

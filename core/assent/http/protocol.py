@@ -26,9 +26,6 @@ HEAD_TIME = 30.0
 """Seconds that a connection has to send a whole request head."""
 BODY_TIME = 60.0
 """Seconds that may pass between two pieces of a request's body."""
-QUIET = 1.0
-"""Seconds without a request after which a connection of a worker that is replaced is closed: one
-that is kept busy would else be closed just as a request comes, and refuse it."""
 INVALID = "Invalid HTTP request received."
 TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
@@ -95,8 +92,8 @@ class Http(HttpToolsProtocol):
     _late: asyncio.TimerHandle | None = None
     _chunk = False
     """Whether a chunk has begun without data: a first one that is slow, or the trailers."""
-    _retired: float | None = None
-    """Since when the next request is the last."""
+    _retired = False
+    """Whether the next request is the last."""
     _then: Callable[[], None] | None = None
     """What follows the replies that are due; until then nothing more is read."""
 
@@ -204,7 +201,7 @@ class Http(HttpToolsProtocol):
         # Trailers come here too, and must not pass for headers (RFC 9110, section 6.5.1).
         self.headers = headers
         # What asks for a WebSocket first has none.
-        if self._retired is not None and self.cycle is not None:
+        if self._retired and self.cycle is not None:
             self.cycle.keep_alive = False
         if not modern:
             self.cycle.__class__ = Unchunked
@@ -221,7 +218,7 @@ class Http(HttpToolsProtocol):
             return None
         if parser.should_upgrade() or parser.get_http_version() != "1.1":
             return None
-        keep_alive = self._retired is None and parser.should_keep_alive()
+        keep_alive = not self._retired and parser.should_keep_alive()
         return Exchange(self, *found, keep_alive=keep_alive)
 
     def on_body(self, body: bytes) -> None:
@@ -289,14 +286,12 @@ class Http(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         return b"\r\n".join([*lines, b"", b""])
 
-    def retire(self) -> None:
-        """Have the request that comes or runs be the last, however long it takes; close where none
-        has come for a moment."""
-        now = self.loop.time()
-        if self._retired is None:
-            self._retired = now
+    def retire(self, *, at_once: bool) -> None:
+        """Have the request that comes or runs be the last, however long it takes; close `at_once`
+        where there is none."""
+        self._retired = True
         waits = self.cycle is None or self.cycle.response_complete
-        if not (waits and ((self._in_head and self._head) or now < self._retired + QUIET)):
+        if not (waits and (not at_once or (self._in_head and self._head))):
             super().shutdown()
 
     def shutdown(self) -> None:
