@@ -13,6 +13,7 @@ from datetime import date
 from typing import Any
 
 import pytest
+from agents import Counted, delete, scripted
 from serving import Json, Serve, Service, approved, rejected, said, text_of, until, user
 
 from assent import (
@@ -474,6 +475,18 @@ def test_what_a_callable_proposed_stays_approved_where_an_agent_has_taken_its_pl
         assert _outputs(other.chat(*messages)) == []
     again = user("again", data=messages[-1]["data"])
     assert _outputs(first.chat(*messages, again)) == ["carried out"]
+
+
+def test_callable_is_not_given_what_an_agent_in_its_place_proposed(served: Serve) -> None:
+    agent, _ = scripted([[delete()]], Counted().tools)
+    reply = served(agent, approvals__ledger="sqlite:///calls.db").chat(user("go"))
+    now = Proposing()
+    service = served(now, approvals__ledger="sqlite:///calls.db")
+    messages = deciding(reply, approved(reply["data"]["tool_calls"][0]))
+    for _ in range(2):
+        (output,) = _outputs(service.chat(*messages))
+        assert output == "Error: there is no tool 'delete' any more"
+    assert (now.turns, now.given) == (1, [])
 
 
 def test_callable_is_called_when_all_are_decided(served: Serve) -> None:

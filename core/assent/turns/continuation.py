@@ -37,6 +37,8 @@ async def resume(turn: RunningTurn, known: set[str]) -> bool:
         await _replay(turn, recorded)
         return True
     if turn.engine.agent.function is not None:
+        # What an agent in its place proposed has ended, if only as a call of an unknown tool.
+        turn.found.grants = []
         await _claim_for_callable(turn, touched & turn.found.callables)
         await _look_again(turn, known, ran)
     # What a callable carries out itself is told when it has, and all outcomes leave in order.
