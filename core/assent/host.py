@@ -32,7 +32,6 @@ from assent.plugins import Plugins
 from assent.plugins.own_hooks import agent_plugin
 from assent.plugins.resources import resources
 from assent.policy import Policy
-from assent.turns.asking import is_built_in
 from assent.turns.direct import DirectCalls
 from assent.turns.engine import Engine
 from assent.turns.failures import Failure
@@ -40,6 +39,7 @@ from assent.turns.gate import Gate
 from assent.turns.output import Gathered, Sink
 from assent.turns.slots import PATIENCE, Slots
 from assent.turns.streams import Begun, EventStream
+from assent.turns.tool_loop import is_built_in
 from assent.turns.turn import Caller
 from assent.workers import Workers
 from assent.workers.code import UserCode, is_async_generator_function, is_coroutine_function

@@ -20,8 +20,8 @@ from assent.messages import (
     ExecutedToolCall,
 )
 from assent.traces import cut, error_text
-from assent.turns.carrying import change_of, record, state_of
 from assent.turns.ending import finish, suspend
+from assent.turns.execution import change_of, record, state_of
 from assent.turns.gate import Outcome
 from assent.turns.proposals import proposals_of
 from assent.turns.replies import reply_of, send_outcomes

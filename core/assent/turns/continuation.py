@@ -10,7 +10,7 @@ from assent.errors import InvalidRequest
 from assent.ledger import ENDED, Proposal
 from assent.messages import AgentMessage, Data, Message
 from assent.session import Session
-from assent.turns.deciding import message_digest, wait_for_others
+from assent.turns.decisions import message_digest, wait_for_others
 from assent.turns.ending import finish
 from assent.turns.outcomes import catch_up, collect_outcomes, last_turns
 from assent.turns.output import OUTCOMES

@@ -24,10 +24,10 @@ from assent.messages import Approval, Kind, PlatformContext
 from assent.policy import Verdict, forbidden
 from assent.session import Session
 from assent.tools import Tool
-from assent.turns.carrying import Unrecorded, carry_out
-from assent.turns.deciding import decision_event
+from assent.turns.decisions import decision_event
 from assent.turns.edits import Edits
 from assent.turns.engine import Engine
+from assent.turns.execution import Unrecorded, carry_out
 from assent.turns.gate import Outcome
 from assent.turns.output import hidden_line
 from assent.turns.turn import Caller, requester

@@ -27,7 +27,7 @@ from assent.masking import mask, mask_sent
 from assent.messages import AgentMessage, Data
 from assent.models import Turn, dump_turns
 from assent.session import Session
-from assent.turns.carrying import change_of, state_of
+from assent.turns.execution import change_of, state_of
 from assent.turns.output import done_of, proposal_events
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from assent.messages import ChatRequest
 from assent.models import Ask, Model, ModelEvent
 from assent.plugins.discovery import AGENT
 from assent.traces import hidden_trace, hide
-from assent.turns.asking import stream_of
-from assent.turns.carrying import Unrecorded
+from assent.turns.execution import Unrecorded
 from assent.turns.gate import Gate
 from assent.turns.output import Sink
 from assent.turns.slots import Slot
+from assent.turns.tool_loop import stream_of
 from assent.turns.turn import Caller, RunningTurn
 from assent.workers.code import UserCode
 

@@ -1,7 +1,7 @@
 """The turn engine: one ChatRequest in, its events out (design, section 5).
 
-The order of a turn: request interceptors, decisions (`deciding`), the model and its tools
-(`asking`) or a plain callable (`callables`), response interceptors and the record (`ending`).
+The order of a turn: request interceptors, decisions (`decisions`), the model and its tools
+(`tool_loop`) or a plain callable (`callables`), response interceptors and the record (`ending`).
 Everything that users wrote is called through `UserCode`, never on the engine's own loop.
 """
 
@@ -41,16 +41,16 @@ from assent.messages import (
 )
 from assent.session import Session
 from assent.texts import Texts
-from assent.turns.asking import ask_model
 from assent.turns.callables import ask_function
-from assent.turns.carrying import Unrecorded
 from assent.turns.continuation import nothing_to_answer, resume
-from assent.turns.deciding import carry_decisions, decide
+from assent.turns.decisions import carry_decisions, decide
 from assent.turns.edits import Edits
 from assent.turns.ending import done, finish
+from assent.turns.execution import Unrecorded
 from assent.turns.gate import Outcome
 from assent.turns.output import Output, Sink
 from assent.turns.slots import Slot
+from assent.turns.tool_loop import ask_model
 
 if TYPE_CHECKING:
     from assent.turns.engine import Engine

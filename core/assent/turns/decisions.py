@@ -13,7 +13,7 @@ from assent.events import ToolCallApproved, ToolCallRejected
 from assent.ledger import Proposal
 from assent.ledger.choices import Choice, Decided, Edit, Grant
 from assent.masking import holds_secret, mask
-from assent.turns.carrying import Resume, carry_out
+from assent.turns.execution import Resume, carry_out
 from assent.turns.outcomes import catch_up, collect_outcomes, heard
 
 if TYPE_CHECKING:
