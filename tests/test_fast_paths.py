@@ -293,7 +293,7 @@ def answers(service: Service) -> list[bytes]:
 
 
 @pytest.mark.parametrize("agent", [*AGENTS, "tools"], ids=lambda a: getattr(a, "__name__", a))
-def test_turn_at_home_answers_as_the_turn_at_the_desk(agent: Any) -> None:
+def test_turn_at_home_answers_as_the_turn_on_the_engine_loop(agent: Any) -> None:
     if agent == "tools":
         agent = Agent(model=Twice(), tools=[look])
     with served(agent) as service:
@@ -304,7 +304,7 @@ def test_turn_at_home_answers_as_the_turn_at_the_desk(agent: Any) -> None:
         assert answers(service) == at_home
 
 
-def test_code_of_the_agent_never_runs_on_the_server_s_loop_or_the_desk() -> None:
+def test_code_of_the_agent_never_runs_on_the_server_s_loop_or_the_engine_loop() -> None:
     seen: set[str] = set()
 
     async def agent(messages: Any, context: Any) -> str:
@@ -398,7 +398,7 @@ def test_user_code_runs_in_the_turn_s_task_only_in_its_first_step() -> None:
     async def main() -> None:
         async with Workers() as workers:
             assert await workers.spawn(turn) == [True, False]
-            assert await workers.at_desk(turn) == [False, False]
+            assert await workers.on_engine_loop(turn) == [False, False]
             assert not may_block_here()
 
     asyncio.run(main())

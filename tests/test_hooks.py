@@ -213,7 +213,7 @@ def test_plugin_that_is_named_as_the_agents_own_is_called_as_any_other(
     plugin = made("agent", intercept_request=intercept_request, on_event=on_event)
     assert assent_served(talkative(), [plugin]).chat("hello")["content"] == "fine"
     assert len(heard) == 4
-    assert "assent-desk" not in heard
+    assert "assent-engine" not in heard
 
 
 def test_hook_lifespan() -> None:

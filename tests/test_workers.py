@@ -79,7 +79,7 @@ def test_64_turns_block_side_by_side_while_the_server_loop_stays_free() -> None:
     run(work)
 
 
-def test_user_code_that_blocks_after_an_await_holds_up_no_turn_at_the_desk() -> None:
+def test_user_code_that_blocks_after_an_await_holds_up_no_turn_on_the_engine_loop() -> None:
     async def work(workers: Workers) -> None:
         gate = Gate()
 
@@ -87,7 +87,7 @@ def test_user_code_that_blocks_after_an_await_holds_up_no_turn_at_the_desk() -> 
             await asyncio.sleep(0.02)
             return await workers.spawn(gate.turn)
 
-        turns = [workers.at_desk(turn) for _ in range(32)]
+        turns = [workers.on_engine_loop(turn) for _ in range(32)]
         await until(lambda: gate.count == 32)
         gate.open()
         await asyncio.gather(*turns)
@@ -144,14 +144,17 @@ def test_standard_way_to_a_thread_gets_a_thread_each_too() -> None:
     run(work)
 
 
-def test_desk_has_a_thread_while_user_code_holds_all_of_its_own() -> None:
+def test_engine_loop_has_a_thread_while_user_code_holds_all_of_its_own() -> None:
     async def work(workers: Workers) -> None:
         gate = Gate()
         turn = workers.spawn(lambda: workers.threads.run(gate.block))
         await until(lambda: gate.count == 1)
         try:
             # So the stores open and close.
-            assert await workers.at_desk(lambda: asyncio.to_thread(lambda: "closed")) == "closed"
+            assert (
+                await workers.on_engine_loop(lambda: asyncio.to_thread(lambda: "closed"))
+                == "closed"
+            )
         finally:
             gate.open()
         await turn
@@ -690,7 +693,7 @@ def test_cancelling_whoever_awaits_cancels_the_turn_and_its_cleanup_runs() -> No
             finally:
                 ended.set()
 
-        for start in (workers.spawn, workers.at_home, workers.at_desk):
+        for start in (workers.spawn, workers.at_home, workers.on_engine_loop):
             began.clear()
             ended.clear()
 

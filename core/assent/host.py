@@ -126,8 +126,8 @@ class Host:
             self._live_again()
         await self.workers.start()
         try:
-            await self.workers.at_desk(self.ledger.open)
-            purging = self.workers.at_desk(self._purge)
+            await self.workers.on_engine_loop(self.ledger.open)
+            purging = self.workers.on_engine_loop(self._purge)
             async with resources(self), self._ending(), self.plugins.lifespans(self, only=only):
                 yield
             purging.cancel()
@@ -135,7 +135,7 @@ class Host:
             self.stopping = True
             # What has broken off as the resources went.
             await self._finish_background(1.0)
-            await self.workers.at_desk(self.ledger.close)
+            await self.workers.on_engine_loop(self.ledger.close)
             # Who lets turns little time to end lets the code that was given up little more.
             await self.workers.close(min(5.0, self.config.server.drain_timeout + 1.0))
 
@@ -180,7 +180,7 @@ class Host:
             if tasks:
                 await asyncio.wait(tasks, timeout=seconds)
 
-        await self.workers.at_desk(wait)
+        await self.workers.on_engine_loop(wait)
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
         """Start one turn; its events come from the EventStream, ending with one terminal event."""
@@ -220,12 +220,12 @@ class Host:
         return Stopping() if self._cut_off else None
 
     def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
-        """Start a turn where its course does best.
+        """Start a turn on the loop that suits it best.
 
-        That is the desk, which no user code blocks. But a turn of the agent's own code that has
-        nothing to do with the ledger is spared the way there and back while home is free: its
-        course runs at home, and its code in the same task as long as nothing has suspended it.
-        Raises NotStarted where the host does not live.
+        As a rule that is the engine loop, which no user code blocks. A turn of the agent's own code
+        that does not need the ledger is spared the way there and back while home is free: it runs
+        at home, and the agent's code in the same task until something suspends it. Raises
+        NotStarted outside the app's lifespan.
         """
         if self.workers.home is None:
             raise NotStarted
@@ -238,7 +238,7 @@ class Host:
         else:
             # The engine counts the time from when the turn has its place; ours is the last resort.
             work = partial(self._turn, request, caller, sink, True)
-            begun = Begun(self.workers.at_desk(work), monotonic() + seconds + PATIENCE + 1.0)
+            begun = Begun(self.workers.on_engine_loop(work), monotonic() + seconds + PATIENCE + 1.0)
         self._begun.add(begun)
         if not self._watching:
             self._watching = True

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from assent.errors import Busy, InvalidRequest, RequestError, TooLarge, UnsupportedMediaType
 from assent.events import reply_json
 from assent.host import Host
-from assent.http.departure import Departure
+from assent.http.disconnect import DisconnectWatch
 from assent.http.ndjson import stream_reply
 from assent.messages import ChatRequest, parse_request
 from assent.turns.failures import Failure
@@ -172,11 +172,11 @@ class ChatEndpoint:
         gathered = Gathered()
         try:
             begun = self.host.begin(request, caller, gathered)
-            departure = Departure(receive, begun.running.cancel if self.cancels else None)
+            watch = DisconnectWatch(receive, begun.running.cancel if self.cancels else None)
             try:
                 await self.host.end_of(begun)
             finally:
-                departure.stop()
+                watch.stop()
             body = reply_json(gathered.events)
         except asyncio.CancelledError:
             return

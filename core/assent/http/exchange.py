@@ -2,9 +2,9 @@
 
 A task, its future and the coroutines of ASGI around a turn cost as much as the turn, and each of
 their hand-overs is one more round of the event loop. Here the parsed request goes to the endpoint
-at once, and callbacks write what comes back. All that is not plain about a request (a body in
-pieces, pipelining, a foreign host, `Expect`, …) takes the way through ASGI, which says the same
-byte for byte (`tests/test_exchange.py`).
+at once, and callbacks write what comes back. A request that is unusual in any way (a body in
+pieces, pipelining, a foreign host, `Expect`, …) goes through ASGI, which answers the same byte for
+byte (`tests/test_exchange.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from assent.errors import Busy, Stopping
 from assent.events import reply_json
-from assent.http.departure import A_MOMENT, soon
+from assent.http.disconnect import A_MOMENT, delayed_calls
 from assent.http.endpoints import JSON, ChatEndpoint, Headers
 from assent.http.ndjson import NDJSON
 from assent.turns.output import Gathered
@@ -80,7 +80,7 @@ class Exchange:
         self._body: bytes | bytearray = b""
 
     def take(self, piece: bytes) -> None:
-        """A piece of the body has come, mostly the only one."""
+        """Take a piece of the body, mostly the only one."""
         if not self._body:
             self._body = piece
             return
@@ -97,7 +97,7 @@ class Exchange:
             request, caller = endpoint.read(body, self._principal, client[0] if client else None)
             if endpoint.streams:
                 self._stream = endpoint.host.stream(request, caller)
-                soon().add(self.look)
+                delayed_calls().add(self.send_head)
                 self._stream.when_ready(self._more)
             else:
                 self._gathered = Gathered()
@@ -107,21 +107,21 @@ class Exchange:
             self._refuse(error)
 
     def stop(self) -> None:
-        """The service ends before the body is whole."""
+        """Refuse the request: the service ends before its body is whole."""
         self._refuse(Busy("the service is stopping"))
 
-    def look(self) -> None:
+    def send_head(self) -> None:
         """Send the head of a stream whose first events take their time."""
         if self._stream is not None and not self._started and not self.disconnected:
             self._write(self._head(200, NDJSON, chunked=True))
 
     def read_on(self) -> None:
-        """The client has read what was written to it."""
+        """Go on with a stream: the client has read what was written to it."""
         if self._stream is not None:
             self._more()
 
     def left(self) -> None:
-        """The client has gone, perhaps with the last byte of an approval; that is carried out."""
+        """End the turn a moment later: an approval that came with the last bytes is carried out."""
         if self._stream is None and self._begun is None:
             # Nothing has begun that will end, and let go of the connection.
             del self._connection
@@ -135,7 +135,7 @@ class Exchange:
             self._begun.running.cancel()
 
     def cut_off(self) -> None:
-        """The service has waited long enough for the turn to end."""
+        """Answer now: the service has waited long enough for the turn to end."""
         if self.disconnected or self.response_complete:
             return
         self.keep_alive = False
@@ -145,7 +145,7 @@ class Exchange:
             self._connection.transport.close()
 
     def _ended(self) -> None:
-        """The turn of a whole reply has ended."""
+        """Send the whole reply of the turn, which has ended."""
         assert self._begun is not None
         error = self._endpoint.host.failure_of(self._begun)
         if self.response_complete:

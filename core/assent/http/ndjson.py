@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Send
 
-from assent.http.departure import Departure
+from assent.http.disconnect import DisconnectWatch
 from assent.messages import ChatRequest
 from assent.turns.turn import Caller
 
@@ -28,7 +28,7 @@ async def stream_reply(
     """Send a turn as NDJSON, one event a line; what waits leaves in one chunk."""
     head = _Head(send)
     stream = host.stream(request, caller)
-    departure = Departure(receive, stream.drop, head.sent)
+    watch = DisconnectWatch(receive, stream.drop, head.sent)
     try:
         more = True
         while more:
@@ -37,7 +37,7 @@ async def stream_reply(
                 await head.sent()
             await send({"type": "http.response.body", "body": lines, "more_body": more})
     finally:
-        departure.stop()
+        watch.stop()
         await stream.aclose()
 
 

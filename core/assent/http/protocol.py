@@ -12,10 +12,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from assent.http.access import is_host
 from assent.http.asgi import App
 from assent.http.corked import Corked
-from assent.http.departure import A_MOMENT
+from assent.http.disconnect import A_MOMENT
 from assent.http.endpoints import ChatEndpoint, Headers
 from assent.http.exchange import Exchange
-from assent.http.kept import Flow, idle_connections
+from assent.http.keep_alive import Flow, idle_connections
 from assent.service.ports import serves_on
 
 CLOSING = 2

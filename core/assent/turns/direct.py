@@ -76,7 +76,9 @@ class DirectCalls:
         given = mask(dict(input), secret)
         call = Approval(id=secrets.token_hex(16), name=name, input=given, execute=True)
         refused = Outcome("FAILED", mask(f"Error: {why}", secret))
-        await self._engine.code.workers.at_desk(partial(self._engine.fire, refused.event(call)))
+        await self._engine.code.workers.on_engine_loop(
+            partial(self._engine.fire, refused.event(call))
+        )
 
     async def run(
         self,
@@ -103,7 +105,7 @@ class DirectCalls:
             await self._engine.fire(outcome.event(call))
             return outcome
 
-        return await self._engine.code.workers.at_desk(work)
+        return await self._engine.code.workers.on_engine_loop(work)
 
     async def propose(
         self,
@@ -146,7 +148,7 @@ class DirectCalls:
             await self._engine.ledger.propose(None, [row])
             await self._engine.fire(ApprovalRequested([approvals.approval(row)]))
 
-        await self._engine.code.workers.at_desk(work)
+        await self._engine.code.workers.on_engine_loop(work)
         return row
 
     async def decide(
@@ -201,7 +203,7 @@ class DirectCalls:
                 if not (run and row.startable):
                     return row
 
-        return await self._engine.code.workers.at_desk(work)
+        return await self._engine.code.workers.on_engine_loop(work)
 
     async def _decide(
         self,
@@ -257,7 +259,7 @@ class DirectCalls:
         async def work() -> None:
             await asyncio.shield(self._engine.keep(reject()))
 
-        await self._engine.code.workers.at_desk(work)
+        await self._engine.code.workers.on_engine_loop(work)
 
     async def look(self, id: str, caller: Caller) -> Proposal | None:
         """The call `id` as it stands, or None when it does not exist for this caller."""
@@ -267,7 +269,7 @@ class DirectCalls:
             found = await self._engine.ledger.decide([], [id], who, Conversation(), dry=True)
             return found.rows.get(id)
 
-        return await self._engine.code.workers.at_desk(work)
+        return await self._engine.code.workers.on_engine_loop(work)
 
     async def pending(self, caller: Caller, limit: int = 100) -> list[Proposal]:
         """The calls and commands that wait for a decision and exist for this caller, the oldest
@@ -282,7 +284,7 @@ class DirectCalls:
                     break
             return found[:limit]
 
-        return await self._engine.code.workers.at_desk(work)
+        return await self._engine.code.workers.on_engine_loop(work)
 
     async def proposed(self, caller: Caller) -> list[Proposal]:
         """The calls that `propose` recorded for just this caller and that have not begun to run:
@@ -299,7 +301,7 @@ class DirectCalls:
                 if _is_direct(row, caller)
             ]
 
-        return await self._engine.code.workers.at_desk(work)
+        return await self._engine.code.workers.on_engine_loop(work)
 
     async def _undone(
         self, who: Requester, state: State, first: int = _PAGE

@@ -210,7 +210,7 @@ class WorkerLoop:
 
     def _rest(self) -> None:
         seconds = self._workers.idle_seconds
-        if not self.stopping and self not in (self._workers.home, self._workers.desk):
+        if not self.stopping and self not in (self._workers.home, self._workers.engine_loop):
             self._idle = self.loop.call_later(seconds, self._rested, context=self.context)
 
     def _rested(self) -> None:

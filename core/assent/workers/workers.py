@@ -46,12 +46,12 @@ MAX_LOOPS = 96
 class Workers:
     """Where user code runs: never on the server's loop (design, section 9).
 
-    The first worker loop, home, takes all that is spawned; others start only while it is blocked,
-    at most `loops` in all, and end when they were idle for `idle_seconds`. Where code has blocked
-    a loop lately, none takes a turn beside one that waits for something, which could not be moved
-    any more: turns live apart. `loops=1` keeps everything at home. Blocking functions get own
-    threads, at most `threads`. The desk is a loop apart for code that never blocks, with threads
-    apart: what waits there, as a store does that closes, is held up by nothing that users wrote.
+    The first worker loop, home, takes all that is spawned. Further loops start only while it is
+    blocked, at most `loops` in all, and end after `idle_seconds` without work. Once code has
+    blocked a loop, each turn has a loop of its own for a while: a turn that waits on a blocked
+    loop could not be moved to another. `loops=1` keeps everything at home. Blocking functions run
+    on threads, at most `threads`. The engine loop is for code that never blocks and has threads of
+    its own: nothing that users wrote holds it up.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Workers:
     ) -> None:
         self._limit = MAX_LOOPS if loops is None else loops
         self.threads = Threads(threads, idle_seconds, self._one_ended)
-        self._desk_threads = Threads(threads, idle_seconds)
+        self._engine_threads = Threads(threads, idle_seconds)
         self._lock = threading.Lock()
         self._loops: list[WorkerLoop] = []
         self._server: Mailbox | None = None
@@ -83,7 +83,7 @@ class Workers:
         self.waiting: deque[Running[Any]] = deque()
         self.pulls = 0
         self.home: WorkerLoop | None = None
-        self.desk: WorkerLoop | None = None
+        self.engine_loop: WorkerLoop | None = None
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -120,7 +120,7 @@ class Workers:
             return
         with self._lock:
             self.closed = True
-            loops = [*self._loops, *([self.desk] if self.desk else [])]
+            loops = [*self._loops, *([self.engine_loop] if self.engine_loop else [])]
         # A loop may take the last one first.
         with suppress(IndexError):
             while True:
@@ -130,7 +130,7 @@ class Workers:
                 turn.cancel()
             worker.post(partial(worker.end, seconds / 2))
         self.threads.close()
-        self._desk_threads.close()
+        self._engine_threads.close()
         self._check_ends()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -174,23 +174,23 @@ class Workers:
         return next((one for one in self._loops if not one.woken and one.takes), None)
 
     def watch(self) -> None:
-        """See to it that code which blocks a loop beside others is noticed.
+        """Make sure that code which blocks a loop with several turns is noticed.
 
         Called on a worker loop when a turn has suspended there.
         """
         if not self._watching and self._limit > 1 and self._server is not None:
             self._server.post(self._ask_soon)
 
-    def at_desk(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
-        """Run `work()` as one task on the desk, a loop that no user code runs on.
+    def on_engine_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
+        """Run `work()` as one task on the engine loop, which no user code runs on.
 
-        For the course of a turn, which awaits user code by `spawn` and on `threads`: a turn that
-        awaits at home would stand still while another's code blocks home.
+        For turns, which reach user code by `spawn` and on `threads`: a turn that awaited it at home
+        would stand still while another turn's code blocks home.
         """
         self._open()
         running = Running(work)
-        desk = self.desk or self._start_desk()
-        desk.post(partial(running.begin, desk))
+        loop = self.engine_loop or self._start_engine_loop()
+        loop.post(partial(running.begin, loop))
         return running
 
     async def at_home(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -218,8 +218,8 @@ class Workers:
         with self._lock:
             if worker in self._loops:
                 self._loops.remove(worker)
-            if worker is self.desk:
-                self.desk = None
+            if worker is self.engine_loop:
+                self.engine_loop = None
         self._one_ended()
 
     def _open(self) -> WorkerLoop:
@@ -233,20 +233,20 @@ class Workers:
             self._server.post(self._check_ends)
 
     def _check_ends(self) -> None:
-        if not (self._loops or self.desk or self.threads.alive):
+        if not (self._loops or self.engine_loop or self.threads.alive):
             self._ends.set()
 
-    def _start_desk(self) -> WorkerLoop:
+    def _start_engine_loop(self) -> WorkerLoop:
         with self._lock:
-            if self.desk is None:
-                desk = WorkerLoop(self, "assent-desk", self._desk_threads)
-                desk.start(lambda: None)
-                self.desk = desk
-            return self.desk
+            if self.engine_loop is None:
+                loop = WorkerLoop(self, "assent-engine", self._engine_threads)
+                loop.start(lambda: None)
+                self.engine_loop = loop
+            return self.engine_loop
 
     def _wake_one(self, home: WorkerLoop) -> None:
         here = current_worker()
-        place = home if here is None or here is self.desk else here
+        place = home if here is None or here is self.engine_loop else here
         if not place.takes:
             place = self.other() or place
         if here is not None or place is not home:
@@ -271,8 +271,8 @@ class Workers:
 
     def _arm_from_here(self) -> None:
         # The timer lives on a loop that no user code blocks: the caller's own where it is one.
-        here, server, desk = mailbox(), self._server, self.desk
-        if here is server or (desk is not None and here is desk.box):
+        here, server, loop = mailbox(), self._server, self.engine_loop
+        if here is server or (loop is not None and here is loop.box):
             self._arm()
         elif server is not None:
             server.post(self._arm)

@@ -1,4 +1,4 @@
-"""Noticing that a client has gone while its turn runs."""
+"""Noticing that a client has disconnected while its turn runs."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from starlette.types import Receive
 from assent.workers import per_loop
 
 A_MOMENT = 0.05
-"""Seconds in which nobody minds that a client leaves: what it decided is carried out by then."""
+"""Seconds before a disconnect counts: what the client has just decided is carried out by then."""
 
 
-class Departure:
-    """Calls `then` when the client has gone, until `stop`.
+class DisconnectWatch:
+    """Calls `then` when the client disconnects, until `stop`.
 
-    It begins to look a moment into the turn: most turns have ended by then, and to start and
-    cancel a task for each would cost a tenth of a small one. Before it looks it awaits `slow`,
-    which does what only a turn that takes longer needs.
+    It begins to watch a moment into the turn: most turns have ended by then, and to start and
+    cancel a task for each would cost a tenth of a small one. First it awaits `slow`, for what only
+    a longer turn needs.
     """
 
     def __init__(
@@ -34,16 +34,16 @@ class Departure:
         self._slow = slow
         self._task: asyncio.Task[None] | None = None
         if then is not None:
-            soon().add(self.look)
+            delayed_calls().add(self.start)
 
     def stop(self) -> None:
-        """The turn has ended; nobody is called any more."""
+        """Call nobody any more: the turn has ended."""
         self._then = None
         if self._task is not None:
             self._task.cancel()
 
-    def look(self) -> None:
-        """Begin to look, unless the turn has ended."""
+    def start(self) -> None:
+        """Begin to watch, unless the turn has ended."""
         if self._then is not None:
             self._task = asyncio.get_running_loop().create_task(self._disconnected())
 
@@ -56,25 +56,25 @@ class Departure:
             self._then()
 
 
-class _Soon:
-    """Calls due on one loop a moment from now, by one timer: one each would cost as a task does."""
+class _DelayedCalls:
+    """Calls that a loop makes a moment later, by one timer: one each would cost as a task does."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
         self._armed = False
 
-    def add(self, look: Callable[[], None]) -> None:
-        """Call `look` a moment from now; the turn may have ended by then."""
-        self._waiting.append((monotonic() + A_MOMENT, look))
+    def add(self, call: Callable[[], None]) -> None:
+        """Make the call a moment from now; the turn may have ended by then."""
+        self._waiting.append((monotonic() + A_MOMENT, call))
         if not self._armed:
             self._arm()
 
     def _arm(self) -> None:
         # Not for the next one alone, which was added a few microseconds later.
         self._armed = True
-        asyncio.get_running_loop().call_later(A_MOMENT / 2, self._look)
+        asyncio.get_running_loop().call_later(A_MOMENT / 2, self._make)
 
-    def _look(self) -> None:
+    def _make(self) -> None:
         now = monotonic()
         while self._waiting and self._waiting[0][0] <= now:
             self._waiting.popleft()[1]()
@@ -83,5 +83,5 @@ class _Soon:
             self._arm()
 
 
-soon = per_loop(_Soon)
-"""Those of the running loop."""
+delayed_calls = per_loop(_DelayedCalls)
+"""The delayed calls of the running loop."""

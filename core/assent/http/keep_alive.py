@@ -1,4 +1,4 @@
-"""Connections that are kept: how many requests wait on one, and how long one waits for the next."""
+"""Keep-alive connections: how many requests may wait on one, and for how long it may be idle."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ PIPELINED = 16
 
 
 class Flow(FlowControl):
-    """Reads no further while many requests wait: each takes far more memory than its bytes."""
+    """Pauses reading while many requests wait: each takes far more memory than its bytes."""
 
     def __init__(self, transport: asyncio.Transport, pipeline: Sized) -> None:
         super().__init__(transport)
         self._pipeline = pipeline
 
     def resume_reading(self) -> None:
-        """Read on, unless many requests wait; the end of one of them asks again."""
+        """Read on, unless many requests wait; the end of each asks again."""
         if len(self._pipeline) < PIPELINED:
             super().resume_reading()
 
 
 class Idle:
-    """The connections of a loop that wait for their next request, since when, the oldest first."""
+    """The idle connections of one loop, each with the time since when, the longest idle first."""
 
     def __init__(self) -> None:
         self._since: dict[Http, float] = {}
         self._armed = False
 
     def add(self, connection: Http) -> None:
-        """It waits from now on."""
+        """Count the connection as idle from now on."""
         self._since[connection] = connection.loop.time()
         if not self._armed:
             self._arm(connection)
 
     def discard(self, connection: Http) -> None:
-        """It waits no longer."""
+        """Count the connection as idle no longer."""
         self._since.pop(connection, None)
 
     def __contains__(self, connection: Http) -> bool:
@@ -65,4 +65,4 @@ class Idle:
 
 
 idle_connections = per_loop(Idle)
-"""Those of the running loop."""
+"""The idle connections of the running loop."""
