@@ -21,17 +21,18 @@ from typing import Any
 from assent.agent import Agent, as_agent
 from assent.approvals import carries_calls
 from assent.config import Config, bearer_tokens, state_dir
-from assent.errors import Busy, ConfigError, NotStarted, Stopping, TurnTimeout, counted
+from assent.errors import Busy, ConfigError, NotStarted, Stopping, TurnTimeout
 from assent.events import fold
 from assent.ledger import open_store
 from assent.ledger.record import Ledger
 from assent.messages import AgentMessage, ChatRequest, beyond_text
-from assent.models import Model, load_model
+from assent.models import Model, checked_model, load_model
 from assent.models.offline import Offline
 from assent.plugins import Plugins
 from assent.plugins.own_hooks import agent_plugin
 from assent.plugins.resources import resources
 from assent.policy import Policy
+from assent.start_lines import start_lines
 from assent.turns.direct import DirectCalls
 from assent.turns.engine import Engine
 from assent.turns.failures import Failure
@@ -308,48 +309,7 @@ class Host:
 
     def describe(self) -> list[str]:
         """What is served, line by line, for the start."""
-        config = self.config
-        what = "a callable" if self.agent.function else f"model {_model_name(self.model)}"
-        lines = [
-            f"agent {self.agent.name!r} with {what}, {counted(len(self.agent.tools), 'tool')}; "
-            f"plugins: {', '.join(self.plugins.names) or 'none'}; ledger: {self.ledger.store.url}"
-        ]
-        if not (config.model.name or self.agent.model or self.agent.function):
-            lines.append(
-                "no model is configured: the built-in offline responder answers; set model.name "
-                "or Agent(model=...), for example 'anthropic:claude-sonnet-5-5'"
-            )
-        doors = [
-            i for h in ("register_routes", "lifespan") for i in self.plugins.implementations(h)
-        ]
-        # The console is a page, which talks to the endpoints of V2 or V1.
-        if {impl.plugin for impl in doors} <= {"console"}:
-            lines.append(
-                "no protocol plugin is active; name one in plugins, or try: "
-                "pip install 'assent[v1,v2]'"
-            )
-        tools = list(self.agent.tools.values())
-        if loosened := self.policy.loosened(tools):
-            lines.append(f"warning: rules let run without approval: {', '.join(loosened)}")
-        if idle := self.policy.idle(tools):
-            named = ", ".join(map(repr, idle))
-            lines.append(f"warning: no tool of the agent has a name in approvals.rules: {named}")
-        if misnamed := self.policy.misnamed(tools):
-            named = ", ".join(f"{name!r} of {tool!r}" for name, tool in misnamed)
-            lines.append(
-                "warning: no tool that a rule in approvals.rules is for has the argument it "
-                f"names: {named}"
-            )
-        if config.approvals.accept_unissued:
-            lines.append("warning: approvals.accept_unissued lets callers run what they like")
-        if not self.guarded:
-            everyone = "everyone who reaches this address may call"
-            if config.auth.tokens or config.auth.tokens_file:
-                unasked = 'although [auth] has tokens; set auth.scheme = "bearer"'
-                lines.append(f"warning: {everyone}, {unasked}")
-            else:
-                lines.append(f"{everyone}; see [auth]")
-        return lines
+        return start_lines(self)
 
     @property
     def turns_running(self) -> int:
@@ -380,10 +340,6 @@ def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
     return straight and all(map(is_coroutine_function, around))
 
 
-def _model_name(model: Model) -> str:
-    return ":".join(part for part in (model.provider, model.name) if part)
-
-
 def _tokens(config: Config) -> dict[str, bytes]:
     if config.auth.scheme != "bearer":
         return {}
@@ -395,15 +351,7 @@ def _tokens(config: Config) -> dict[str, bytes]:
 def _model(agent: Agent, config: Config) -> Model:
     given = config.model.name or agent.model
     if given is not None and not isinstance(given, str):
-        kind = type(given).__name__
-        if isinstance(given, type):
-            kind = f"the class {given.__name__}; give an instance: {given.__name__}()"
-        if isinstance(given, type) or not callable(getattr(given, "stream", None)):
-            raise ConfigError(f"the agent's model is no Model: {kind}")
-        for name in ("provider", "name"):
-            if not isinstance(getattr(given, name, None), str):
-                raise ConfigError(f"the agent's model is no Model: give {kind} a text as {name!r}")
-        return given
+        return checked_model(given)
     if given is None and agent.function is not None:
         # It is named where a model is shown, and hardly ever asked.
         return Offline()

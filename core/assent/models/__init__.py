@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from assent.errors import ConfigError, ModelError
 from assent.events import TextDelta
@@ -35,6 +35,7 @@ __all__ = [
     "ToolStart",
     "Turn",
     "Usage",
+    "checked_model",
     "dump_turns",
     "load_model",
     "load_turns",
@@ -238,6 +239,22 @@ def load_model(spec: str, settings: Mapping[str, Any]) -> Model:
             f"model {spec!r} needs the package {error.name!r}; "
             f"try: pip install 'assent[{provider if provider in _BUILT_IN else extra}]'"
         ) from None
+
+
+def checked_model(given: object) -> Model:
+    """`given`, which the agent has as its model; raises ConfigError for what is no Model."""
+    if isinstance(given, type):
+        name = given.__name__
+        raise ConfigError(
+            f"the agent's model is no Model: the class {name}; give an instance: {name}()"
+        )
+    kind = type(given).__name__
+    if not callable(getattr(given, "stream", None)):
+        raise ConfigError(f"the agent's model is no Model: {kind}")
+    for name in ("provider", "name"):
+        if not isinstance(getattr(given, name, None), str):
+            raise ConfigError(f"the agent's model is no Model: give {kind} a text as {name!r}")
+    return cast("Model", given)
 
 
 def _factory(provider: str) -> _Factory:

@@ -1,0 +1,69 @@
+"""What the operator reads at the start: what is served, and what looks like a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from assent.errors import counted
+
+if TYPE_CHECKING:
+    from assent.host import Host
+
+
+def start_lines(host: Host) -> list[str]:
+    """The service of `host`, then notes and warnings on how it is configured, a line each."""
+    return [_summary(host), *_setup(host), *_rules(host), *_access(host)]
+
+
+def _summary(host: Host) -> str:
+    agent, model = host.agent, host.model
+    named = ":".join(part for part in (model.provider, model.name) if part)
+    what = "a callable" if agent.function else f"model {named}"
+    return (
+        f"agent {agent.name!r} with {what}, {counted(len(agent.tools), 'tool')}; "
+        f"plugins: {', '.join(host.plugins.names) or 'none'}; ledger: {host.ledger.store.url}"
+    )
+
+
+def _setup(host: Host) -> Iterator[str]:
+    if not (host.config.model.name or host.agent.model or host.agent.function):
+        yield (
+            "no model is configured: the built-in offline responder answers; set model.name "
+            "or Agent(model=...), for example 'anthropic:claude-sonnet-5-5'"
+        )
+    hooks = ("register_routes", "lifespan")
+    doors = {impl.plugin for hook in hooks for impl in host.plugins.implementations(hook)}
+    # The console is a page, which talks to the endpoints of V2 or V1.
+    if doors <= {"console"}:
+        yield (
+            "no protocol plugin is active; name one in plugins, or try: pip install 'assent[v1,v2]'"
+        )
+
+
+def _rules(host: Host) -> Iterator[str]:
+    tools = list(host.agent.tools.values())
+    if loosened := host.policy.loosened(tools):
+        yield f"warning: rules let run without approval: {', '.join(loosened)}"
+    if idle := host.policy.idle(tools):
+        named = ", ".join(map(repr, idle))
+        yield f"warning: no tool of the agent has a name in approvals.rules: {named}"
+    if misnamed := host.policy.misnamed(tools):
+        named = ", ".join(f"{name!r} of {tool!r}" for name, tool in misnamed)
+        yield (
+            "warning: no tool that a rule in approvals.rules is for has the argument it "
+            f"names: {named}"
+        )
+    if host.config.approvals.accept_unissued:
+        yield "warning: approvals.accept_unissued lets callers run what they like"
+
+
+def _access(host: Host) -> Iterator[str]:
+    if host.guarded:
+        return
+    everyone = "everyone who reaches this address may call"
+    if host.config.auth.tokens or host.config.auth.tokens_file:
+        unasked = 'although [auth] has tokens; set auth.scheme = "bearer"'
+        yield f"warning: {everyone}, {unasked}"
+    else:
+        yield f"{everyone}; see [auth]"
