@@ -21,22 +21,14 @@ from starlette.routing import Mount, Route
 from websockets.frames import Frame, Opcode
 
 from assent import Agent, Call, Reply, Text, TextDelta, Turn, create_app, tool
+from assent.encoding import encode, encode_lines, reply_json, unbroken
 from assent.errors import InvalidRequest
-from assent.events import (
-    Done,
-    Event,
-    IntermittentUpdate,
-    dump_json,
-    encode,
-    encode_lines,
-    fold,
-    reply_json,
-    unbroken,
-)
+from assent.events import Done, Event, IntermittentUpdate, fold
 from assent.http.asgi import App, Direct, plain_routes
 from assent.http.frames import text_frame
 from assent.ledger import texts as ledger_texts
 from assent.ledger.choices import Decided
+from assent.lenient_json import dump_json
 from assent.messages import Data, Message, parse_request
 from assent.models import dump_turns
 from assent.testing import Service, served

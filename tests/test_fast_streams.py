@@ -20,17 +20,10 @@ from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
 from assent import IntermittentUpdate, TextDelta, create_app
-from assent.events import (
-    Done,
-    ErrorEvent,
-    Event,
-    dump_json,
-    encode,
-    encode_lines,
-    text_lines,
-    unbroken,
-)
+from assent.encoding import encode, encode_lines, text_lines, unbroken
+from assent.events import Done, ErrorEvent, Event
 from assent.http.frames import text_frames
+from assent.lenient_json import dump_json
 from assent.testing import Service, served
 from assent.testing.server import running
 from assent.turns.streams import Events

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from assent.config import Config, load_config, state_dir
     from assent.config.settings import Duration, Size
     from assent.config.targets import load_agent
+    from assent.encoding import encode, unbroken
     from assent.errors import (
         AgentError,
         AssentError,
@@ -61,9 +62,7 @@ if TYPE_CHECKING:
         ToolCalls,
         ToolExecuted,
         ToolExecutionFailed,
-        encode,
         fold,
-        unbroken,
     )
     from assent.hookspecs import hookimpl
     from assent.host import Host
@@ -148,11 +147,12 @@ _MODULES = {
         "ModelError PluginError RequestError Silence StartupError StillRunning Stopping TooLarge "
         "ToolInputError TurnError Unauthenticated"
     ),
+    "encoding": "encode unbroken",
     "events": (
         "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
         "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
         "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
-        "encode fold unbroken"
+        "fold"
     ),
     "hookspecs": "hookimpl",
     "host": "Host",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from assent.canonical import canonical
-from assent.events import dump_json
+from assent.lenient_json import dump_json
 
 MASK = "[secret]"
 

@@ -12,8 +12,8 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
+from assent.encoding import reply_json
 from assent.errors import Busy, InvalidRequest, RequestError, TooLarge, UnsupportedMediaType
-from assent.events import reply_json
 from assent.host import Host
 from assent.http.disconnect import DisconnectWatch
 from assent.http.ndjson import stream_reply

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
+from assent.encoding import reply_json
 from assent.errors import Busy, Stopping
-from assent.events import reply_json
 from assent.http.disconnect import A_MOMENT, delayed_calls
 from assent.http.endpoints import JSON, ChatEndpoint, Headers
 from assent.http.ndjson import NDJSON

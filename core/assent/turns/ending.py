@@ -13,16 +13,9 @@ from pydantic_core import from_json
 
 from assent import approvals
 from assent.errors import AgentError
-from assent.events import (
-    ApprovalRequested,
-    Done,
-    Event,
-    MessageAdded,
-    StopReason,
-    dump_json,
-    fold_done,
-)
+from assent.events import ApprovalRequested, Done, Event, MessageAdded, StopReason, fold_done
 from assent.ledger import Proposal, SuspendedTurn
+from assent.lenient_json import dump_json
 from assent.masking import mask, mask_sent
 from assent.messages import AgentMessage, Data
 from assent.models import Turn, dump_turns

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from assent.agent import RequestContext
 from assent.errors import LedgerUnavailable, reasons
-from assent.events import dump_json
 from assent.ledger import Proposal
 from assent.ledger.choices import Continuation, Grant
+from assent.lenient_json import dump_json
 from assent.masking import mask
 from assent.messages import CommandFile
 from assent.session import Session

@@ -20,10 +20,10 @@ from assent.events import (
     StopReason,
     TextDelta,
     ToolCalls,
-    dump_json,
     fold,
 )
 from assent.ledger import Proposal
+from assent.lenient_json import dump_json
 from assent.masking import mask_sent
 from assent.messages import AgentMessage, Data
 

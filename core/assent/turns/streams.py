@@ -7,16 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from assent.encoding import encode_lines, sendable
 from assent.errors import NotStarted
-from assent.events import (
-    Done,
-    ErrorEvent,
-    Event,
-    IntermittentUpdate,
-    TextDelta,
-    encode_lines,
-    sendable,
-)
+from assent.events import Done, ErrorEvent, Event, IntermittentUpdate, TextDelta
 from assent.messages import ChatRequest
 from assent.turns.turn import Caller
 from assent.workers import Channel, Running

@@ -1,0 +1,63 @@
+"""JSON of whatever user code brings: what JSON cannot hold is made to fit."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
+
+from assent.canonical import is_endless, may_hold_endless
+
+_DEEPEST = 100
+"""Levels of a value that are made to fit; what is deeper becomes text."""
+
+
+def dump_json(value: Any) -> bytes:
+    """`value` as JSON, UTF-8; what no JSON holds, which only user code can bring, is made to fit.
+
+    Infinities, NaN and endless integers become null, lone surrogates "?", and other objects their
+    text; so does what holds itself.
+    """
+    try:
+        raw = to_json(value, inf_nan_mode="null")
+    except PydanticSerializationError:
+        return to_json(fitting(value), inf_nan_mode="null")
+    if may_hold_endless(raw):
+        return to_json(fitting(value), inf_nan_mode="null")
+    return raw
+
+
+def fitting(value: Any, within: tuple[int, ...] = ()) -> Any:
+    """`value` as JSON values, as `dump_json` writes it; `within` are the ids of what holds it."""
+    match value:
+        case float() if not isfinite(value):
+            return None
+        case int() if is_endless(value):
+            return None
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case BaseModel():
+            return fitting(value.model_dump(warnings=False), within)
+    ends = id(value) not in within and len(within) < _DEEPEST
+    inner = (*within, id(value))
+    match value:
+        case dict() if ends:
+            return {fitting(_name(key)): fitting(item, inner) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset() if ends:
+            return [fitting(item, inner) for item in value]
+    try:
+        return to_jsonable_python(value, inf_nan_mode="null")
+    except Exception:
+        return fitting(f"<{type(value).__name__}>")
+
+
+def _name(key: object) -> str:
+    try:
+        return str(key)
+    except Exception:
+        # An endless integer, or a text that fails to be made.
+        return f"<{type(key).__name__}>"
