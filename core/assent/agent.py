@@ -118,7 +118,7 @@ OneOrMany = Callable[..., Any] | Sequence[Callable[..., Any]]
 
 
 def _many(option: str, given: OneOrMany | None, *arguments: str) -> tuple[Callable[..., Any], ...]:
-    """The functions of `option`, each of which is called with `arguments`; raises TypeError."""
+    """The functions given for `option`, each of which takes `arguments`; raises TypeError."""
     if given is None:
         return ()
     many = (given,) if callable(given) or not isinstance(given, Iterable) else tuple(given)
@@ -207,10 +207,10 @@ class Agent:
         return bool(self.request_interceptors or self.response_interceptors or self.on_event)
 
     def gather_tools(self) -> None:
-        """Take the tools of the sources anew; one whose name is taken is left out.
+        """Ask the sources for their tools again; a tool whose name is taken is left out.
 
-        A name stays with the source that had it first, also when that lists it no more: what was
-        approved as a tool of one server does not run on another.
+        A name belongs to the source that had it first, even when that source no longer lists it:
+        what was approved as a tool of one server must not run on another.
         """
         tools = dict(self._own)
         for source in self.sources:
@@ -225,7 +225,8 @@ class Agent:
         self.definitions = self._defined()
 
     def _defined(self) -> tuple[ToolDefinition, ...]:
-        """What every turn offers to the model: the tools, and commands where they are on."""
+        """The definitions that every turn offers to the model: the tools and, where enabled,
+        commands."""
         offered = [tool.definition for tool in self.tools.values()]
         return (*offered, SUGGEST_COMMANDS) if self.commands is not None else tuple(offered)
 
@@ -289,7 +290,7 @@ def _argument_count(function: Callable[..., Any], name: str) -> int:
 
 
 def as_agent(given: object) -> Agent:
-    """`given` as an Agent; raises TypeError for what is none and cannot be one."""
+    """`given` as an Agent; raises TypeError for an object that cannot serve as one."""
     if isinstance(given, Agent):
         return given
     if callable(given) and not isinstance(given, Tool):

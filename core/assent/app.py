@@ -48,9 +48,9 @@ def create_app(
 
 
 def app_to_serve(agent: object, config: Config, extras: Extras) -> App:
-    """The application of the service itself, without FastAPI where nothing asks for it.
+    """The application for `serve`, without FastAPI where nothing needs it.
 
-    To import FastAPI takes a fifth of a start, and four megabytes of what stays.
+    Importing FastAPI takes a fifth of the start-up time, and four megabytes that are not freed.
     """
     host = Host.create(agent, config, extras=extras)
     routers = host.plugins.routes(host)
@@ -117,8 +117,8 @@ def _furnished(app: AnyApp, routers: Iterable[tuple[str, Router]], extras: Extra
 
 
 def _include(app: App, routers: Any) -> None:
-    """Add the additional routers; raises ConfigError for what is none, claims a taken path, or
-    would lose its middleware."""
+    """Add the additional routers; raises ConfigError for an object that is no router, a path that
+    is taken, or a router whose middleware would be lost."""
     if not isinstance(routers, (list, tuple)):
         raise ConfigError("additional_routers takes a list of FastAPI or Starlette routers")
     claimed = Claimed()

@@ -55,7 +55,7 @@ def choices(messages: Sequence[Message]) -> list[Choice]:
 
 
 def _open(messages: Sequence[Message]) -> list[Choice]:
-    """The undecided commands that only their text names: an empty message gets them again."""
+    """The undecided commands without an id, which an empty message asks to have stated again."""
     return [
         choice
         for index, message in enumerate(messages)
@@ -175,7 +175,7 @@ def last_shown(messages: Sequence[Message]) -> list[str]:
 
 
 def carries_calls(messages: Iterable[Message]) -> bool:
-    """Whether any message shows or decides a call or command, so that the ledger has a say."""
+    """Whether any message shows or decides a call or command, so that the ledger is needed."""
     # The comprehension goes over a long history of texts at twice the speed of a loop.
     return any(
         data.tool_calls
@@ -199,7 +199,8 @@ def references(said: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def request_digest(content: str, decided: Sequence[tuple[Choice, Proposal]]) -> str:
-    """What makes two deciding messages the same, whatever carries their decisions."""
+    """The digest by which two deciding messages are the same, whichever lists carry the
+    decisions."""
     decisions = sorted({(row.id, c.approved, c.reason or "") for c, row in decided if not c.copy})
     return hashlib.sha256(json.dumps([content, decisions]).encode()).hexdigest()[:32]
 
@@ -299,7 +300,7 @@ def _identified(data: Data, index: int, ids: Mapping[tuple[str | int, ...], str]
 
 
 def has_state(data: Data) -> bool:
-    """Whether the data holds what `as_seen` shows otherwise than it was sent."""
+    """Whether `as_seen` shows this data differently from how it was sent."""
     return bool(data.tool_calls or data.approvals or data.cmds or data.session is not None)
 
 

@@ -1,4 +1,4 @@
-"""JSON bodies, read as models; what is wrong with one is told without its values."""
+"""JSON bodies read into models; errors never repeat the values that were sent."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _SEPARATED = re.compile(rb'(?:[^",\[{]+|"[^"]*"|[\[{]\s*[\]}]){0,8}(?:[,\[{]|.*)
 
 
 class BodyReader(Generic[M]):
-    """Reads JSON as a model.
+    """Reads JSON into a model.
 
-    Null for an optional field says nothing: clients send it that write their whole model. Only a
-    decision is never guessed: a boolean is true or false.
+    Null for an optional field counts as absent, since some clients send every field of their model.
+    A decision is never guessed: such a boolean must be true or false.
     """
 
     def __init__(self, model: type[M]) -> None:
@@ -42,10 +42,10 @@ class BodyReader(Generic[M]):
         self._read_short = self._adapter.validator.validate_json
 
     def read(self, body: bytes | str, nesting: int | None = None, values: int | None = None) -> M:
-        """What the body says; raises InvalidRequest with an item for each wrong field.
+        """The body as a model; raises InvalidRequest with an item for each wrong field.
 
-        With `values` also for one that holds more of them; with `nesting` for what the model
-        leaves open, where it is nested deeper than so many levels, or holds NaN or a number too
+        It is raised, too, for more than `values` JSON values and, given `nesting`, for parts whose
+        shape the model leaves open that are nested deeper than that, or hold NaN or a number too
         large for a double.
         """
         if values is not None:
@@ -101,7 +101,8 @@ def check_size(body: bytes | str, values: int) -> None:
 
 
 def strict(body: bytes | str) -> Any:
-    """What JSON says; raises InvalidRequest for NaN and infinities, which models take."""
+    """The value of a JSON text; raises InvalidRequest for NaN and infinities, which models
+    accept."""
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError as error:
@@ -109,7 +110,7 @@ def strict(body: bytes | str) -> Any:
 
 
 def check(value: object, nesting: int, level: int = 0) -> None:
-    """Raise InvalidRequest for a `problem` of `value`, which stands `level` levels deep."""
+    """Raise InvalidRequest if `value`, found at depth `level`, has a `problem`."""
     if kind := problem(nesting - level, value):
         raise InvalidRequest.at(["body"], kind, _PROBLEMS[kind].format(nesting))
 
@@ -122,8 +123,8 @@ _PROBLEMS = {
 
 
 def problem(levels: int, value: object) -> str:
-    """Why `value`, JSON or models of it, is not taken: "too_deep" where it is nested deeper than
-    `levels`, "finite_number" for NaN or an infinity; else empty."""
+    """Why `value`, which is JSON or made of models, is refused: "too_deep" if it is nested deeper
+    than `levels`, "finite_number" for NaN or an infinity; else empty."""
     parts: Iterable[object]
     if isinstance(value, dict):
         parts = value.values()
@@ -143,7 +144,7 @@ def problem(levels: int, value: object) -> str:
 
 
 def is_json(value: object) -> bool:
-    """Whether JSON that everybody reads can say `value`: not so NaN, nor half of a character."""
+    """Whether `value` can be written as JSON that every parser reads: no NaN, no lone surrogate."""
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Characters that a person who reads a call would not see for what they are."""
+"""Characters that a person who reads a call would not recognise for what they are."""
 
 from __future__ import annotations
 
@@ -13,5 +13,6 @@ _BLANK = re.compile(
 
 
 def unseen(character: str) -> bool:
-    """Whether `character` shows nothing, is obeyed, reorders others, or only looks like a space."""
+    """Whether `character` is invisible, controls the terminal, reorders text, or imitates a
+    space."""
     return not character.isprintable() or _BLANK.match(character) is not None

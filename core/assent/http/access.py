@@ -1,4 +1,4 @@
-"""Who is let in: authentication, and the hosts and origins of web pages."""
+"""Who may call: authentication, and the hosts and origins that web pages may use."""
 
 import asyncio
 import hmac
@@ -25,7 +25,7 @@ PATIENCE = 30.0
 
 
 class Fixed:
-    """Answers with bytes made once."""
+    """An ASGI application that answers with one fixed body."""
 
     def __init__(self, body: bytes, status: int = 200) -> None:
         self.headers = [
@@ -60,7 +60,7 @@ async def _deny(answer: Fixed, scope: Scope, receive: Receive, send: Send) -> No
 
 
 class Authentication:
-    """Names the caller on every route but the public ones; 401 for who is nobody."""
+    """Names the caller on every route except the public ones; 401 for an unknown caller."""
 
     def __init__(self, app: ASGIApp, host: Host) -> None:
         self.app = app
@@ -95,8 +95,8 @@ def _path(scope: Scope) -> str:
 async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
     """The principal of a request, from the plugins' hooks, then `[auth]`.
 
-    Raises Unauthenticated when somebody asks for credentials and nobody knows the caller, and
-    AgentError for a hook that fails; None where nobody asks.
+    None where nothing requires credentials. Raises Unauthenticated when they are required and
+    nothing recognises the caller, and AgentError when a hook fails.
     """
     hooks = host.plugins.implementations("authenticate")
     if not hooks and host.config.auth.scheme == "none":
@@ -130,7 +130,7 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
 
 
 def bearer(host: Host, header: str) -> str:
-    """The principal whose token `header`, an `Authorization`, carries; raises Unauthenticated."""
+    """The principal whose token the `Authorization` header carries; raises Unauthenticated."""
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer":
         raise Unauthenticated("a bearer token is needed: 'Authorization: Bearer TOKEN'")
@@ -191,7 +191,7 @@ class WebPages:
 
 
 def is_host(value: bytes) -> bool:
-    """Whether a `Host` header may read so (RFC 3986, section 3.2.2)."""
+    """Whether `Host` may have this value (RFC 3986, section 3.2.2)."""
     return _HOST.fullmatch(value) is not None
 
 

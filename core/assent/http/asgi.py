@@ -1,4 +1,4 @@
-"""The ASGI application: the known paths by the short way, all others by the framework's."""
+"""The ASGI application: known paths take a short way, all others the framework's."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ else:
 
 
 class App(Framework):
-    """The service as an ASGI application on one of the frameworks; `host` is the Host that it
-    serves."""
+    """The service as an ASGI application on one of the frameworks; `host` is the Host it serves."""
 
     # Starlette has a method of this name, for routing by host, which Assent does not use.
     host: Host  # type: ignore[assignment]
@@ -99,11 +98,11 @@ class PlainApp(App, Starlette):
 
 
 class Direct:
-    """Serves the paths of raw ASGI endpoints without the framework's middleware stack and router.
+    """Serves raw ASGI endpoints without the framework's middleware stack and router.
 
-    Those cost as much as a small turn. Used only where no middleware but Assent's own checks is
-    installed, and only for paths that the router would give to the same endpoint. With `pages`
-    chat requests are answered without a task, where their head passes the same checks.
+    Those cost as much as a small turn. It is used only if no middleware but Assent's own checks is
+    installed, and only for paths that the router would route to the same endpoint. With `pages`,
+    chat requests whose head passes the same checks are answered without a task.
     """
 
     def __init__(
@@ -125,7 +124,7 @@ class Direct:
             self.endpoints[key] = endpoint
 
     def endpoint(self, scope: Scope) -> ASGIApp | None:
-        """What serves the request, the checks before it; None when that is the router's to find."""
+        """The endpoint for the request, behind its checks; None if the router has to find it."""
         if scope["type"] == "lifespan" or scope.get("root_path"):
             return None
         return self.endpoints.get((scope.get("method", "WEBSOCKET"), scope["path"]))
@@ -133,8 +132,8 @@ class Direct:
     def chat(
         self, method: bytes, target: bytes, headers: Headers
     ) -> tuple[ChatEndpoint, str | None] | None:
-        """The endpoint of a chat request and the caller's name; None where anything about its
-        head is unusual."""
+        """The endpoint of a chat request and the caller's name; None if its head is unusual in any
+        way."""
         endpoint = self._chats.get((method, target))
         if endpoint is None or self._pages is None:
             return None

@@ -38,7 +38,7 @@ class Corked:
             self._waiting.append(data)
 
     def write_now(self, data: bytes) -> None:
-        """Send at once, behind what waits: for what is whole already."""
+        """Send `data` at once, after what is already waiting; for output that is complete."""
         if self._waiting is not None:
             self._waiting.append(data)
             self.flush()
@@ -51,15 +51,15 @@ class Corked:
         self.watch()
 
     def watch(self) -> None:
-        """Abort if the client takes nothing of what waits for SEND_TIME seconds.
+        """Abort the connection if the client takes nothing of what waits for SEND_TIME seconds.
 
-        It could keep that memory, and the connection, for as long as it likes otherwise.
+        Otherwise it could hold that memory, and the connection, for as long as it likes.
         """
         if self._unsent is None and (size := self._transport.get_write_buffer_size()):
             self._unsent = self._loop.call_later(SEND_TIME, self._look, size)
 
     def unwatch(self) -> None:
-        """The client has taken much of it, or has gone."""
+        """Stop watching: the client has taken much of it, or has gone."""
         if self._unsent is not None:
             self._unsent.cancel()
             self._unsent = None

@@ -44,8 +44,11 @@ def is_json(kind: bytes) -> bool:
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body; raises UnsupportedMediaType (no JSON, or in a coding such as gzip),
-    TooLarge (above `limit` bytes), or InvalidRequest for one that breaks off."""
+    """The whole body.
+
+    Raises UnsupportedMediaType for one that is not JSON or is compressed, TooLarge for one above
+    `limit` bytes, and InvalidRequest for one that breaks off.
+    """
     length = b""
     kind = b""
     codings = b""
@@ -160,7 +163,7 @@ class ChatEndpoint:
         return status, to_json(body), failure.headers
 
     def shown(self, error: BaseException, failure: Failure) -> tuple[int, dict[str, Any]]:
-        """Status and body of the reply in which `failure` is told instead of a turn's."""
+        """Status and body of the reply that reports `failure`."""
         status, body = self.errors(error, failure)
         if self.streams:
             body = {"type": "error", "error": failure.message, **body}

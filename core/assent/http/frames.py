@@ -113,7 +113,7 @@ class WebSocket(WebSocketsSansIOProtocol):
             self.transport.close()
 
     def carry(self, socket: Socket) -> None:
-        """Tell `socket` from here on what comes, instead of `receive`."""
+        """Pass what comes from now on to `socket`, instead of to `receive`."""
         waiting, told = self.queue, _Told(socket)
         self.queue = told  # type: ignore[assignment]
         while not waiting.empty():
@@ -122,7 +122,7 @@ class WebSocket(WebSocketsSansIOProtocol):
             self.read_on()
 
     def read_on(self) -> None:
-        """Read further, after the socket has said that it is enough."""
+        """Read on, after the socket asked for a pause."""
         if self.read_paused:
             self.read_paused = False
             self.transport.resume_reading()
@@ -132,7 +132,8 @@ class WebSocket(WebSocketsSansIOProtocol):
         self.transport.close()
 
     def retire(self, *, at_once: bool) -> None:
-        """Hear no more, and close with 1012 once all is answered, where the endpoint tells that."""
+        """Read no more, and close with 1012 once everything is answered, if the endpoint tells
+        when."""
         told = self.queue
         if isinstance(told, _Told) and told.busy is not None and not self.transport.is_closing():
             told.deaf = True

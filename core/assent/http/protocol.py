@@ -122,10 +122,10 @@ class Http(HttpToolsProtocol):
             exchange.left()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """Keep the connection for a reply that is due: who sends no more may still read it.
+        """Keep the connection while a reply is due: a client that sends no more may still read it.
 
-        But most who do that have gone: unless turns continue all the same, only a quick reply is
-        waited for.
+        Most such clients have gone, though: unless turns continue without their client, only a
+        quick reply is waited for.
         """
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body or self.pipeline:
@@ -287,15 +287,15 @@ class Http(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def retire(self, *, at_once: bool) -> None:
-        """Have the request that comes or runs be the last, however long it takes; close `at_once`
-        where there is none."""
+        """Make the request that is coming or running the last, however long it takes; close a
+        connection without one `at_once`."""
         self._retired = True
         waits = self.cycle is None or self.cycle.response_complete
         if not (waits and (not at_once or (self._in_head and self._head))):
             super().shutdown()
 
     def shutdown(self) -> None:
-        """Close, or have the request that runs be the last, which gets a moment to end."""
+        """Close, or make the running request the last one and give it a moment to end."""
         super().shutdown()
         if self._exchange is not None and self._exchange.more_body:
             self._exchange.stop()

@@ -1,4 +1,4 @@
-"""WebSocket connections that need no task while nothing is said on them."""
+"""WebSocket connections that need no task while they are idle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Carrier(Protocol):
         ...
 
     def read_on(self) -> None:
-        """Read further, after `Socket.received` has said that it is enough."""
+        """Read on, after `Socket.received` asked for a pause."""
         ...
 
     def hang_up(self) -> None:
@@ -25,11 +25,11 @@ class Carrier(Protocol):
 
 
 class Socket:
-    """One WebSocket from its acceptance on; an endpoint's own subclass hears what comes.
+    """One accepted WebSocket; an endpoint's own subclass gets its messages.
 
-    The app's listener calls the object itself, and `serve` returns at once: an idle connection
-    has neither task nor queue. Under another server, or behind middleware that wraps `receive` or
-    `send`, `serve` hears until the client has gone.
+    The app's listener calls the object itself, and `serve` returns at once: an idle connection has
+    neither task nor queue. Under another server, or behind middleware that wraps `receive` or
+    `send`, `serve` reads until the client has gone.
     """
 
     __slots__ = ("carrier",)
@@ -38,9 +38,9 @@ class Socket:
 
     @property
     def busy(self) -> bool | None:
-        """Whether something that came is not answered yet; None where that is not known.
+        """Whether a message is not answered yet; None where that is not known.
 
-        Where a worker is renewed, a connection for which that is known hears nothing more, and is
+        When a worker is renewed, a connection for which it is known reads nothing more, and is
         closed as soon as it is not busy.
         """
         return None
@@ -54,10 +54,10 @@ class Socket:
         raise NotImplementedError
 
     async def ended(self) -> None:
-        """Return when nothing that this connection has begun runs any more."""
+        """Return when nothing that this connection started is running any more."""
 
     async def serve(self, receive: Receive, send: Send) -> None:
-        """Accept the connection and hear what comes."""
+        """Accept the connection and read its messages."""
         await receive()
         await send({"type": "websocket.accept"})
         protocol: Any = getattr(send, "__self__", None)
@@ -74,7 +74,7 @@ class Socket:
 
 
 class _Plain:
-    """Any server's WebSocket, by the messages of ASGI."""
+    """A WebSocket of any server, over the messages of ASGI."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive

@@ -116,7 +116,7 @@ class Proposal:
 
     @property
     def ended(self) -> float | None:
-        """When it ended, or will by itself: one that nobody decides ends when it expires.
+        """When it ended, or will end by itself: an undecided one ends when it expires.
 
         None while it runs, since nobody knows. `Transaction.purge` goes by it.
         """
@@ -136,7 +136,7 @@ class Proposal:
 
     @property
     def purged(self) -> bool:
-        """Whether a purge has forgotten how it ended; what expired has no output to forget."""
+        """Whether a purge has removed its outcome; an expired one had none."""
         return self.output is None and self.state in ENDED - {"EXPIRED"}
 
     def without_contents(self) -> Proposal:
@@ -269,8 +269,8 @@ class Transaction(Protocol):
 class Reading(Generic[T]):
     """Work that names the rows it reads first: these proposals and their turns, or turns alone.
 
-    A store to which each question is a journey may ask for them on the way; others just call it.
-    With `flushed` false its result need not wait for the disk: a loss of power within the next
+    A store for which each query is a round trip may fetch them in advance; others just call it.
+    With `flushed` false the result need not wait for the disk: a loss of power within the next
     moments may undo the work, the death of the process never does.
     """
 
@@ -297,7 +297,7 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give everything back; idempotent."""
+        """Release everything; idempotent."""
         ...
 
     async def run(self, work: Callable[[Transaction], T]) -> T:

@@ -1,4 +1,4 @@
-"""Decisions as requests bring them, and what they come to (design, section 6)."""
+"""Decisions as requests carry them, and what becomes of them (design, section 6)."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class Choice:
 
 
 class Conversation(NamedTuple):
-    """What finds a conversation's rows: its own id where the session carries one, and the
-    digests of each prefix of its messages, shortest first."""
+    """How the rows of a conversation are found: by its own id, if the session carries one, and by
+    the digest of each prefix of its messages, shortest first."""
 
     id: str = ""
     references: Sequence[str] = ()
@@ -90,11 +90,11 @@ class Grant:
 
 @dataclass(slots=True)
 class Decided:
-    """What a request's decisions came to.
+    """The result of a request's decisions.
 
     `rows` are the visible proposals that the request shows or decides, and all others of their
-    turns; `turns` are those of the requester's own principal, `callables` the ids of all turns
-    of a plain callable; `chosen` pairs each choice with its row; `fresh` are rows decided by this
+    turns; `turns` are those of the requester's own principal, `callables` the ids of all turns of a
+    plain callable; `chosen` pairs each choice with its row; `fresh` are the rows decided by this
     request.
     """
 
@@ -107,8 +107,8 @@ class Decided:
     _inputs: dict[str, list[bytes]] = field(default_factory=dict)
 
     def changed(self, choice: Choice, row: Proposal) -> bool:
-        """Whether the choice states another name or input than the row has, as far as it still
-        has."""
+        """Whether the choice states another name or input than the row has, unless a purge removed
+        that."""
         if renamed(choice, row):
             return True
         if choice.input is None or row.purged or (row.state == "EXPIRED" and not row.input):
@@ -127,7 +127,8 @@ class Decided:
         return found
 
     def keep_turns(self, turns: Iterable[SuspendedTurn], who: Requester) -> None:
-        """Take in the turns of the rows; other principals see of them only what their kind is."""
+        """Add the turns of the rows; of another principal's turn only whether a callable made
+        it."""
         for turn in turns:
             if turn.from_callable:
                 self.callables.add(turn.id)
@@ -159,7 +160,7 @@ def unknown_outcome(why: str, *, idempotent: bool) -> str:
 
 
 def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
-    """Why the decision cannot be taken as the row stands: a type and a message."""
+    """Why the decision conflicts with the state of the row: an error type and a message."""
     if choice.approved and choice.reason is not None:
         return "approval_conflict", "the call is both approved and rejected"
     if row.state == "EXPIRED":
@@ -173,14 +174,14 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
 
 
 def renamed(choice: Choice, row: Proposal) -> bool:
-    """Whether the choice names another tool, which no edit of the input makes right."""
+    """Whether the choice names another tool, which no edited input can justify."""
     if row.kind == "command" and not choice.through_approvals:
         return False
     return choice.name is not None and choice.name != row.name
 
 
 def complete(choice: Choice) -> bool:
-    """Whether the choice says all that it takes to run a call which nobody proposed."""
+    """Whether the choice states everything needed to run a call that was never proposed."""
     if choice.kind != "command":
         return bool(choice.id and choice.name)
     try:
@@ -191,7 +192,7 @@ def complete(choice: Choice) -> bool:
 
 
 def edited_twice(found: Decided) -> set[str]:
-    """The calls that two carriers of one decision would have run with different inputs."""
+    """The calls for which this request states two different inputs to run."""
     stated: dict[str, set[bytes]] = {}
     for choice, row in found.chosen:
         decides = not choice.copy and choice.input is not None
@@ -235,7 +236,7 @@ def refused(choice: Choice, kind: str, message: str) -> dict[str, Any]:
 
 
 def not_issued(choice: Choice) -> dict[str, Any]:
-    """The item of a 422 for a choice of what was never proposed."""
+    """The item of a 422 for a decision on a call that was never proposed."""
     return refused(choice, "approval_not_issued", "this service did not propose this call")
 
 

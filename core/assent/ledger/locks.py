@@ -1,7 +1,8 @@
-"""Files that this process locks, for as long as it lives and no longer.
+"""Lock files that are held for as long as this process lives.
 
-A process that user code forks has its parent's locks, too: it would keep them when the parent is
-dead, which would pass for alive, and keep all others out of what it was at. So it closes them.
+A process that user code forks inherits the locks of its parent. It would keep them after the
+parent's death, so that the parent passed for alive and everybody else stayed locked out. So it
+closes them.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Lookup:
         self._left = list(range(len(conversation.references)))
 
     def row(self, choice: Choice) -> Proposal | None:
-        """The row that the command of `choice` means; of equal ones in one turn, in their order."""
+        """The row that the command means; equal commands of one turn are taken in their order."""
         wanted = canonical(command_identity(choice.input or {}))
         place = (wanted, choice.message)
         if place not in self._found:

@@ -1,7 +1,7 @@
-"""Statements to PostgreSQL that travel together: one round trip for all that were sent.
+"""Pipelined statements to PostgreSQL: one round trip for all that were sent.
 
-Prepared and sent by libpq itself, a statement takes a fortieth of the time that psycopg's cursors
-take, which look at its values anew and go to the socket each time.
+Prepared and sent by libpq itself, a statement takes a fortieth of the time of psycopg's cursors,
+which inspect its values each time and write to the socket for each.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Pipeline:
         self._unsent.append((sql, values))
 
     def forget(self) -> None:
-        """Send nothing of what has not left yet."""
+        """Drop the statements that have not been sent yet."""
         self._unsent.clear()
 
     def answers(self) -> list[list[Row]]:

@@ -219,7 +219,8 @@ def _abort(raw: _Raw) -> None:
 
 @contextlib.contextmanager
 def _answered(raw: _Raw, seconds: float) -> Iterator[None]:
-    """A connection may stand, and nobody answer on it: then what waits here fails."""
+    """Close the connection if the server does not answer in time, so that whoever waits for it
+    fails."""
     alarm = threading.Timer(seconds, _abort, (raw,))
     with contextlib.suppress(RuntimeError):
         alarm.start()

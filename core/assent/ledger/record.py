@@ -172,8 +172,8 @@ class Ledger:
     async def _claiming(
         self, work: Callable[[Transaction], T], token: str, turns: Sequence[str] = ()
     ) -> T:
-        """What a claim gives. One that may have been committed unseen is given back: nobody
-        would ever end it, and it would look alive for as long as this process."""
+        """The result of a claim. A claim whose commit is in doubt is undone in the background:
+        nobody would ever end it, and it would look alive for as long as this process."""
         try:
             return await self.store.run(work)
         except (LedgerUnavailable, asyncio.CancelledError):
@@ -244,10 +244,10 @@ class Ledger:
         duration: float | None = None,
         session: dict[str, Any] | None = None,
     ) -> tuple[bool, Continuation | None]:
-        """As `finish`, and as `continue_turns` for the turn of the call if it was its only one.
+        """`finish`, then `continue_turns` for the turn of the call if that was its only call.
 
-        One transaction instead of two. No continuation, and `continue_turns` is to be asked, when
-        somebody has continued the turn already, or does.
+        One transaction instead of two. Without a continuation, because another request has
+        continued the turn or does so now, `continue_turns` has to be called.
         """
         self._hold()
         token = secrets.token_hex(8)
@@ -264,8 +264,8 @@ class Ledger:
     async def reject(
         self, ids: Sequence[str], reason: str, who: Requester, *, approved: bool = False
     ) -> list[Proposal]:
-        """Reject what of `ids` is still pending, with `approved` also what was approved and has not
-        begun to run; gives those rows."""
+        """Reject those of `ids` that are pending, with `approved` also those that were approved and
+        have not begun to run; gives the rejected rows."""
         open_ = OPEN if approved else {"PENDING"}
 
         def work(tx: Transaction) -> list[Proposal]:
@@ -311,9 +311,9 @@ class Ledger:
         return outcome
 
     async def release(self, continuation: Continuation) -> None:
-        """Give a continuation back that failed or was cancelled, so it can be claimed again.
+        """Give back a continuation that failed or was cancelled, so that it can be claimed again.
 
-        While the store is away that is done in the background, as soon as it is back.
+        While the store is away this is retried in the background.
         """
         ids = [id_ for id_, _ in continuation.turns]
 
@@ -334,7 +334,7 @@ class Ledger:
             self._in_background(work, ids)
 
     async def _told(self, ids: Sequence[str], writing: Awaitable[T]) -> T:
-        """What `writing` gives; who waits for the rows is told that they have changed."""
+        """The result of `writing`; requests that wait for these rows are notified."""
         try:
             written = await writing
         except LedgerUnavailable:
@@ -347,8 +347,8 @@ class Ledger:
         return written
 
     def check_recorded(self, id_: str) -> None:
-        """Raise LedgerUnavailable when the store has long refused what became of this row here:
-        to wait for that on and on helps nobody."""
+        """Raise LedgerUnavailable if the store has been refusing this row's outcome for long:
+        waiting on helps nobody."""
         since = self._refused.get(id_)
         if since is not None and time.monotonic() - since > _PATIENCE:
             raise LedgerUnavailable(_UNRECORDED)
@@ -384,9 +384,9 @@ class Ledger:
             await self._changed(running, until)
 
     async def purge(self, retention: float) -> tuple[int, int, int]:
-        """Forget contents older than `retention` seconds and turns that ended `ttl` ago.
+        """Remove contents older than `retention` seconds, and turns that ended `ttl` seconds ago.
 
-        Gives how many contents, turns and log rows went; the log is kept.
+        Gives the numbers of contents, turns and log rows that were removed; the log is kept.
         """
         total = [0, 0, 0]
 
@@ -398,7 +398,7 @@ class Ledger:
         return total[0], total[1], total[2]
 
     async def settle(self, ids: Sequence[str]) -> dict[str, Proposal]:
-        """The rows as time and dead owners have left them."""
+        """The rows, updated for what has expired and for owners that have died."""
 
         def work(tx: Transaction) -> dict[str, Proposal]:
             return {id_: self._rules.settle(tx, r) for id_, r in tx.proposals(ids).items()}

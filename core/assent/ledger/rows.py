@@ -48,9 +48,9 @@ def _upsert(table: str, columns: Sequence[str]) -> str:
 
 
 class _Table:
-    """How rows are written whose `fixed` columns stay as they were inserted.
+    """The statements that write rows whose `fixed` columns never change.
 
-    An update of the others leaves most of the indexes alone, which are what a write costs.
+    Updating the other columns leaves most indexes alone, which are what a write costs.
     """
 
     def __init__(self, name: str, fixed: Sequence[str], others: Sequence[str]) -> None:
@@ -75,7 +75,8 @@ _PUT_LOG = "INSERT INTO assent_log (seq, at, previous, hash, entry) VALUES (?, ?
 
 
 def questions(work: object, lock: str) -> list[Statement]:
-    """What a `Reading` asks first, for a SqlTransaction to know the answers before it runs."""
+    """The queries for what a `Reading` reads first, so that a SqlTransaction has the answers in
+    advance."""
     if not isinstance(work, Reading) or max(len(work.proposals), len(work.turns)) > _CHUNK:
         return []
     asked: list[Statement] = []
@@ -335,7 +336,7 @@ class SqlTransaction:
         return len(ids)
 
     def _forsaken(self, before: float, limit: int) -> list[str]:
-        """Turns that nobody continued, or whose continuation died, and that wait for no call."""
+        """Turns that nobody continued, or whose continuation died, and that no call keeps open."""
         return self._ids(
             "SELECT p.id FROM assent_turns p WHERE p.ended IS NULL AND p.created < ? "
             "AND (p.state = 'SUSPENDED' OR p.lease < ?) AND NOT EXISTS (SELECT 1 "

@@ -40,7 +40,8 @@ logger = logging.getLogger("assent.ledger")
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules as configured, for the process `owner`; `gone` says that an owner surely died."""
+    """The rules as configured, for the process `owner`; `gone` tells that an owner has surely
+    died."""
 
     owner: str
     boot: str
@@ -74,7 +75,7 @@ class Rules:
         return row.principal == who.principal or self.deciders == "any"
 
     def settle(self, tx: Transaction, row: Proposal) -> Proposal:
-        """The row as time and dead owners have left it."""
+        """The row, updated if it has expired or its owner has died."""
         if row.state in OPEN and tx.now >= row.expires:
             row.state = "EXPIRED"
         elif row.state == "EXECUTING" and row.owner and self._dead(row.owner, tx.now):
@@ -192,7 +193,7 @@ class Rules:
         edit: Edit | None,
         decided_by: str | None,
     ) -> None:
-        """Take the decisions of this request down; `write` puts what no claim has put then."""
+        """Record the decisions of this request; `write` stores the rows that no claim stores."""
         # Of two carriers of one decision the first may state no input, and the other a changed one.
         changes = {
             row.id: choice.input or {}
@@ -214,7 +215,7 @@ class Rules:
             found.fresh.append(row.id)
 
     def write(self, tx: Transaction, found: Decided) -> None:
-        """Put the rows that were decided and not claimed; a claim has put its own."""
+        """Store the rows that were decided and not claimed; a claim stores its own."""
         claimed = {grant.proposal.id for grant in found.grants}
         for id_ in found.fresh:
             if id_ not in claimed:
@@ -243,18 +244,19 @@ class Rules:
         found.grants.append(Grant(row, MINT, again=again))
 
     def _reopen(self, tx: Transaction, id_: str) -> None:
-        """Have the turn continue anew: its replies tell of an outcome that is about to change."""
+        """Let the turn be continued again: its recorded replies tell an outcome that is about to
+        change."""
         turn = tx.turns([id_]).get(id_)
         if turn is not None and self.settle_turn(tx, turn).state == "ENDED":
             turn.state, turn.reply, turn.ended = "SUSPENDED", None, None
             tx.put_turn(turn)
 
     def owner_of(self, fence: int, now: float, token: str) -> Owner:
-        """This process as the owner of a row, by the claim `token`."""
+        """This process as the owner of a row, for the claim `token`."""
         return Owner(self.owner, self.boot, fence, now + self.lease, token)
 
     def disown(self, tx: Transaction, token: str, turns: Sequence[str]) -> None:
-        """Undo what a claim of ours, whose commit nobody saw, may have claimed."""
+        """Undo whatever a claim of ours, whose commit is in doubt, has claimed."""
         for row in tx.find(owner=self.owner, state="EXECUTING"):
             if row.owner is not None and row.owner.claim == token:
                 self.unclaim(tx, row)
@@ -263,7 +265,7 @@ class Rules:
                 suspend_again(tx, turn)
 
     def unclaim(self, tx: Transaction, row: Proposal) -> None:
-        """Back to what the row was before a claim of which nothing ran."""
+        """Restore the row to its state before a claim of which nothing ran."""
         row.state, row.owner = "APPROVED", None
         if row.output is not None:
             row.state, row.finished = "INDETERMINATE", tx.now
@@ -279,7 +281,7 @@ class Rules:
         duration: float | None,
         session: dict[str, Any] | None,
     ) -> bool:
-        """Write the outcome of a claimed call down; false when a later claim made ours void."""
+        """Record the outcome of a claimed call; false when a later claim made ours void."""
         row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
         if row is None or row.fence != grant.fence:
             return False
@@ -295,8 +297,8 @@ class Rules:
         return True
 
     def go_on(self, tx: Transaction, grant: Grant, request: str, token: str) -> Continuation | None:
-        """Claim the continuation of the turn whose only call was that of `grant`, unless somebody
-        has continued it, or does."""
+        """Claim the continuation of the turn if this was its only call and nobody continues it
+        yet."""
         turn = tx.turns([grant.proposal.turn]).get(grant.proposal.turn)
         if turn is None or turn.calls != [grant.proposal.id]:
             return None
@@ -318,7 +320,7 @@ class Rules:
         return Continuation([(t.id, t.fence) for t in turns], request, again)
 
     def settle_turn(self, tx: Transaction, turn: SuspendedTurn) -> SuspendedTurn:
-        """The turn as a dead owner has left it."""
+        """The turn, updated if its owner has died."""
         if turn.state == "RESUMING" and turn.owner and self._dead(turn.owner, tx.now):
             turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
         return turn
@@ -334,7 +336,7 @@ def _may_be_issued(choice: Choice) -> bool:
 
 
 def _name(choice: Choice, who: Requester, conversation: Conversation) -> str:
-    """What a command that nobody proposed and that has no id is known by."""
+    """The id for a command that was never proposed and has none."""
     place = [conversation.id, *conversation.references[choice.message : choice.message + 1]]
     wanted = command_identity(choice.input or {})
     parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
@@ -353,7 +355,7 @@ def _wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
 
 
 def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
-    """Give the turn back whose continuation failed, for another to continue it."""
+    """Suspend a turn again whose continuation failed, so that another request can continue it."""
     if turn.state == "RESUMING":
         turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
         turn.ended = tx.now if turn.reply else None
@@ -361,7 +363,7 @@ def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
 
 
 def log(tx: Transaction, event: str, row: Proposal) -> None:
-    """Append what became of the row to the log: who and when, and digests of its contents."""
+    """Append to the log what became of the row: who and when, and digests of its contents."""
     entry: dict[str, Any] = {
         "event": event,
         "id": row.id,

@@ -311,8 +311,8 @@ class SqliteStore:
             os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
     def _share(self) -> None:
-        """Give what root has made beside the store to whose it is, as SQLite does with its log:
-        after `assent approvals` of root the service would find itself locked out."""
+        """Give files that root made beside the store to the store's owner, as SQLite does with its
+        log: after `assent approvals` run by root the service would be locked out."""
         if os.geteuid() == 0:
             store = self.path.stat()
             for path in (self._gate, self._owners.folder):

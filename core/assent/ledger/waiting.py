@@ -11,14 +11,17 @@ from assent.errors import StillRunning
 
 
 class Waiting:
-    """Who waits for which row; used from several loops."""
+    """The requests that wait for rows to change; used from several loops."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
 
     async def changed(self, id_: str, until: float) -> None:
-        """Return when the row may have changed: at a notice from here, or after a while."""
+        """Return when the row may have changed: after a notice of this process, or after a moment.
+
+        Raises StillRunning after `until`.
+        """
         left = until - time.monotonic()
         if left <= 0:
             raise StillRunning
@@ -40,7 +43,7 @@ class Waiting:
                     self._waiting.pop(id_, None)
 
     def notify(self, ids: Iterable[str]) -> None:
-        """Say to whoever waits here that these rows have changed."""
+        """Wake the requests of this process that wait for these rows."""
         for id_ in ids:
             with self._lock:
                 entries = self._waiting.pop(id_, [])
