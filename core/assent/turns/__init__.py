@@ -1,1 +1,1 @@
-"""One turn after the other: the engine, and the calls that it proposes, runs and records."""
+"""The turn engine, and the calls that turns propose, run and record."""

@@ -34,7 +34,8 @@ _ANSWERS = (AgentError, ModelError, Blocked, Silence)
 
 
 async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
-    """Let the agent's function answer, with the decisions that it has to carry out, given once."""
+    """Let the agent's function answer, with the decisions that it has to carry out; each is given
+    once."""
     turn.context.decisions = _to_carry_out(turn) if turn.found.rows else ()
     reply: AgentMessage | str
     try:
@@ -118,7 +119,8 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
 def _change(
     turn: RunningTurn, before: dict[str, Any] | None, stated: dict[str, Any] | None = None
 ) -> dict[str, Any] | None:
-    """What carrying out has done to the session, for who gets the outcome without this reply."""
+    """What carrying out did to the session, for requests that get the outcome without this
+    reply."""
     try:
         turn.set_session(stated)
     except Exception:
@@ -145,7 +147,7 @@ async def _send(turn: RunningTurn, reply: AgentMessage) -> None:
 
 
 def _stated(data: Data, row: Proposal, carried: Sequence[Proposal]) -> str | None:
-    """What the reply says of one of the calls that were `carried` out."""
+    """What the reply says of `row`, one of the calls that were carried out."""
     told: list[ExecutedToolCall | ExecutedApproval | ExecutedCommand] = [*data.outcomes]
     if row.kind == "command":
         told += data.executed_cmds
@@ -162,7 +164,7 @@ def _stated(data: Data, row: Proposal, carried: Sequence[Proposal]) -> str | Non
 
 
 def _in_order(outputs: Sequence[str], row: Proposal, equal: Sequence[Proposal]) -> str | None:
-    """The output of `row` among calls that the callable named alike, by an id of its own or by
-    their text: they are told in the order of their proposal."""
+    """The output of `row` among `equal` calls, which the callable named alike, by an id of its own
+    or by their text: outputs are told in the order of the proposals."""
     order = [r.id for r in sorted(equal, key=lambda r: r.order)]
     return outputs[: order.index(row.id) + 1][-1] if outputs else None

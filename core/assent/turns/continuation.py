@@ -1,4 +1,4 @@
-"""Going on with the turns that the decisions of a request belong to (design, section 6)."""
+"""Continuing the turns that the decisions of a request belong to (design, section 6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 async def resume(turn: RunningTurn, known: set[str]) -> bool:
-    """Go on with the turns that the decisions belong to; true when there is nothing to ask."""
+    """Continue the turns that the decisions belong to; true if the turn has ended without the
+    model."""
     ran = {g.proposal.id for g in turn.found.grants}
     touched = {row.turn for c, row in turn.found.chosen if not c.copy or row.id in ran}
     if not turn.context.has_decision and turn.blank:
@@ -48,8 +49,8 @@ async def resume(turn: RunningTurn, known: set[str]) -> bool:
 
 
 def _pending(turn: RunningTurn, touched: Collection[str]) -> list[Proposal]:
-    """What still waits in the turns that are `touched`, or where a message without a word touches
-    none, in those that it shows; raises InvalidRequest where such a message waits for nothing."""
+    """What still waits in the turns that are `touched`; if an empty message touches none, what
+    waits of the calls it shows. Raises InvalidRequest if nothing waits for such a message."""
     waiting = [row for row in turn.found.rows.values() if row.state == "PENDING"]
     waiting.sort(key=lambda row: row.order)
     if touched or not turn.blank:
@@ -62,8 +63,8 @@ def _pending(turn: RunningTurn, touched: Collection[str]) -> list[Proposal]:
 
 
 async def _look_again(turn: RunningTurn, known: set[str], ran: set[str]) -> None:
-    """Look anew at what a callable is told of: another request may have carried out what this one
-    has waited for, or does."""
+    """Read again what a callable is told: another request may have carried out in the meantime what
+    this one waited for."""
     # Who waits for that holds nothing that others wait for.
     if not turn.found.grants:
         await wait_for_others(turn)
@@ -73,8 +74,8 @@ async def _look_again(turn: RunningTurn, known: set[str], ran: set[str]) -> None
 
 
 def _ready(turn: RunningTurn) -> set[str]:
-    """The turns at which the history stands and whose calls are all decided, although this
-    message decides nothing."""
+    """The turns at which the history ends and whose calls are all decided, although this message
+    decides none of them."""
     rows = turn.found.rows.values()
     decided = last_turns(turn) - {row.turn for row in rows if row.state not in ENDED}
     return {
@@ -85,7 +86,8 @@ def _ready(turn: RunningTurn) -> set[str]:
 
 
 async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] | None:
-    """Claim the continuation of these turns; the recorded reply where there is nothing to ask."""
+    """Claim the continuation of these turns; gives the recorded reply if the model need not be
+    called."""
     if turn.continuing is not None:
         # Claimed already, with the outcome of its only call.
         return None
@@ -107,7 +109,7 @@ async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] |
 
 
 async def _claim_for_callable(turn: RunningTurn, turns: Collection[str]) -> None:
-    """Claim what the callable carries out itself, whoever of the deciders asks."""
+    """Claim the calls that the callable carries out itself, whichever of the deciders asks."""
     try:
         for id_ in turns:
             await turn.engine.ledger.claim_for_callable(id_, turn.found)
@@ -118,9 +120,8 @@ async def _claim_for_callable(turn: RunningTurn, turns: Collection[str]) -> None
 
 
 def _has_news(turn: RunningTurn, turns: Sequence[str]) -> bool:
-    """Whether a continuation of `turns` that others have made may not know what this request
-    decided: it waits until all tool calls of its turn are decided and have ended, and for nothing
-    else."""
+    """Whether an earlier continuation of `turns` may not know what this request decided: it waited
+    until all tool calls of its turn were decided and had ended, but for nothing else."""
     found = turn.found
     rows = [found.rows[id_] for id_ in found.fresh]
     waited_for = {r.id for r in rows if r.kind == "tool_call" and [r.turn] == [*turns]}

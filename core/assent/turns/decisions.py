@@ -35,7 +35,7 @@ async def decide(turn: RunningTurn, *, dry: bool = False, claim: bool = True) ->
 
 
 def _storable(turn: RunningTurn, choice: Choice) -> Choice:
-    """The choice without secrets; refused where its input, which might be recorded, holds one."""
+    """The choice without secrets; refused if its input, which might be recorded, holds one."""
     if not turn.secrets:
         return choice
     unissued = turn.engine.ledger.accept_unissued and choice.approved and not choice.copy
@@ -46,7 +46,7 @@ def _storable(turn: RunningTurn, choice: Choice) -> Choice:
 
 
 async def carry_decisions(turn: RunningTurn) -> set[str]:
-    """Carry the decisions out; gives the calls of which the session has what they did to it."""
+    """Carry out the decisions; gives the calls whose changes the session has."""
     known = heard(turn)
     # A claim that commits is carried out, also when the client leaves meanwhile.
     await turn.engine.carried(_decide_and_run(turn, known), turn.unrecorded)
@@ -61,8 +61,8 @@ async def carry_decisions(turn: RunningTurn) -> set[str]:
 
 
 async def _decide_and_run(turn: RunningTurn, known: set[str]) -> None:
-    """Take the decisions and run what was approved; `known` are the calls of which the session
-    has what they did to it."""
+    """Record the decisions and run what was approved; `known` are the calls whose changes the
+    session has."""
     # A new message may yet be refused, and then nothing must have been claimed.
     decides = turn.context.has_decision or turn.blank
     turn.found = await decide(turn, claim=decides)
@@ -101,8 +101,8 @@ async def _carry_out(turn: RunningTurn, grants: Sequence[Grant]) -> None:
 
 
 def _goes_on_at_once(turn: RunningTurn) -> bool:
-    """Whether the request decides one call and no more, so that nothing but its end is waited for
-    before its turn continues."""
+    """Whether the request decides a single call, so that its turn continues as soon as that call
+    ends."""
     found = turn.found
     touched = {row.turn for _, row in found.chosen}
     return (
@@ -114,7 +114,7 @@ def _goes_on_at_once(turn: RunningTurn) -> bool:
 
 
 def message_digest(turn: RunningTurn) -> str:
-    """What the message and its decisions are known by: sent again, it has the same."""
+    """The digest of the message with its decisions; the same when it is sent again."""
     return approvals.request_digest(turn.said[-1][1], turn.found.chosen)
 
 
@@ -151,8 +151,9 @@ async def _refuse_new_message(turn: RunningTurn) -> None:
 
 
 async def wait_for_others(turn: RunningTurn) -> bool:
-    """Wait for calls that other requests run: the decided ones, and those without which a turn
-    whose calls are now all decided cannot go on. True when one of the decided is to be started."""
+    """Wait for calls that other requests run: those decided here, and those that the continuation
+    of a turn needs whose calls are now all decided. True when one decided here is to be
+    started."""
     decided = {row.id for c, row in turn.found.chosen if c.approved}
     touched = {row.turn for c, row in turn.found.chosen if not c.copy}
     rows = turn.found.rows.values()

@@ -247,8 +247,8 @@ class DirectCalls:
     async def withdraw(self, ids: Sequence[str], caller: Caller, reason: str) -> None:
         """Reject the calls and commands that nobody waits for any more.
 
-        Also those that were approved and have not begun to run; what runs or has ended, or does
-        not exist for this caller, stays as it is.
+        That includes approved ones that have not begun to run. What is running, has ended, or is
+        not visible to this caller stays as it is.
         """
         who = requester(caller)
 
@@ -262,7 +262,7 @@ class DirectCalls:
         await self._engine.code.workers.on_engine_loop(work)
 
     async def look(self, id: str, caller: Caller) -> Proposal | None:
-        """The call `id` as it stands, or None when it does not exist for this caller."""
+        """The call `id` as it stands, or None if it is not visible to this caller."""
         who = requester(caller)
 
         async def work() -> Proposal | None:
@@ -272,8 +272,8 @@ class DirectCalls:
         return await self._engine.code.workers.on_engine_loop(work)
 
     async def pending(self, caller: Caller, limit: int = 100) -> list[Proposal]:
-        """The calls and commands that wait for a decision and exist for this caller, the oldest
-        first, at most `limit`. What has expired is settled and left out."""
+        """The calls and commands that wait for a decision and are visible to this caller, at most
+        `limit`, the oldest first. Expired ones are settled and left out."""
         who = requester(caller)
 
         async def work() -> list[Proposal]:
@@ -306,8 +306,8 @@ class DirectCalls:
     async def _undone(
         self, who: Requester, state: State, first: int = _PAGE
     ) -> AsyncIterator[list[Proposal]]:
-        """The rows in this state that exist for `who`, in pages, the first of at most `first`;
-        what has expired is settled."""
+        """The rows in this state that are visible to `who`, in pages, the first of at most `first`;
+        expired ones are settled."""
         ledger = self._engine.ledger
         after: str | None = None
         size = min(first, _PAGE)

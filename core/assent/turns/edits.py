@@ -1,4 +1,4 @@
-"""Inputs that an approver changed (design, section 6, "Edited input")."""
+"""Inputs changed by an approver (design, section 6, "Edited input")."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class _Unread(Exception):
 
 
 class Edits:
-    """The inputs that an approver changed, as far as their tools have read them.
+    """The inputs that an approver changed, as far as their tools have validated them.
 
-    Tools validate them between transactions: validators are user code, and one that takes its
-    time would hold up everybody's approvals.
+    That happens between transactions: validators are user code, and a slow one would hold up
+    everybody's approvals.
     """
 
     def __init__(self, engine: Engine, secrets: Sequence[str]) -> None:
@@ -35,7 +35,8 @@ class Edits:
         self._unread: dict[bytes, tuple[Tool[..., Any], dict[str, Any]]] = {}
 
     async def decided(self, decide: Callable[[Edit], Awaitable[Decided]]) -> Decided:
-        """What `decide` gives, called with how an input may be changed until all are read."""
+        """The result of `decide`, which is called with the edits until all of them are
+        validated."""
         while True:
             try:
                 found = await decide(self._edit)
@@ -48,11 +49,11 @@ class Edits:
             await self._have_read()
 
     def _edit(self, row: Proposal, stated: dict[str, Any]) -> dict[str, Any] | None:
-        """The input to run when the tool allows the change; raises ToolInputError where it does
-        not fit the tool's schema, or holds a secret.
+        """The input to run if the tool allows the change; raises ToolInputError if it does not fit
+        the tool's schema, or holds a secret.
 
-        What was not read yet passes once, so that all of it comes together, and then raises
-        _Unread.
+        An input that was not validated yet passes once, so that all of them are found, and then
+        raises _Unread.
         """
         tool = self._engine.agent.tools.get(row.name)
         if row.kind != "tool_call" or tool is None or not tool.editable:

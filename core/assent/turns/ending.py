@@ -1,4 +1,4 @@
-"""The end of a turn: altered, recorded, then sent."""
+"""The end of a turn: the reply is altered, recorded, then sent."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def finish(
     reply: AgentMessage | None = None,
     record: bool = True,
 ) -> None:
-    """Alter, record, then send what is left of the reply; nothing follows."""
+    """Alter, record and send the rest of the reply; no event follows."""
     last = done(turn, stop, reply)
     ending: list[Event] = [*proposal_events(pending), last] if pending else [last]
     altered = None
@@ -154,9 +154,9 @@ def _keep_session(
     shown: dict[str, Any] | None,
     before: dict[str, Any] | None,
 ) -> None:
-    """Have the reply state what an interceptor made of the session, there and in its context.
+    """Make the reply state what an interceptor did to the session, in the reply and in its context.
 
-    It saw `shown` in the reply, and the context's was `before` as it leaves.
+    The interceptor was shown `shown` in the reply; `before` was the state of the context's session.
     """
     stated = shown if reply.data.session is None else dict(reply.data.session)
     change = change_of(before, turn.session)
@@ -182,7 +182,7 @@ def _spoken(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
 
 
 def _copied(reply: AgentMessage) -> AgentMessage:
-    """The reply as it leaves, for handlers: one that edits its copy for a log changes no reply."""
+    """A copy of the reply for handlers: one that edits it for a log must change no reply."""
     return AgentMessage.model_validate(json.loads(dump_json(reply)))
 
 
@@ -214,5 +214,5 @@ async def _record(
 
 
 def _plain(row: Proposal) -> dict[str, Any]:
-    """What of a proposal a recorded reply needs to state it again."""
+    """The fields of a proposal that a recorded reply needs to state it again."""
     return {name: getattr(row, name) for name in _STATED}

@@ -1,4 +1,4 @@
-"""What the turns of a service share, and how each is run."""
+"""What the turns of a service share, and how a turn is run."""
 
 from __future__ import annotations
 
@@ -56,10 +56,11 @@ class Engine:
     async def run(
         self, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot, *, timed: bool
     ) -> None:
-        """Run one turn into `sink`, ending with one `done`; not `timed`, others watch its time.
+        """Run one turn into `sink`, ending with one `done`; with `timed` within the turn's time
+        limit.
 
         Raises RequestError when the request is refused, TurnError and whatever user code raised
-        when the turn failed; then the caller says the terminal `error`.
+        when the turn failed; then the caller sends the terminal `error`.
         """
         turn = RunningTurn(self, request, caller, sink, slot)
         try:
@@ -77,8 +78,8 @@ class Engine:
             turn.out.close()
 
     async def carried(self, work: Awaitable[T], unrecorded: Unrecorded) -> T:
-        """What `work` gives, which is done to its end also when its turn is cancelled, or raises
-        what `unrecorded` brings before."""
+        """The result of `work`, which runs to its end even if its turn is cancelled; raises the
+        error of `unrecorded` if that comes first."""
         task: asyncio.Task[T] = self.keep(work)
         await asyncio.wait((task, unrecorded), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -100,9 +101,9 @@ class Engine:
             logger.info("background work of a turn failed: %s", type(error).__name__)
 
     def call_hook(self, bound: Callable[[], Any], plugin: str) -> Awaitable[Any]:
-        """What a hook of `plugin` gives.
+        """The result of a hook of `plugin`.
 
-        The agent's plugin is our own code, which has each function of the user's called elsewhere.
+        The agent's own plugin is Assent's code, which calls each of the user's functions elsewhere.
         On a worker loop it would wait for their threads behind whatever blocks that loop.
         """
         own = plugin == AGENT and self.agent.has_hooks

@@ -1,4 +1,4 @@
-"""Carrying out an approved call: run it, record its end, whatever becomes of the turn."""
+"""Running an approved call and recording its outcome, whatever becomes of the turn."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ Unrecorded = asyncio.Future[LedgerUnavailable]
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What goes on when a call has ended, if it was the only one of its turn: the message whose
-    digest is `request`. `take` gets the claimed continuation."""
+    """The continuation to claim with the outcome of a call, if that was the only one of its turn:
+    for the message whose digest is `request`. `take` gets it."""
 
     request: str
     take: Callable[[Continuation], None]
@@ -51,8 +51,11 @@ async def carry_out(
     unrecorded: Unrecorded,
     resume: Resume | None = None,
 ) -> None:
-    """Run the call of `grant` once, record how it ended with its change of the session, and tell
-    `ran`. Never raises for what the tool does; see `record` for `unrecorded`."""
+    """Run the call of `grant` once, record its outcome and its change of the session, and tell
+    `ran`.
+
+    Never raises for what the tool does; see `record` for `unrecorded`.
+    """
     before = state_of(context.session)
     try:
         if row.kind == "command":
@@ -82,8 +85,8 @@ async def carry_out(
 
 
 def _again(row: Proposal, outcome: Outcome) -> Outcome:
-    """The outcome of a call of which an earlier run has an unknown one, which stays where this run
-    did not begin."""
+    """The outcome of a call that was run again because the outcome of an earlier run is unknown; it
+    stays unknown if this run did not begin."""
     if not outcome.began:
         unknown = (row.output or "Outcome unknown:").splitlines()[0]
         return Outcome("INDETERMINATE", f"{unknown}\nNot run again: {outcome.output}")
@@ -100,11 +103,11 @@ async def record(
     resume: Resume | None = None,
     unrecorded: Unrecorded | None = None,
 ) -> bool:
-    """Record the end of a call; false when a later claim made ours void.
+    """Record the outcome of a call; false when a later claim made ours void.
 
-    Keeps trying while the store is away: what ran must not be lost, and a row that nobody
-    finishes would look alive for as long as this process. `unrecorded` gets the error for who waits
-    when that takes long.
+    Keeps trying while the store is away: an outcome must not be lost, and a row that nobody
+    finishes would look alive for as long as this process. If that takes long, `unrecorded` gets the
+    error, for the request that waits.
     """
     pause = 0.05
     while True:
@@ -181,8 +184,8 @@ async def _command(engine: Engine, row: Proposal, grant: Grant, context: Request
 
 
 def change_of(before: dict[str, Any] | None, session: Session) -> dict[str, Any] | None:
-    """What has become of the session since its `state_of` was `before`; None where nothing has,
-    or nobody can say."""
+    """How the session has changed since its `state_of` was `before`; None if it has not, or that
+    cannot be told."""
     after = state_of(session)
     if before is None or after is None:
         return None
@@ -192,8 +195,8 @@ def change_of(before: dict[str, Any] | None, session: Session) -> dict[str, Any]
 
 
 def state_of(session: Session) -> dict[str, Any] | None:
-    """The session as it leaves: a value changed in place may be what no JSON holds. None where it
-    fails to be written at all."""
+    """The session as JSON values; None if it cannot be written as JSON, since user code may have
+    changed a value in place."""
     try:
         state: dict[str, Any] = json.loads(dump_json(session.shown() or {}))
     except Exception:

@@ -1,4 +1,4 @@
-"""How what failed is shown to its caller, and told in the log (design, section 7)."""
+"""How a failure is shown to its caller and logged (design, section 7)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ logger = logging.getLogger("assent.host")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How a failed turn is shown: `message` is safe for callers; `incident` finds the log.
+    """How a failed turn is shown: `message` is safe for callers; `incident` finds the log record.
 
-    `status` is that of HTTP, `retry_after` in seconds; None where there is no use in trying again
-    or nobody knows when (design, section 7).
+    `status` is that of HTTP, `retry_after` in seconds; None where retrying is of no use or nobody
+    knows when (design, section 7).
     """
 
     status: int
@@ -39,7 +39,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, *, debug: bool) -> Failure:
-        """How to show `error`; what is not the caller's fault is logged.
+        """How to show `error`, which is logged unless it is the caller's fault.
 
         With `debug` callers see its cause, too.
         """
@@ -76,5 +76,5 @@ class Failure:
 
 
 def _is_all_told(error: BaseException) -> bool:
-    """Whether an adapter says it of its model's provider, with no other error behind it."""
+    """Whether a model adapter reported it of its provider, and no other error is behind it."""
     return isinstance(error, ModelError) and not (error.__cause__ or error.__context__)

@@ -32,7 +32,7 @@ logger = logging.getLogger("assent.tools")
 class Outcome:
     """How a call ended: DONE, FAILED or INDETERMINATE, its text, seconds, and the raw value.
 
-    `began` is false for one that was refused before the tool's own code ran.
+    `began` is false for a call that was refused before the tool's own code ran.
     """
 
     state: State
@@ -208,7 +208,7 @@ class _Unfit(Exception):
 def _called(
     tool: Tool[..., Any], input: Mapping[str, Any], session: Session, context: RequestContext
 ) -> Any:
-    """What the tool gives, an awaitable if it is async; raises _Unfit.
+    """The result of the tool, an awaitable if it is async; raises _Unfit.
 
     Validators are user code: they run where the tool does.
     """

@@ -1,7 +1,7 @@
 """A conversation as the model gets it: native calls and results, always paired.
 
-Suspended turns come from the ledger, block for block; what the ledger does not hold is rebuilt
-from the messages (design, section 5, "Messages to the model").
+Suspended turns come from the ledger, block by block; calls that the ledger does not hold are
+rebuilt from the messages (design, section 5, "Messages to the model").
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def model_turns(
     """The turns for an `Ask`: alternating, first and last a user's, each call answered once.
 
     `references` are the prefix digests of the messages as received; `prefix` is the digest of
-    the model, system prompt, context and tools. Provider blocks are sent verbatim where `bound_to`
-    gives for all that stands before them what it gave when they were made.
+    the model, system prompt, context and tools. Provider blocks are sent verbatim if `bound_to`
+    gives the same digest for what stands before them as when they were made.
     """
     if not found.rows and not found.turns and (turns := _texts(messages)):
         return turns
@@ -45,7 +45,7 @@ def model_turns(
 
 
 def bound_to(prefix: str, turns: Iterable[Turn]) -> str:
-    """The digest of all that a model got before it produced its blocks.
+    """The digest of everything that a model had received before it produced its blocks.
 
     A provider that signs thinking refuses it after anything else, and whatever follows it.
     """
@@ -60,9 +60,9 @@ def _as_sent(turn: Turn) -> bytes:
 
 
 def _texts(messages: Sequence[Message]) -> list[Turn] | None:
-    """The turns of a conversation of nothing but texts, one and the other; None for any other.
+    """The turns of a conversation of alternating texts and nothing else; None for any other.
 
-    Most are so, and what the builder and `paired` look for is not in them.
+    Most are of this kind, and need neither the builder nor `paired`.
     """
     turns: list[Turn] = []
     role: Literal["user", "assistant"] = "user"
@@ -123,7 +123,7 @@ class _Builder:
         return self._verbatim(paired(self.out))
 
     def _look(self) -> None:
-        """Make what calls are looked up in: a long conversation has thousands."""
+        """Make the indexes in which calls are looked up: a long conversation has thousands."""
         self.mentions = Mentions(self.messages, self.found.chosen)
         self.rows = self.found.by_turn()
         for row in self.found.rows.values():
@@ -133,7 +133,7 @@ class _Builder:
             self.answered.setdefault(reference, index)
 
     def _verbatim(self, turns: list[Turn]) -> list[Turn]:
-        """The turns with provider blocks only where they are still taken."""
+        """The turns, with provider blocks only where the provider still accepts them."""
         if not self.made:
             return turns
         running = hashlib.sha256(self.prefix.encode())
@@ -149,8 +149,8 @@ class _Builder:
         return [turn if id(turn.raw) in kept else replace(turn, raw=None) for turn in turns]
 
     def _place(self, turn: SuspendedTurn) -> int:
-        """The index of the message that the suspended turn stands at or before; that behind the
-        last one is the end."""
+        """The index of the message that the suspended turn replaces or precedes; the number of
+        messages if it comes last."""
         shown = self.mentions.shown_by_assistant(turn.calls)
         if shown is not None:
             if not stated_ids(self.messages[shown].data).isdisjoint(turn.calls):
@@ -199,7 +199,8 @@ class _Builder:
         return Result(call.id, "\n".join(lines), all(failed for _, failed in told))
 
     def _told(self, row: Proposal, index: int) -> tuple[str, bool]:
-        """What the model reads as the call's result in its own place, and whether as an error."""
+        """The result of the call in its own place, as the model reads it, and whether it is an
+        error."""
         decided = self._decided_at(row, index)
         if decided is not None and row.state not in ("PENDING", "EXPIRED"):
             if self._went_on(row, index, decided):
@@ -274,7 +275,7 @@ class _Builder:
             self.out.append(Turn("user", blocks))
 
     def _directly_proposed(self, data: Data) -> list[Call]:
-        """The tool calls stated here that no model made, such as a client's over MCP."""
+        """The tool calls stated here that no model made, such as those of an MCP client."""
         rows = [self.found.rows.get(item.id) for item in data.stated]
         called = [row for row in rows if row is not None and row.kind == "tool_call"]
         return [Call(row.id, row.name, row.input) for row in called]
@@ -352,7 +353,7 @@ class _Builder:
         return any(row.id in self.called for row in self.commands.get(command, ()))
 
     def _row_of(self, command: Command, index: int, n: int) -> Proposal | None:
-        """What the ledger holds of a command: by its id, by its decision, else by its text."""
+        """The ledger's row of a command: by its id, by its decision, else by its text."""
         at = ("body", "messages", index, "data", "cmds", n)
         rows = self.found.rows
         if (row := rows.get(command.id or self.placed.get(at, ""))) is not None:

@@ -13,7 +13,7 @@ from assent.messages import Data, Message
 
 
 class Mentions:
-    """Each message is looked at once, however many calls a long conversation has had."""
+    """Each message is examined once, however many calls a long conversation has had."""
 
     def __init__(
         self, messages: Sequence[Message], chosen: Iterable[tuple[Choice, Proposal]]
@@ -42,7 +42,8 @@ class Mentions:
         return min((found[id_] for id_ in ids if id_ in found), default=None)
 
     def decided(self, row: Proposal, start: int) -> int | None:
-        """The index of the first message from `start` on that decides `row` or tells its end."""
+        """The index of the first message from `start` on that decides `row` or reports its
+        outcome."""
         keys: list[str | bytes] = [row.id]
         if row.kind == "command":
             keys.append(canonical(command_identity(row.input)))
@@ -53,7 +54,8 @@ class Mentions:
 def _decided_beside(
     messages: Sequence[Message], chosen: Iterable[tuple[Choice, Proposal]]
 ) -> dict[int, set[str]]:
-    """The tool calls that each user's message decides by what the assistant's before it says.
+    """The tool calls that each user's message decides by what the assistant message before it
+    states.
 
     Commands never block: what is said after them need not be what decided them.
     """
@@ -71,7 +73,7 @@ def _decided_beside(
 
 
 def _decisions(data: Data | None) -> set[str | bytes]:
-    """What a message decides or tells the end of: ids, and commands as they are written."""
+    """What a message decides or reports the outcome of: ids, and the identity of commands."""
     if data is None:
         return set()
     stated = {item.id for item in data.stated if item.execute or item.rejection_reason}

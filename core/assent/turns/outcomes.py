@@ -1,4 +1,4 @@
-"""How decided calls ended: what a reply tells of it, and what it has done to the session."""
+"""The outcomes of decided calls: what a reply reports, and what they did to the session."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def heard(turn: RunningTurn) -> set[str]:
-    """The calls whose outcome the client has got: its session has what they did to it."""
+    """The calls whose outcome the client has received: its session has their changes."""
     messages = beyond_text(turn.request.messages)
     return {outcome.id for m in messages if m.data is not None for outcome in m.data.outcomes}
 
 
 def catch_up(turn: RunningTurn, known: set[str]) -> None:
-    """Apply to the session what calls did to it whose end the client has not heard of."""
+    """Apply to the session the changes of calls whose outcome the client has not received."""
     for row in sorted(_unheard(turn), key=lambda row: row.finished or 0.0):
         if row.session and row.id not in known:
             _apply(turn.session, row.session)
@@ -31,8 +31,8 @@ def catch_up(turn: RunningTurn, known: set[str]) -> None:
 
 
 def _unheard(turn: RunningTurn) -> list[Proposal]:
-    """The calls of which the client may not know how they ended: those that its newest message
-    decides, and all of a turn that has not gone on since, where the history stands at it."""
+    """The calls whose outcome the client may not know: those that its newest message decides, and
+    all calls of a turn at which the history ends and that has not continued since."""
     found, rows = turn.found, turn.found.rows
     here = {row.turn for choice, row in found.chosen if not choice.copy}
     here |= last_turns(turn)
@@ -57,7 +57,7 @@ def _apply(session: Session, change: Mapping[str, Any]) -> None:
 
 
 def collect_outcomes(turn: RunningTurn, ran: set[str]) -> None:
-    """Fill `data` with what this turn reports as executed, by the carrier of its decision."""
+    """Fill `data` with the outcomes to report, each in the list that carried its decision."""
     told: set[tuple[str, bool]] = set()
     for choice, chosen in turn.found.chosen:
         row = turn.found.rows[chosen.id]
@@ -91,6 +91,6 @@ def _tell(turn: RunningTurn, row: Proposal, through_approvals: bool) -> None:
 
 
 def _untold(turn: RunningTurn, choice: Choice, row: Proposal) -> bool:
-    """Whether the call was decided directly before, and no reply has told its end yet."""
+    """Whether the call was decided directly before, and no reply has reported its outcome yet."""
     suspended = turn.found.turns.get(row.turn)
     return not choice.copy and suspended is not None and not suspended.reply

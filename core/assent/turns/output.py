@@ -51,8 +51,8 @@ class Sink(Protocol):
 class Gathered:
     """A sink that keeps the events, for a synchronous reply, which has no status lines.
 
-    Pieces of text wait as they are: as objects of their own, those of long replies would hold
-    everybody up whenever the garbage collector looks through them.
+    Pieces of text are kept as strings: as objects of their own, those of long replies would slow
+    down every run of the garbage collector.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Gathered:
 
     @property
     def events(self) -> list[Event]:
-        """The events so far, pieces of text that follow one another as one."""
+        """The events so far; consecutive pieces of text are one."""
         if self._pieces:
             self._events.append(TextDelta("".join(self._pieces)))
             self._pieces.clear()
@@ -116,7 +116,7 @@ class Output:
             await self._sink.space()
 
     def say(self, piece: str) -> bool:
-        """Send or hold a piece of text, as `send`; True asks to await `caught_up` then.
+        """Send or hold a piece of text, as `send` does; True asks to await `caught_up`.
 
         Without an await of its own: a turn may have a thousand pieces.
         """
@@ -124,7 +124,7 @@ class Output:
         return self._say(piece)
 
     async def caught_up(self) -> None:
-        """Return when a slow reader has read on."""
+        """Return when a slow reader has caught up."""
         await self._sink.space()
 
     def update(self, event: IntermittentUpdate, words: str) -> None:
@@ -147,7 +147,7 @@ class Output:
         return fold([*(self._held or []), *ending])
 
     def drop(self) -> None:
-        """Forget what is held: another answer takes its place."""
+        """Forget what is held: another answer replaces it."""
         if self._held:
             self._held.clear()
             self.text.clear()
@@ -167,7 +167,7 @@ class Output:
             self._sink.put_nowait(last)
 
     def close(self) -> None:
-        """Drop whatever still comes."""
+        """Drop whatever comes from now on."""
         self._closed = True
         self._say = _unheard
 
@@ -200,7 +200,7 @@ def proposal_events(rows: Sequence[Proposal]) -> list[Event]:
 
 
 def leftover(data: Data) -> dict[str, Any] | None:
-    """What of a reply's data no event carries."""
+    """The part of a reply's data that no event carries."""
     if not data.url_configs and not data.model_extra:
         return None
     rest = {

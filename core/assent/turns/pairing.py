@@ -59,9 +59,9 @@ def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Tu
 
 
 def _unused(id_: str, seen: dict[str, int]) -> str:
-    """The id, or where an earlier turn has it the next number of it that none has.
+    """The id, or if an earlier turn has it, the id with the next number that is free.
 
-    Some providers count from zero for each reply, and requests may be made at once.
+    Some providers count from zero for each reply, and requests may be made at the same time.
     """
     fresh = id_
     while fresh in seen:

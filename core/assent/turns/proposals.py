@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 
 def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
-    """What a callable's reply proposes, under ids of Assent's; raises AgentError for a call
-    whose input no request can send back, or that holds a secret of the platform context."""
+    """What a callable's reply proposes, under ids of Assent's.
+
+    Raises AgentError for a call whose input no request could send back, or that holds a secret of
+    the platform context.
+    """
     data = reply.data
     if not (data.tool_calls or data.cmds or data.approvals):
         return []

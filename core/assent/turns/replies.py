@@ -1,4 +1,4 @@
-"""What a plain callable answers, whatever it gives, as one reply."""
+"""The answer of a plain callable, in whatever form it comes, as one reply."""
 
 from __future__ import annotations
 
@@ -94,13 +94,14 @@ class _Collected:
 
     @property
     def reply(self) -> AgentMessage:
-        """What the items make beside text; most are text alone and never need it."""
+        """What the items amount to beside text; most are text alone and never need it."""
         if self._reply is None:
             self._reply = AgentMessage()
         return self._reply
 
     async def all_of(self, items: AsyncIterator[Any]) -> None:
-        """Take every item, text with as little ado as can be: most items are a few letters."""
+        """Take every item; for text at the least possible cost, since most items are a few
+        letters."""
         say = self.text.append if self.quiet else self.turn.out.say
         unheard = cancelled_here()
         try:
@@ -116,7 +117,7 @@ class _Collected:
                 await close()
 
     def whole(self) -> AgentMessage:
-        """The reply that the items make."""
+        """The reply that the items amount to."""
         self.reply.content = "".join(self.text)
         return self.reply
 
@@ -170,7 +171,7 @@ class _Collected:
         fold_done(replace(done, data=data, meta_data={**reply.meta_data, **done.meta_data}), reply)
 
     async def _whole(self, message: AgentMessage) -> None:
-        """Take a whole message as its events: beside what came before, not in its place."""
+        """Take a whole message as its events, which add to the items before them."""
         data = message.data
         for event in executed_events(data):
             await self.add(event)

@@ -1,4 +1,4 @@
-"""The places for turns in flight, of which there are only so many."""
+"""The limited number of turns in flight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 10.0
 
 
 class Slots:
-    """The places for turns in flight; turns take them on several loops."""
+    """A fair semaphore for turns in flight, which run on several loops."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
@@ -108,6 +108,6 @@ class Slot:
             self._slots.change(-1)
 
     def end(self) -> None:
-        """Give the place back for good: what is done to its end behind the turn has none."""
+        """Give the place back for good; work that outlives the turn needs none."""
         self._ended = True
         self.pause()

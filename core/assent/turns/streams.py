@@ -27,7 +27,7 @@ _TERMINAL = (Done, ErrorEvent)
 
 
 class Begun:
-    """A turn under way; `overdue` says that it was cancelled for taking too long."""
+    """A turn that has begun; `overdue` says that it was cancelled for taking too long."""
 
     __slots__ = ("overdue", "running", "until")
 

@@ -1,4 +1,5 @@
-"""Asking the model: calls of it and of its tools, until text or a proposal."""
+"""The tool loop: the model and its tools are called in turn, until there is a text or a
+proposal."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ _STOPS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal
 
 
 async def ask_model(turn: RunningTurn) -> None:
-    """Ask the model and run its tools until it answers, proposes, or comes to a limit."""
+    """Call the model and run its tools until it answers, proposes, or reaches a limit."""
     agent, limits, config = turn.engine.agent, turn.engine.limits, turn.engine.model_config
     model, stream = turn.engine.model, turn.engine.stream
     unheard = cancelled_here()
@@ -107,8 +108,8 @@ async def _computed(turn: RunningTurn, context: Callable[..., Any]) -> str:
 
 
 def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[ModelEvent]] | None:
-    """How `model` is asked; None for a user's model whose `stream` may block before it gives its
-    events. Looked up once: to ask it of each call takes as long as the call of a small tool."""
+    """How `model` is called; None for a user's model whose `stream` may block before it gives its
+    events. Decided once: deciding it for each call takes as long as the call of a small tool."""
     if is_built_in(model):
         return model.stream
     if is_async_generator_function(model.stream):
@@ -133,7 +134,7 @@ async def _begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelE
 async def _reply(
     turn: RunningTurn, events: AsyncIterator[ModelEvent], unheard: Set[Running[Any]]
 ) -> Reply:
-    """The end of one model call, its text sent on as it comes."""
+    """The Reply that ends one model call; its text is sent as it comes."""
     out = turn.out
     before = len(out.text)
     separate = before > 0
@@ -303,7 +304,7 @@ def _result(call: Call, outcome: Outcome) -> Result:
 
 
 def _with_fresh_ids(said: Turn, calls: list[Call], used: set[str]) -> tuple[Turn, list[Call]]:
-    """The turn and its calls with ids that the conversation has not had.
+    """The turn and its calls, with ids that are new in the conversation.
 
     Some providers count from zero for each reply.
     """

@@ -145,7 +145,7 @@ class RunningTurn:
 
     @cached_property
     def data(self) -> Data:
-        """What of the reply is no text; most turns have nothing of it."""
+        """The reply's data; most turns have none."""
         return Data()
 
     @cached_property
@@ -155,7 +155,7 @@ class RunningTurn:
 
     @cached_property
     def unrecorded(self) -> Unrecorded:
-        """Done when the store has long refused to take an outcome that this turn waits for."""
+        """Set when the store has long refused to record an outcome that this turn waits for."""
         return asyncio.get_running_loop().create_future()
 
     @property
@@ -233,7 +233,8 @@ class RunningTurn:
             await self.fire(ConversationStarted())
 
     def take(self, continuing: Continuation) -> None:
-        """Have this turn continue the suspended one; when it has gone meanwhile, another may."""
+        """Have this turn continue the suspended one; if it has ended meanwhile, another turn
+        may."""
         if self.gone:
             self.engine.keep(self.engine.ledger.release(continuing))
         else:
@@ -274,7 +275,7 @@ class RunningTurn:
         return answer
 
     async def _show(self) -> None:
-        """Make the request as user code sees it; refuse here what would be refused later."""
+        """Prepare the request as user code sees it; refuse here what would be refused later."""
         live: set[str] = set()
         states: dict[str, str] = {}
         decided: Sequence[tuple[Choice, Proposal]] = ()
@@ -286,7 +287,8 @@ class RunningTurn:
         self.seen = approvals.as_seen(self.request, live, states, decided)
 
     async def user_code(self, bound: Callable[[], Any], plugin: str) -> Any:
-        """What an interceptor gives; whatever it raises but a block or silence is AgentError."""
+        """The result of an interceptor; whatever it raises except Blocked and Silence is an
+        AgentError."""
         try:
             return await self.engine.call_hook(bound, plugin)
         except (Blocked, Silence, AgentError):
@@ -312,7 +314,7 @@ class RunningTurn:
         await finish(self, "end_turn", reply=reply)
 
     async def ran(self, row: Proposal, outcome: Outcome) -> None:
-        """A claimed call has ended; `row` carries the outcome."""
+        """Take note that a claimed call has ended; `row` carries the outcome."""
         self.found.rows[row.id] = row
         if self.events_on:
             await self.fire(outcome.event(approvals.approval(row, execute=True)))

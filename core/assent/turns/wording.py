@@ -1,4 +1,4 @@
-"""How a call's outcome reads for the model."""
+"""How the outcome of a call reads for the model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _WITHOUT_RESULT: Mapping[str, str] = {
 
 
 def spoken(output: str | None) -> str:
-    """What the model reads of a call's output, which providers do not take blank."""
+    """A call's output as the model reads it; providers do not accept a blank one."""
     return output if output and output.strip() else _NO_OUTPUT
 
 
 def outcome_text(row: Proposal) -> tuple[str, bool]:
-    """What the model reads of a proposal's state, and whether as an error."""
+    """A proposal's state as the model reads it, and whether it is an error."""
     if row.state == "DONE" and row.purged:
         return LOST, False
     changed = ""
@@ -47,6 +47,6 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
 
 
 def told_later(row: Proposal) -> str:
-    """What the model reads of an outcome behind the place where it was told of none."""
+    """The note by which the model learns an outcome after it was told that there is none."""
     what = row.input.get("command") if row.kind == "command" else json.dumps(row.input)
     return f"The earlier call {row.name} {what} has now ended: {outcome_text(row)[0]}"
