@@ -1,4 +1,4 @@
-"""The secret values of a platform context, in the forms in which code and tools write them."""
+"""The secret values of a platform context, in every form in which code and tools write them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _read(value: re.Match[str]) -> Iterator[str]:
 
 
 def in_credentials(value: object) -> list[str]:
-    """Each text of credentials of any shape, but for what says where they hold."""
+    """Each string in credentials of any shape, except a region."""
     match value:
         case str():
             return [value]

@@ -1,4 +1,4 @@
-"""When the garbage collector need not look: imports, starts and long bodies make what stays."""
+"""When the garbage collector need not run: during imports, starts and long bodies."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _FRESH = 3.0
 
 @contextmanager
 def no_collecting() -> Iterator[None]:
-    """No automatic garbage collection in the block, which makes next to no garbage.
+    """No automatic garbage collection within the block, which creates next to no garbage.
 
-    To look through all that an import makes, again and again, takes a tenth of its time.
+    Examining everything that an import creates, again and again, takes a tenth of its time.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -28,7 +28,7 @@ def no_collecting() -> Iterator[None]:
 
 
 def keep_all() -> None:
-    """Leave everything that is there out of all later garbage collections.
+    """Exclude everything that exists now from later garbage collections.
 
     A process that has only just started has next to no garbage, and looking for it takes another
     tenth of the start; one that has worked for `_FRESH` seconds before may have much of it.

@@ -121,7 +121,7 @@ class Host:
     async def life(self, only: Collection[str] | None = None) -> AsyncIterator[None]:
         """The service's life on the server's loop: workers, ledger, resources, lifespans.
 
-        `only` names the plugins whose lifespan this process has; None: all.
+        `only` names the plugins whose lifespan this process has; None means all.
         """
         if self.workers.closed:
             self._live_again()
@@ -142,7 +142,7 @@ class Host:
 
     @asynccontextmanager
     async def _ending(self) -> AsyncIterator[None]:
-        """Let calls that run end while the resources, which they use perhaps, are still there."""
+        """Let running calls end while the resources, which they may use, still exist."""
         try:
             yield
         finally:
@@ -150,7 +150,7 @@ class Host:
             await self._finish_background(4.0)
 
     def _live_again(self) -> None:
-        """Make anew what the end of a life has closed."""
+        """Recreate what the end of an earlier life has closed."""
         server = self.config.server
         self.workers = Workers(loops=server.worker_loops, threads=server.threads)
         self.code.workers = self.workers
@@ -159,9 +159,9 @@ class Host:
         self._drained_by = None
 
     async def _purge(self) -> None:
-        """Keep the ledger bounded: forget what is old, soon after the start and every hour.
+        """Keep the ledger bounded: remove what is old, soon after the start and every hour.
 
-        What is kept for less than an hour goes at most as much later, or a minute.
+        Contents kept for less than an hour are removed within that time, or a minute, of being due.
         """
         kept = min(self.config.approvals.retention, self.config.approvals.ttl)
         pause = min(_PURGE_SECONDS, max(_SOON, kept))
@@ -247,7 +247,7 @@ class Host:
         return begun
 
     def _watch(self) -> None:
-        """Look for turns that run over their time: one timer for all costs a turn nothing."""
+        """Look for turns that exceed their time: one timer for all costs a turn nothing."""
         now = monotonic()
         for begun in list(self._begun):
             begun.check(now)
@@ -318,11 +318,11 @@ class Host:
 
 
 def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
-    """Whether no turn waits at home for a thread while another's async code may block home.
+    """Whether no turn at home ever waits for a thread while another's async code may block home.
 
-    That would hold it up there. So the code of a turn is all async, or one plain callable. Nor
-    is there an event handler: one that blocks is left after a while, which has to be noticed
-    elsewhere.
+    It would be held up there. So the code of a turn must be all async, or one plain callable. There
+    must be no event handler either: one that blocks is abandoned after a while, which has to be
+    noticed elsewhere.
     """
     if plugins.implementations("on_event"):
         return False

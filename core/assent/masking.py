@@ -1,4 +1,4 @@
-"""Secrets of a request out of what is told, recorded and sent."""
+"""Masking: the secrets of a request are removed from what is logged, recorded and sent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def mask(value: Any, secrets: Sequence[str]) -> Any:
 
 
 def mask_sent(value: Any, secrets: Sequence[str]) -> Any:
-    """`value` as JSON, masked: some of what users put into it becomes text only there."""
+    """`value` as JSON values, masked: some values become text only when they are written as
+    JSON."""
     return mask(json.loads(dump_json(value)), secrets) if secrets else value
 
 
@@ -52,7 +53,7 @@ class _Many:
         self._parts = {*self._by_end, *(secret[:length] for secret in secrets)}
 
     def held(self, text: str) -> list[str]:
-        """The secrets of which the text holds the end and the beginning, the longest first."""
+        """The secrets whose beginning and end the text holds, the longest first."""
         length = self._length
         starts = range(len(text) - length + 1)
         parts = self._parts.intersection(text[at : at + length] for at in starts)

@@ -317,7 +317,7 @@ def parse_request(
 
 
 def _may_be_texts(body: bytes | str) -> bool:
-    """Whether it is worth while to read the body as a long conversation of texts."""
+    """Whether it is worthwhile to read the body as a long conversation of texts."""
     if len(body) < _LONG:
         return False
     # Replies that are sent back whole show their data at once.
@@ -327,9 +327,9 @@ def _may_be_texts(body: bytes | str) -> bool:
 
 
 def _free_values(request: ChatRequest) -> list[tuple[int, object]]:
-    """What was sent whose shape the models leave open, or that may hold such, and its level.
+    """The values whose shape the models leave open, or which may contain such, with their depth.
 
-    Only that can hold numbers or be deep; a long history of texts is spared two looks at it.
+    Only those can hold numbers or be deep; a long history of texts is not examined twice.
     """
     found: list[tuple[int, object]] = [(1, v) for v in (request.__pydantic_extra__ or {}).values()]
     for message in request.messages:

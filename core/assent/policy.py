@@ -18,7 +18,7 @@ Verdict = Literal["allow", "require", "deny"]
 
 
 class Policy:
-    """The first rule that matches says; without one, the tool's own `requires_approval`."""
+    """Approval rules: the first that matches decides; else the tool's own `requires_approval`."""
 
     def __init__(self, rules: Sequence[ApprovalRule]) -> None:
         self.rules = list(rules)
@@ -74,7 +74,7 @@ class Policy:
         ]
 
     def idle(self, tools: Sequence[Tool[..., Any]]) -> list[str]:
-        """The names in rules that name none of the tools, misspelt perhaps."""
+        """The names in rules that match no tool, misspelt perhaps."""
         names = dict.fromkeys(rule.tool for rule in self.rules)
         return [n for n in names if not any(fnmatchcase(tool.name, n) for tool in tools)]
 
@@ -90,7 +90,7 @@ class Policy:
 
 
 def forbidden(name: str) -> str:
-    """What is said of a call of the tool `name` that a rule refuses."""
+    """The answer to a call of the tool `name` that a rule refuses."""
     return f"a rule of this service forbids this call of {name!r}"
 
 

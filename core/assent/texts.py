@@ -1,7 +1,7 @@
-"""A long conversation of texts: validated as a whole, made into messages when they are looked at.
+"""Long conversations of texts: validated as a whole, made into messages only when looked at.
 
-Of what reading a long history takes, most is making the messages, and much user code looks at
-the last ones only. The shapes are those of the models: nothing is defined here.
+Making the messages is most of the cost of reading a long history, and most user code looks only at
+the last ones. The shapes are those of the models: none is defined here.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Texts(list[M]):
         return cast("M", item)
 
     def copy(self) -> list[M]:
-        """A list of its own, of the same models as far as they are made."""
+        """A new list of the same models, made as far as they are here."""
         return Texts(super().copy(), self._make, self.fields)
 
     def made(self) -> list[M]:
-        """Those that are made."""
+        """The messages that are made already."""
         items: list[Any] = super().copy()
         return [item for item in items if type(item) is not dict]
 

@@ -1,4 +1,4 @@
-"""What is told of an error, to model, caller and log: short, and without the request's secrets."""
+"""Errors as model, caller and log are told of them: short, and without the request's secrets."""
 
 from __future__ import annotations
 
@@ -75,12 +75,13 @@ def _trace(error: BaseException) -> str:
 
 
 def hide(error: BaseException, secrets: Sequence[str]) -> None:
-    """Have whoever shows or logs `error` leave these secrets out; see `hidden_in`."""
+    """Mark `error` so that its secrets are left out wherever it is shown or logged; see
+    `hidden_in`."""
     error.__dict__["assent_secrets"] = tuple(secrets)
 
 
 def hidden_in(error: BaseException) -> Sequence[str]:
-    """What `hide` was told of `error`."""
+    """The secrets that `hide` was given for `error`."""
     found: Sequence[str] = error.__dict__.get("assent_secrets", ())
     return found
 

@@ -1,4 +1,4 @@
-"""Which values of a configuration are taken as they stand, and which would have to be guessed."""
+"""Which configuration values are taken as they are, and which would have to be guessed."""
 
 from __future__ import annotations
 

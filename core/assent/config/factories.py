@@ -11,7 +11,7 @@ from assent.errors import ConfigError
 
 
 def installed(group: str) -> dict[str, list[EntryPoint]]:
-    """The factories in `group` by their names; one name is of several distributions at times."""
+    """The factories in `group` by name; several distributions may provide the same name."""
     found: dict[str, list[EntryPoint]] = {}
     for entry in metadata.entry_points(group=group):
         found.setdefault(entry.name, []).append(entry)

@@ -1,4 +1,5 @@
-"""What a tool gets, as the rules of the configuration compare it (`[[approvals.rules]]`)."""
+"""The arguments that a tool gets, as the rules of the configuration compare them
+(`[[approvals.rules]]`)."""
 
 from __future__ import annotations
 

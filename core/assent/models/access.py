@@ -1,6 +1,6 @@
-"""Where a provider is, the way there and the key to it, checked at the start.
+"""The address of a provider and the key to it, checked at the start.
 
-Later, each would look like a connection that was lost.
+Later, each mistake would look like a lost connection.
 """
 
 from __future__ import annotations

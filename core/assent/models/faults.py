@@ -1,7 +1,6 @@
-"""What can go wrong with a provider, as `ModelError`, and when a call is tried again.
+"""Failures of a provider as `ModelError`, and when a call is tried again.
 
-The messages are whole sentences of ours: a provider's own words may repeat a key or the
-conversation, so they never become part of one.
+The messages are sentences of our own: a provider's words may repeat a key or the conversation.
 """
 
 from __future__ import annotations
@@ -118,9 +117,9 @@ async def retried(
     failure: Callable[[Exception], ModelError],
     retries: int,
 ) -> AsyncGenerator[ModelEvent, None]:
-    """The events of `attempt()`, called again on a passing fault while nothing was yielded yet.
+    """The events of `attempt()`, called again after a passing fault if nothing was yielded yet.
 
-    Whatever it raises is told as the ModelError that `failure` makes of it.
+    Whatever it raises becomes the ModelError that `failure` makes of it.
     """
     for number in range(retries + 1):
         begun = False
@@ -156,9 +155,9 @@ def cut_off(provider: str, *, begun: bool) -> ModelError:
 
 
 async def drain(rest: AsyncIterator[object]) -> None:
-    """Read a whole message's stream to its end, if that comes at once.
+    """Read the rest of a complete message's stream if it is there already.
 
-    Only then is the connection used again; what goes wrong here no longer matters.
+    Only then is the connection reused; what goes wrong here no longer matters.
     """
     with suppress(Exception):
         async with asyncio.timeout(0.2):

@@ -1,4 +1,4 @@
-"""What the adapters have in common when they put a Reply together."""
+"""What the adapters share in building a Reply."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def stop_of(stop: Stop, blocks: Sequence[Block]) -> Stop:
 
 
 def last_events(reply: Reply, ask: Ask, provider: str) -> Iterator[ModelEvent]:
-    """The reply; where `ask` wants a document, its text held back till now and first.
+    """The reply; before it, if `ask` wants a document, the text that was held back until now.
 
-    Raises ModelError when the text of a whole reply is no JSON document.
+    Raises ModelError when the text of a whole reply is not one JSON document.
     """
     if ask.schema is not None:
         reply = _with_document(reply, provider)

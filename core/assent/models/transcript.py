@@ -86,7 +86,7 @@ def _encodes(text: str) -> bool:
 
 
 def encodable(text: str) -> str:
-    """`text` with what is no Unicode as `?`, which no request could carry otherwise."""
+    """`text` with lone surrogates as `?`: no request could carry them."""
     return text if _encodes(text) else text.encode("utf-8", "replace").decode()
 
 

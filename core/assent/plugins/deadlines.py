@@ -1,4 +1,4 @@
-"""An end to start-up code that hangs: imports, constructors, lifespans of plugins."""
+"""Deadlines for start-up code that hangs: imports, constructors and lifespans of plugins."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Overdue(BaseException):
 def interrupted(seconds: float) -> Iterator[None]:
     """Raise Overdue into the block after `seconds`, also inside a blocking call.
 
-    Where this thread cannot be interrupted the block has no end to its time: a service starts on
-    the main thread, which can. While the block awaits, and other code runs, nothing is raised.
+    Where this thread cannot be interrupted there is no deadline; a service starts on the main
+    thread, which can be. While the block awaits, and other code runs, nothing is raised.
     """
     if not _can_interrupt():
         yield
@@ -44,7 +44,7 @@ def interrupted(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def watched(seconds: float, overdue: Callable[[], object]) -> Iterator[None]:
-    """Have `overdue` called, on a thread of its own, while the block runs after `seconds`."""
+    """Call `overdue` on another thread if the block still runs after `seconds`."""
     timer = threading.Timer(seconds, overdue)
     timer.daemon = True
     timer.start()

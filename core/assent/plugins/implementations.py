@@ -35,7 +35,7 @@ class Impl(NamedTuple):
     names: tuple[str, ...]
 
     def bound(self, **available: Any) -> Callable[[], Any]:
-        """The call of it, with only the arguments that it names."""
+        """The call of the implementation, with only the arguments that it names."""
         return partial(self.function, **{name: available[name] for name in self.names})
 
     async def __call__(self, **available: Any) -> Any:

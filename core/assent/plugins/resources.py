@@ -1,6 +1,6 @@
-"""What lives on the home loop: the `resources` of plugins and the agent's sources of tools.
+"""What lives on the home loop: plugins' `resources` and the agent's tool sources.
 
-One task enters and leaves them there, since cancel scopes inside them bind them to it.
+One task enters and leaves them there, because their cancel scopes are bound to it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ async def _first(*futures: asyncio.Future[Any]) -> None:
 
 
 async def _ended(task: asyncio.Future[None], blocked: asyncio.Future[PluginError]) -> None:
-    """The end of `task`, which is given up once its loop is known to be blocked."""
+    """Wait for the end of `task`; give it up if its loop is known to be blocked."""
     if not blocked.done():
         await task
         return

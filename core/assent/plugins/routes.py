@@ -1,4 +1,4 @@
-"""The routes of plugins, and what two of them may not both claim."""
+"""The routes of plugins, and what two plugins may not both claim."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def collect_routes(
 
 
 class Claimed:
-    """Which methods of which paths are whose; paths that match alike are one."""
+    """The owner of each method and path; paths that match alike are one."""
 
     def __init__(self) -> None:
         self._owners: dict[str, list[tuple[str, str]]] = {}

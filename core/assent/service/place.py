@@ -1,4 +1,4 @@
-"""The place of a child process: what it inherits from its supervisor and tells it.
+"""The place of a child process: what it inherits from its supervisor, and how it reports to it.
 
 A child is the same command line run again with its place in the environment; its call of `serve`
 finds the place and serves on the sockets that it inherited.
@@ -88,7 +88,7 @@ class Place:
         return set(json.loads(said[-1])["listen"])
 
     def close(self) -> None:
-        """Give back what was inherited; the supervisor sees the end of the link."""
+        """Close what was inherited; the supervisor sees the end of the link."""
         for inherited in (self.link, *self.listening):
             inherited.close()
 

@@ -1,7 +1,7 @@
-"""The ports of this process's services, whose sockets a process that user code forks gives up.
+"""The service's listening sockets, which a process forked by user code must give up.
 
-With its parent's sockets it would keep the port in use after the service has ended, and keep open
-connections that the service has closed, on which clients would wait for answers.
+Otherwise it would keep the port in use after the service has ended, and keep open connections that
+the service has closed, on which clients would wait for answers.
 """
 
 from __future__ import annotations

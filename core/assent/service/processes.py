@@ -57,9 +57,9 @@ class Stop:
 
 
 class Captured:
-    """Output of which the first and the last part are kept, `limit` bytes in all.
+    """The first and the last part of an output, `limit` bytes in all.
 
-    Where it was cut, nothing is kept of a secret that the cut went through.
+    A secret that the cut went through is removed as a whole.
     """
 
     def __init__(self, limit: int, secrets: Sequence[str]) -> None:

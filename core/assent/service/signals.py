@@ -27,7 +27,8 @@ def answered(calls: Mapping[signal.Signals, Callable[[], object]]) -> Iterator[N
 
 
 def nothing() -> None:
-    """Pass over a signal. To ignore it would be inherited by every program that a turn starts."""
+    """Do nothing: an ignored signal, instead, would be inherited by every program that a turn
+    starts."""
 
 
 def _have_none() -> None:

@@ -21,7 +21,7 @@ LINGER = 1.0
 class StandardError(logging.StreamHandler[TextIO]):
     """Writes records to standard error; while that is a full pipe, they wait in a queue.
 
-    A blocking write would hold up whoever logs, such as the loop that answers every request.
+    A blocking write would hold up the code that logs, such as the loop that answers every request.
     """
 
     def __init__(self, level: int = logging.NOTSET) -> None:

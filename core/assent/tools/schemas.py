@@ -243,9 +243,9 @@ def object_schema(label: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
 
 
 def _sayable(schema: dict[str, Any]) -> dict[str, Any]:
-    """`schema` without what no JSON says, such as a default of infinity.
+    """`schema` without what JSON cannot express, such as a default of infinity.
 
-    One such value would have each request with the tool refused.
+    One such value would have every request with the tool refused.
     """
     if is_json(schema):
         return schema

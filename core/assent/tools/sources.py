@@ -46,7 +46,7 @@ class ToolSource(Protocol):
 async def opened(
     sources: Sequence[ToolSource], host: Host, changed: Callable[[], None]
 ) -> AsyncIterator[None]:
-    """The sources, opened side by side, and closed at the end."""
+    """The sources, opened concurrently, and closed at the end."""
     are_open = False
 
     def heard() -> None:

@@ -49,11 +49,10 @@ class Edits:
             await self._have_read()
 
     def _edit(self, row: Proposal, stated: dict[str, Any]) -> dict[str, Any] | None:
-        """The input to run if the tool allows the change; raises ToolInputError if it does not fit
-        the tool's schema, or holds a secret.
+        """The input to run if the tool allows the change.
 
-        An input that was not validated yet passes once, so that all of them are found, and then
-        raises _Unread.
+        Raises ToolInputError if it does not fit the tool's schema, or holds a secret. An input that
+        was not validated yet passes once, so that all of them are found, and then raises _Unread.
         """
         tool = self._engine.agent.tools.get(row.name)
         if row.kind != "tool_call" or tool is None or not tool.editable:

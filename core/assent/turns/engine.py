@@ -56,8 +56,7 @@ class Engine:
     async def run(
         self, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot, *, timed: bool
     ) -> None:
-        """Run one turn into `sink`, ending with one `done`; with `timed` within the turn's time
-        limit.
+        """Run one turn into `sink`, ending with one `done`; `timed` enforces its time limit here.
 
         Raises RequestError when the request is refused, TurnError and whatever user code raised
         when the turn failed; then the caller sends the terminal `error`.

@@ -51,8 +51,7 @@ async def carry_out(
     unrecorded: Unrecorded,
     resume: Resume | None = None,
 ) -> None:
-    """Run the call of `grant` once, record its outcome and its change of the session, and tell
-    `ran`.
+    """Run the call of `grant` once, record its outcome and its session change, and tell `ran`.
 
     Never raises for what the tool does; see `record` for `unrecorded`.
     """

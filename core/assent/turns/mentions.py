@@ -54,8 +54,7 @@ class Mentions:
 def _decided_beside(
     messages: Sequence[Message], chosen: Iterable[tuple[Choice, Proposal]]
 ) -> dict[int, set[str]]:
-    """The tool calls that each user's message decides by what the assistant message before it
-    states.
+    """The tool calls that a user's message decides by what the assistant message before it states.
 
     Commands never block: what is said after them need not be what decided them.
     """

@@ -16,13 +16,13 @@ sends status lines without end; who sends them on has others to look after, too.
 
 
 class Channel(Generic[T]):
-    """Items that travel from a turn to whoever sends them on.
+    """A queue of items from a turn to the code that sends them on.
 
-    Made on the consumer's loop. `limit` is how much may wait before `put` pauses: items, or the
-    sum of `size(item)` (bytes, say) when `size` is given. One item more than the limit fits.
+    Made on the consumer's loop. `limit` is how much may wait before `put` pauses: items, or the sum
+    of `size(item)` (bytes, say) when `size` is given. One item more than the limit fits.
 
-    There is no lock, since a turn may put a thousand items: producers only append, then look for
-    a waiter; the consumer says that it waits, then looks again for items.
+    There is no lock, since a turn may put a thousand items: producers only append, then look for a
+    waiter; the consumer says that it waits, then looks again for items.
     """
 
     def __init__(self, limit: int = 256, *, size: Callable[[T], int] | None = None) -> None:
@@ -82,7 +82,7 @@ class Channel(Generic[T]):
                 self._space = None
 
     def close(self, error: BaseException | None = None) -> None:
-        """No item follows; the consumer gets what waits, then the end, or `error` raised."""
+        """Put no more; the consumer gets what waits, then the end, or `error` raised."""
         if not self._closed:
             self._error = error
             self._closed = True
@@ -111,7 +111,7 @@ class Channel(Generic[T]):
         return self._take()
 
     def when_ready(self, call: Callable[[], object]) -> None:
-        """Have `call` run once on the consumer's loop when something waits, or the end is there.
+        """Have `call` run once on the consumer's loop when something waits, or at the end.
 
         For a consumer without a task; it may find that nothing waits.
         """
@@ -125,7 +125,7 @@ class Channel(Generic[T]):
                 yield item
 
     def cancel(self) -> None:
-        """Want nothing more: what waits and what comes is dropped, and `put` pauses no longer."""
+        """Take no more: what waits or is still put is dropped, and `put` no longer pauses."""
         self.cancelled = True
         self._items.clear()
         self._make_space()

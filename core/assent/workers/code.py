@@ -1,4 +1,4 @@
-"""How user code is called: never on the loop of whoever calls it (design, section 9)."""
+"""Calling user code: never on the loop of the caller (design, section 9)."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class UserCode:
         self.workers = workers
 
     async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """What `fn(*args)` gives, awaited if it is awaitable; what it raises passes.
+        """The result of `fn(*args)`, awaited if it is awaitable; what it raises passes.
 
-        A CancelledError of its own, when nobody cancelled the caller, is a RuntimeError.
+        A CancelledError that nobody's cancelling caused is raised as RuntimeError.
         """
         try:
             if not is_coroutine_function(fn):
@@ -70,7 +70,7 @@ class UserCode:
             raise passing from error
 
     async def begin(self, fn: Callable[..., Any], *args: Any) -> tuple[Any, Context]:
-        """What `call` gives, and the context variables as the code has left them, for `items`."""
+        """The result of `call`, and the context variables as the code left them, for `items`."""
 
         async def awaited() -> tuple[Any, Context]:
             return await _begun(fn(*args))
@@ -88,7 +88,7 @@ class UserCode:
         return result
 
     async def check(self, fn: Callable[..., T], *args: Any) -> T:
-        """What a plain function gives that is quick as a rule: a validator."""
+        """The result of a plain function that is usually quick, such as a validator."""
         if may_block_here():
             return fn(*args)
         return await self.workers.threads.run(fn, *args)
@@ -171,13 +171,16 @@ class UserCode:
 
 
 def _size(item: object) -> int:
-    """About the memory that an item takes while it waits: pieces of text may be long."""
+    """Roughly the memory that an item takes while it waits: pieces of text may be long."""
     return 1024 + len(item) if isinstance(item, str) else 1024
 
 
 def passed_on(error: BaseException) -> BaseException:
-    """What user code's `error` is to its caller: exceptions pass, and that somebody cancels the
-    calling task; an exception stands for all else, which would end a task or a loop."""
+    """The exception that the caller of user code gets for `error`.
+
+    An Exception passes, and so does a cancellation of the calling task; anything else would end a
+    task or a loop, and is wrapped in an exception.
+    """
     leave_fork(error)
     if isinstance(error, Exception):
         return error

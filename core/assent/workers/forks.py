@@ -1,7 +1,7 @@
-"""A process that user code forks is that code's own: it ends where it comes back to the service.
+"""A process forked by user code ends where that code returns to the service.
 
-It shares what its parent's loops wait on. If it went on as a second service it would take its
-parent's wake-ups, and might do once more what its parent does.
+It shares what its parent's loops wait on. If it went on as a second service, it would take its
+parent's wake-ups and might do its work a second time.
 """
 
 from __future__ import annotations

@@ -39,23 +39,23 @@ def current_worker() -> WorkerLoop | None:
 def may_block_here() -> bool:
     """Whether user code may run in the calling task itself.
 
-    So it is in the first step of a turn on a worker loop: if that step blocks, other loops take
-    the turns that wait, as they would if the code had been spawned. A hand-over costs more than
-    most of what is called.
+    It may in the first step of a turn on a worker loop: if that step blocks, other loops take the
+    turns that wait, as if the code had been spawned. A hand-over costs more than most of what is
+    called.
     """
     worker: WorkerLoop | None = getattr(_here, "worker", None)
     return worker is not None and worker.in_first_step
 
 
 def cancelled_here() -> Set[Running[Any]]:
-    """The turns of this thread's loop that were cancelled and have not heard of it, at any time."""
+    """The turns on this thread's loop that were cancelled and do not know it yet; a live set."""
     worker = current_worker()
     return frozenset() if worker is None else worker.to_cancel
 
 
 async def let_cancel(unheard: Set[Running[Any]]) -> None:
-    """Let those turns hear that they were cancelled, the caller's too; for code that may go on
-    without ever awaiting."""
+    """Let those turns, the caller's too, receive their cancellation; for code that may never
+    await."""
     while unheard:  # noqa: ASYNC110
         await asyncio.sleep(0)
 
@@ -129,13 +129,14 @@ class WorkerLoop:
 
     @property
     def takes(self) -> bool:
-        """Whether a turn may be placed here; where one waits already, it may block the loop."""
+        """Whether a turn may be placed here; a turn that already waits here might block the loop
+        later."""
         return not self.taken or self._workers.shares(self)
 
     def ask(self) -> int:
         """Ask the loop for a sign that nothing blocks it; called on the server's loop.
 
-        Returns how often the last one was asked for in vain.
+        Returns how often it was asked in vain since its last sign.
         """
         if self._answered == self._asked:
             self._asked += 1
@@ -146,12 +147,12 @@ class WorkerLoop:
         return self._missed
 
     def came(self, turn: Running[Any]) -> None:
-        """A turn begins; called on the loop."""
+        """Count a turn that begins; called on the loop."""
         self.turns.add(turn)
         self.taken += turn.pulled
 
     def left(self, turn: Running[Any]) -> None:
-        """One of its turns ended; called on the loop."""
+        """Count a turn that has ended; called on the loop."""
         self.turns.discard(turn)
         self.taken -= turn.pulled
         self._rests = 0
@@ -178,9 +179,9 @@ class WorkerLoop:
         self._answered = self._asked
 
     def _pull(self) -> None:
-        """Take turns and run their first steps; if one blocks, others take the rest.
+        """Take turns and run their first steps; if one blocks, other loops take the rest.
 
-        What has suspended comes on before another is taken, for it may block now.
+        Suspended turns go on before another is taken, for they may block now.
         """
         waiting = self._workers.waiting
         held = self.taken

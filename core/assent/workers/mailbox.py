@@ -25,7 +25,7 @@ _BELLS = hasattr(os, "eventfd")
 
 
 class Mailbox:
-    """What other threads want done on `loop`, and the objects that live and end with it."""
+    """Calls that other threads want made on `loop`, and the objects that live and end with it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = ref(loop)
@@ -144,13 +144,13 @@ def mailbox(loop: asyncio.AbstractEventLoop | None = None) -> Mailbox:
 
 
 def tell(future: asyncio.Future[None]) -> None:
-    """Let who waits for `future` go on; called on its loop."""
+    """Wake the waiter of `future`; called on its loop."""
     if not future.done():
         future.set_result(None)
 
 
 def _forget_closed() -> None:
-    """An object bound to its loop keeps it alive; what nobody closed goes when its loop is."""
+    """Drop closed loops with their objects, which would keep each other alive."""
     for loop in [loop for loop in _boxes if loop.is_closed()]:
         del _boxes[loop]
 

@@ -1,4 +1,4 @@
-"""A piece of work under way on a worker loop, as its caller holds it."""
+"""A task on a worker loop, as its caller sees it."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ class Running(Generic[T]):
         self._caller.post(self._expect_end)
 
     def abandon(self) -> None:
-        """Let whoever waits for the cancelled work get its CancelledError, whatever it still does;
+        """Give the waiter of the cancelled work its CancelledError, whatever the work still does;
         from any thread."""
         self._caller.post(partial(self._settle, None, asyncio.CancelledError()))
 
     def on_end(self, call: Callable[[], object]) -> None:
-        """Have `call` run on the caller's loop when the end is known; `failure` says how.
+        """Have `call` run on the caller's loop when the end is known; `failure` tells how it ended.
 
-        To be said there, before it is known.
+        Must be called on that loop, before the end is known.
         """
         self._then += (call,)
 
@@ -214,7 +214,7 @@ def _task(
 
 
 def contained(error: BaseException) -> Exception:
-    """What stands in the result for an exception that would end a process or a loop."""
+    """The exception that stands in for one that would end a process or a loop."""
     leave_fork(error)
     failure = RuntimeError(f"the code raised {type(error).__name__}")
     failure.__cause__ = error

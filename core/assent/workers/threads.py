@@ -41,9 +41,9 @@ class Threads:
         self._closed = False
 
     async def run(self, fn: Callable[..., T], *args: Any) -> T:
-        """What `fn(*args)` returns or raises, run in a copy of the caller's context variables.
+        """The result of `fn(*args)`, run in a copy of the caller's context variables.
 
-        Cancelling leaves a call that has begun to finish on its thread, its result unseen.
+        Cancelling leaves a call that has begun to finish on its thread; its result is dropped.
         """
         box, context = mailbox(), copy_context()
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -166,7 +166,7 @@ def _fail(future: asyncio.Future[T], error: Exception) -> None:
 
 
 def _settable(error: BaseException) -> Exception:
-    """An exception that a future takes: neither one that ends a process nor StopIteration."""
+    """An exception that a future accepts: neither one that ends a process nor StopIteration."""
     leave_fork(error)
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error

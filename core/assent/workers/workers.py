@@ -154,13 +154,13 @@ class Workers:
 
     @property
     def calm(self) -> bool:
-        """Whether nothing has blocked home lately, so that what waits there comes to its turn."""
+        """Whether nothing has blocked home lately, so that work placed there will start soon."""
         return self._limit > 1 and monotonic() > self._blocked_until
 
     def shares(self, worker: WorkerLoop) -> bool:
-        """Whether `worker` takes further turns beside one that waits for something.
+        """Whether `worker` takes further turns beside one that is suspended.
 
-        Where no further loop can be had, the loops that hold the fewest turns do.
+        If no further loop can be started, the loops with the fewest turns do.
         """
         now = monotonic()
         if now >= self._apart_until or self.computing:
@@ -170,7 +170,7 @@ class Workers:
         return all(one.taken >= worker.taken or one.woken for one in self._loops)
 
     def other(self) -> WorkerLoop | None:
-        """A loop that is asleep and takes turns, for one that does not."""
+        """An idle loop that takes turns, in place of one that does not."""
         return next((one for one in self._loops if not one.woken and one.takes), None)
 
     def watch(self) -> None:
@@ -206,7 +206,7 @@ class Workers:
         return await running
 
     def release(self, worker: WorkerLoop) -> bool:
-        """Whether the idle further loop `worker` may end; then no turn is placed on it."""
+        """Remove the idle loop `worker` if it may end; then no turn is placed on it."""
         with self._lock:
             if worker.woken or self.closed or worker not in self._loops:
                 return False
@@ -314,7 +314,7 @@ class Workers:
         asyncio.get_running_loop().call_later(ASK, self._ask)
 
     def _ask(self) -> None:
-        """Turns that wait where code blocks cannot be moved; but the next ones go elsewhere."""
+        """Look for blocked loops: their turns cannot be moved, but the next ones go elsewhere."""
         # Before the look: a turn that suspends after it sees to the next one itself.
         self._watching = False
         busy = [worker for worker in self._loops if worker.taken]

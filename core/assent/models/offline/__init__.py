@@ -1,7 +1,7 @@
-"""The `offline` model: built in, deterministic, without network, and no language model.
+"""The `offline` model: built in, deterministic, without network, and not a language model.
 
-It matches the user's words to tools and takes arguments from them; it says plainly what it is.
-With a script, the same class is the model of tests.
+It matches the user's words to tools and takes arguments from them, and says so. With a script, the
+same class is the model of tests.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def _beside_results(said: str, ask: Ask) -> list[Block]:
 
 
 def _only_decides(said: str) -> bool:
-    """Whether the words only go with a decision, such as "yes, go ahead"."""
+    """Whether the words merely accompany a decision, such as "yes, go ahead"."""
     return all(is_stop(word) or word in _APPROVING for word in words(said))
 
 
@@ -93,7 +93,7 @@ def _next_stage(turns: Sequence[Turn], results: Sequence[Result], ask: Ask) -> l
 
 
 def _request(turns: Sequence[Turn]) -> _Request:
-    """The request that the last turn belongs to, back through results and questions."""
+    """The request that the last turn belongs to, found behind results and questions."""
     place, done = len(turns) - 1, 0
     while place >= 2 and not _text(turns[place]) and _has_calls(turns[place - 1]):
         place, done = place - 2, done + 1

@@ -29,7 +29,7 @@ _NO_COMMAND = frozenset("the a an my your this that it these those all some".spl
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A call as far as the user's words give it; `problem` says why they cannot be read."""
+    """A call as far as the user's words state it; `problem` says why they cannot be read."""
 
     tool: ToolDefinition
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Wanted:
 
 
 def explicit(text: str, tools: Sequence[ToolDefinition]) -> Wanted | None:
-    """The one call that the whole of `text` writes out, None when it is no such form."""
+    """The one call that the whole of `text` writes out; None if it has no such form."""
     form = _FORM.match(text)
     if form is None:
         return None

@@ -1,4 +1,4 @@
-"""Which tool a clause of the user's words means."""
+"""Which tool a clause of the user's message means."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Match:
 
     @property
     def tool(self) -> ToolDefinition | None:
-        """The one that is meant, None when there is none or several are close."""
+        """The tool that is meant; None if there is none, or several are close."""
         return self.tools[0] if len(self.tools) == 1 else None
 
 

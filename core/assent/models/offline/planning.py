@@ -1,4 +1,4 @@
-"""From what the user said to calls: actions in their order, questions where words are missing."""
+"""From the user's message to calls: actions in order, and questions where arguments are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sentences of the offline model, and how it knows its own questions again."""
+"""The sentences of the offline model, and how it recognises its own questions."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def sentence(text: str) -> str:
 
 
 def missing(tool: str, name: str) -> str:
-    """The question for an argument; `is_question` knows it again."""
+    """The question for an argument; `is_question` recognises it."""
     return f"To use `{tool}` I still need `{name}`. What should it be?"
 
 
 def which(names: Sequence[str]) -> str:
-    """The question for one of several tools; `is_question` knows it again."""
+    """The question for one of several tools; `is_question` recognises it."""
     quoted = [f"`{name}`" for name in names]
     return f"I could use {', '.join(quoted[:-1])} or {quoted[-1]}. Which one?"
 
@@ -60,7 +60,7 @@ def is_question(text: str) -> bool:
 
 
 def no_tool(clause: str) -> str:
-    """What is said of a part of a request that fits no tool."""
+    """The remark on a part of a request that fits no tool."""
     return f"I found no tool for {json.dumps(clause, ensure_ascii=False)}."
 
 
@@ -81,7 +81,7 @@ def introduction(text: str, tools: Sequence[ToolDefinition]) -> str:
 
 
 def example(tool: ToolDefinition) -> str:
-    """A form of a call that the offline model takes as it is written."""
+    """A way of writing the call that the offline model takes literally."""
     if tool.name == COMMANDS:
         return "run `df -h`"
     inputs = properties(tool.input_schema)
