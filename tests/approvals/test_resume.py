@@ -166,6 +166,27 @@ def test_decisions_of_two_turns_that_say_nothing_new_get_the_later_reply(served:
     assert again["data"]["session"] == {"marked": ["a", "b"]}
 
 
+def test_an_old_approval_sent_again_does_not_put_the_session_back(served: Serve) -> None:
+    @tool
+    def note(text: str, session: Session) -> str:
+        """Note a text."""
+        session["noted"] = text
+        return text
+
+    tools = Counted()
+    noting = [Call("n", "note", {"text": "x"})]
+    agent, _ = scripted([[delete("a")], "gone", noting, "noted"], [*tools.tools, note])
+    service = served(agent)
+    messages = deciding(service.chat(user("wipe")))
+    history = [*messages, said(service.chat(*messages)), user("note x")]
+    noted = service.chat(*history)
+    assert noted["data"]["session"] == {"noted": "x"}
+    again = service.chat(*history, said(noted), messages[-1])
+    assert again["content"] == "gone"
+    assert again["data"]["session"] == {"noted": "x"}
+    assert tools.names == ["a"]
+
+
 def test_another_text_with_the_same_decision_continues_again_without_a_run(served: Serve) -> None:
     tools = Counted()
     agent, model = scripted([[delete("a")], "gone", "as I said, gone"], tools.tools)

@@ -12,7 +12,7 @@ from assent.messages import AgentMessage, Data, Message
 from assent.session import Session
 from assent.turns.decisions import message_digest, wait_for_others
 from assent.turns.ending import finish
-from assent.turns.outcomes import catch_up, collect_outcomes, last_turns
+from assent.turns.outcomes import catch_up, collect_outcomes, heard, last_turns
 from assent.turns.output import OUTCOMES
 
 if TYPE_CHECKING:
@@ -132,6 +132,10 @@ def _has_news(turn: RunningTurn, turns: Sequence[str]) -> bool:
 async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
     """Send the recorded reply of a continuation again, without asking the model."""
     reply = AgentMessage.model_validate(recorded["reply"])
+    ended = {outcome.id for outcome in reply.data.outcomes}
+    # Who has heard these ends has had this reply, and its session has gone on since.
+    if not ended or not ended <= heard(turn):
+        turn.session = turn.context.session = Session(reply.data.session)
     for name in OUTCOMES:
         told = getattr(turn.data, name)
         ids = {outcome.id for outcome in told}
@@ -144,7 +148,6 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
         told += kept
     await turn.out.outcomes(turn.data)
     await turn.say(reply.content)
-    turn.session = turn.context.session = Session(reply.data.session)
     rows = [Proposal(**row) for row in recorded["proposals"]]
     await finish(turn, recorded["stop_reason"], pending=rows, reply=reply, record=False)
 
