@@ -14,7 +14,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from assent import Agent
+from assent import Agent, tool
 from assent.app import create_app
 from assent.config import load_config
 from assent.plugins.routes import claims
@@ -196,6 +196,17 @@ def test_router_in_front(service: Service, tmp_path: Path) -> None:
     (event,) = service.stream(said, source="team-chat")
     assert (event["type"], event["stop_reason"]) == ("done", "silent")
     assert service.chat(said)["content"] != ""
+
+
+def test_start_says_in_plain_words_what_is_served(tmp_path: Path) -> None:
+    @tool
+    def look() -> None:
+        """Look."""
+
+    overrides = {"plugins": ["v2"], "server.state_dir": str(tmp_path)}
+    config = load_config(environ={}, overrides=overrides)
+    app = create_app(Agent(name="kube", model="offline", tools=[look]), config=config)
+    assert "agent 'kube' with model offline, 1 tool; plugins: v2;" in app.host.describe()[0]
 
 
 @pytest.mark.parametrize(

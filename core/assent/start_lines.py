@@ -18,7 +18,8 @@ def start_lines(host: Host) -> list[str]:
 
 def _summary(host: Host) -> str:
     agent, model = host.agent, host.model
-    named = ":".join(part for part in (model.provider, model.name) if part)
+    # The offline model is its own provider.
+    named = ":".join(dict.fromkeys(part for part in (model.provider, model.name) if part))
     what = "a callable" if agent.function else f"model {named}"
     return (
         f"agent {agent.name!r} with {what}, {counted(len(agent.tools), 'tool')}; "
