@@ -460,7 +460,7 @@ def test_turns_at_the_end_of_the_service_are_told_so(
     assert b"retry-after" not in whole, "part of the turn may have run"
     assert stream.startswith(b"HTTP/1.1 200 ") and stream.endswith(b"\r\n0\r\n\r\n")
     assert b'"code":"STOPPING"' in stream
-    assert "2 turns and 0 approved calls did not end within drain_timeout" in caplog.text
+    assert "2 turns and 0 calls did not end within drain_timeout" in caplog.text
 
 
 def test_idle_connection_is_closed_and_a_busy_one_is_not(tmp_path: Path) -> None:

@@ -79,12 +79,13 @@ async def run_own_process(
 ) -> AsyncIterator[Host]:
     """The life of the plugins that have a process of their own (`own_process`), without HTTP.
 
-    `check` may refuse the start.
+    `check` may refuse the start. At the end what runs is drained, as a worker's turns are.
     """
     host = Host.create(agent, config, extras=extras)
     check(host)
     async with host.life(only=host.plugins.own_process):
         yield host
+        await host.drain(config.server.drain_timeout)
 
 
 def _fastapi(host: Host) -> FastAPIApp:

@@ -269,17 +269,17 @@ class Host:
         return Failure.of(error, debug=self.config.server.debug)
 
     async def drain(self, timeout: float) -> None:
-        """Take no new turn, let running ones end, and approved calls whose client has gone, for
-        at most `timeout` seconds; then end every stream with one `error`."""
+        """Take no new turn, let running ones end, single calls, and approved ones whose client has
+        gone, for at most `timeout` seconds; then end every stream with one `error`."""
         self.stopping = True
         self._drained_by = deadline = monotonic() + timeout
         if any(left := self._left()):
-            what = "stopping; %d turns and %d approved calls have %g s (drain_timeout) to end"
+            what = "stopping; %d turns and %d calls have %g s (drain_timeout) to end"
             logger.info(what, *left, timeout)
         while any(self._left()) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         if any(left := self._left()):
-            what = "%d turns and %d approved calls did not end within drain_timeout, %g s"
+            what = "%d turns and %d calls did not end within drain_timeout, %g s"
             logger.warning(what, *left, timeout)
         self._cut_off = True
         for stream in list(self._running):
@@ -291,7 +291,7 @@ class Host:
             await asyncio.sleep(0.02)
 
     def _left(self) -> tuple[int, int]:
-        """How many turns run, and how many approved calls whose client has gone."""
+        """How many turns run, and how many calls: approved ones, and those of `host.calls`."""
         return self._slots.taken, len(self.engine.background)
 
     def time_to_end(self) -> float:

@@ -244,6 +244,31 @@ def test_a_call_whose_caller_has_gone_has_the_whole_drain_to_end(tmp_path: Path)
     run(work())
 
 
+def test_a_call_that_needs_no_approval_has_the_whole_drain_to_end(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    @tool
+    def look(name: str) -> str:
+        """Look at a thing."""
+        begun.set()
+        go_on.wait(120)
+        return f"saw {name}"
+
+    async def work() -> None:
+        async with hosting(tmp_path, SimpleNamespace(tools=[look])) as host:
+            call = host.calls.run("look", {"name": "a"}, SOMEBODY, session=Session())
+            running = asyncio.ensure_future(call)
+            await asyncio.to_thread(begun.wait, 120)
+            draining = asyncio.ensure_future(host.drain(120))
+            await asyncio.wait({draining}, timeout=0.5)
+            assert not draining.done()
+            go_on.set()
+            await draining
+            assert (await running).output == "saw a"
+
+    run(work())
+
+
 def test_who_waits_for_a_claim_to_the_limit_is_told_so(tmp_path: Path) -> None:
     async def work() -> None:
         tools = Counted()

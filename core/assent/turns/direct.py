@@ -98,12 +98,16 @@ class DirectCalls:
             raise RuntimeError(f"tool {name!r} needs approval")
         context = _context(caller, session, platform, update)
 
-        async def work() -> Outcome:
+        async def ran() -> Outcome:
             outcome = await self._engine.gate.run(self._tool(name), input, session, context)
             given = mask(dict(input), context.platform.secrets())
             call = Approval(id=secrets.token_hex(16), name=name, input=given, execute=True)
             await self._engine.fire(outcome.event(call))
             return outcome
+
+        async def work() -> Outcome:
+            # The end of the service waits for it, as for an approved one; it ends with its caller.
+            return await self._engine.keep(ran())
 
         return await self._engine.code.workers.on_engine_loop(work)
 

@@ -79,13 +79,13 @@ class Engine:
     async def carried(self, work: Awaitable[T], unrecorded: Unrecorded) -> T:
         """The result of `work`, which runs to its end even if its turn is cancelled; raises the
         error of `unrecorded` if that comes first."""
-        task: asyncio.Task[T] = self.keep(work)
+        task = self.keep(work)
         await asyncio.wait((task, unrecorded), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
         raise unrecorded.result()
 
-    def keep(self, work: Awaitable[Any]) -> asyncio.Task[Any]:
+    def keep(self, work: Awaitable[T]) -> asyncio.Task[T]:
         """Run `work` to its end whatever becomes of the turn that began it."""
         task = asyncio.ensure_future(work)
         assert isinstance(task, asyncio.Task)

@@ -116,6 +116,7 @@ async def _serve(config: Config) -> None:
             for line in (f"MCP on {where}", *host.describe()):
                 click.echo(f"assent: {line}", err=True)
         await stop.wait()
+        await host.drain(host.config.server.drain_timeout)
 
 
 async def _serve_stdio(config: Config, stop: asyncio.Event) -> None:

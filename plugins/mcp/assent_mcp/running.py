@@ -132,7 +132,7 @@ async def _stop(service: Service, app: Streams, server: _Beside, task: asyncio.T
 
 
 async def _drained(service: Service) -> None:
-    """Let calls in flight end; the plugin's own end is bounded, too."""
+    """Let calls in flight end that the host's drain did not wait for: a plugin's end is bounded."""
     bound = max(service.host.config.server.start_timeout - _MARGIN, 0.0)
     await service.drain(min(service.host.time_to_end(), bound))
 

@@ -25,6 +25,33 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 
 AGENT = Path(__file__).with_name("noisy_agent.py")
 
+SLOW_AGENT = """
+import pathlib
+import time
+
+import assent_mcp.running
+from assent import Agent, RequestContext, tool
+
+assert assent_mcp.running._MARGIN
+assent_mcp.running._MARGIN = 1_000_000.0
+
+
+@tool
+def waits(context: RequestContext) -> str:
+    context.update("begun")
+    while not pathlib.Path("go").exists():
+        time.sleep(0.02)
+    return "waited"
+
+
+@tool
+def ends() -> str:
+    return "ended"
+
+
+agent = Agent(model="offline", tools=[waits, ends])
+"""
+
 
 class Process:
     """`assent mcp` over stdio, spoken to line by line."""
@@ -486,3 +513,47 @@ def test_serve_has_it_once_and_stops_with_an_open_stream(tmp_path: Path, workers
         process.wait()
     assert errors.read_text().count("MCP (sse) on") == 1
     assert "Traceback" not in errors.read_text()
+
+
+@pytest.mark.parametrize("command", ["serve", "serve --workers 2", "mcp"])
+def test_call_in_flight_has_the_whole_drain_to_end(tmp_path: Path, command: str) -> None:
+    """Also where the end of a plugin, which is bounded for itself, leaves no time for calls."""
+    (tmp_path / "slow_agent.py").write_text(SLOW_AGENT)
+    (tmp_path / "assent.toml").write_text(
+        'agent = "slow_agent:agent"\n[server]\nhost = "127.0.0.1"\nport = 0\nstate_dir = "."\n'
+        'mcp = true\ndrain_timeout = 120\n[plugin.mcp]\nport = 0\ntransport = "streamable-http"\n'
+    )
+    errors = tmp_path / "errors"
+    with errors.open("wb") as writing:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "assent", *command.split()],
+            stdout=subprocess.DEVNULL,
+            stderr=writing,
+            cwd=tmp_path,
+        )
+
+    async def talk(url: str) -> str:
+        begun = asyncio.Event()
+
+        async def progress(value: float, total: float | None, message: str | None) -> None:
+            begun.set()
+
+        async with Client(url, mode="legacy") as client:
+            call = client.call_tool("waits", {}, progress_callback=progress)
+            called = asyncio.ensure_future(call)
+            await asyncio.wait_for(begun.wait(), 60)
+            process.terminate()
+            while not (await client.call_tool("ends", {})).is_error:
+                pass
+            await asyncio.wait({called}, timeout=1.0)
+            (tmp_path / "go").touch()
+            text: str = (await called).content[0].text
+            return text
+
+    try:
+        url = told(errors, r"MCP .*on (http://\S+)\n", process)[1]
+        assert asyncio.run(talk(url)) == "waited"
+        assert process.wait(120) == 0, errors.read_text()
+    finally:
+        process.kill()
+        process.wait()
