@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
@@ -35,6 +36,11 @@ QUIET = 0.2
 """Seconds without a byte after which a result, once there, has left."""
 _WEB = (b"http://", b"https://")
 _EVERYWHERE = ("0.0.0.0", "::", "")
+
+# Who posts what is no message is told so; the SDK writes a trace, too, with what was sent in it.
+logging.getLogger("mcp.server.sse").addFilter(
+    lambda record: record.msg != "Failed to parse message"
+)
 
 
 @asynccontextmanager

@@ -63,7 +63,9 @@ def test_request_whose_id_no_request_can_have_is_refused(serve: Any, transport: 
 
 
 @pytest.mark.parametrize("transport", ["streamable-http", "sse"])
-def test_body_that_is_no_message_is_refused(serve: Any, transport: str) -> None:
+def test_body_that_is_no_message_is_refused(
+    serve: Any, transport: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> None:
         async with serve(transport=transport) as served, posting(served) as post:
             for body, code, id_ in (
@@ -80,6 +82,8 @@ def test_body_that_is_no_message_is_refused(serve: Any, transport: str) -> None:
                 assert answer.json()["error"].keys() == {"code", "message"}
 
     asyncio.run(run())
+    # Its sender is told, and what was sent may hold a credential.
+    assert [record for record in caplog.records if record.exc_info] == []
 
 
 def test_other_refusals_come_before_that_of_a_body_that_is_no_message(serve: Any) -> None:
