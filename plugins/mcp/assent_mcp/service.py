@@ -29,6 +29,8 @@ _CUT_OFF = (
     "Outcome unknown: the service stopped before the call ended. "
     "It may or may not have taken effect."
 )
+_LAST = 0.5
+"""Seconds in which open questions end, and are recorded, where no time is left for calls."""
 Page = TypeVar("Page", bound=types.PaginatedResult)
 
 
@@ -64,7 +66,7 @@ class Service:
         self.calls.stopping.set()
         end = time.monotonic() + seconds
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(max(seconds, _LAST)):
                 await self._idle.wait()
         except TimeoutError:
             logger.warning("%d calls over MCP did not end in time", len(self._running))

@@ -850,6 +850,30 @@ def test_open_question_does_not_hold_the_stop(serve: Any, in_task: Any) -> None:
     asyncio.run(run())
 
 
+@TRANSPORTS
+def test_open_question_is_no_call_whose_end_is_unknown_although_the_drain_has_used_its_time(
+    serve: Any, in_task: Any, transport: str
+) -> None:
+    async def run() -> None:
+        asked = asyncio.Event()
+
+        async def think(context: Any, params: Any) -> Any:
+            asked.set()
+            await asyncio.Event().wait()
+
+        started = in_task(serve(transport=transport))
+        served = await started.served()
+        async with served.client("legacy", elicitation_callback=think) as client:
+            call = asyncio.ensure_future(client.call_tool("delete_pod", {"name": "web-1"}))
+            await asyncio.wait_for(asked.wait(), 60)
+            await served.host.drain(0.0)
+            await started.stop()
+            assert text(await call).startswith("Not run: ")
+        assert served.ran.calls == []
+
+    asyncio.run(run())
+
+
 @ERAS
 def test_call_that_comes_while_the_turns_of_the_service_end_is_refused(
     serve: Any, era: str
