@@ -198,8 +198,10 @@ class Authentication:
         await self.app(scope, receive, send)
 
 
-def _names_host(name: bytes, value: bytes) -> bool:
-    return name == b"host" or name == b"origin" and value[:8].lower().startswith(_WEB)
+def _is_caseless(name: bytes, value: bytes) -> bool:
+    if name == b"origin":
+        return value[:8].lower().startswith(_WEB)
+    return name in (b"host", b"content-type")
 
 
 class Streams:
@@ -235,10 +237,11 @@ class Streams:
         if scope["type"] != "http":
             raise RuntimeError(f"the MCP server speaks HTTP only, not {scope['type']!r}")
         # Not every parser takes the white space around a value away (RFC 9110, section 5.5).
-        # The SDK compares names letter by letter, and their case means nothing (section 4.2.3).
+        # The SDK compares names letter by letter, and their case means nothing (section 4.2.3),
+        # as that of a content type (section 8.3.1).
         # No event has an id here: a stream that goes on after one begins like any other.
         scope["headers"] = [
-            (name, value.lower() if _names_host(name, value) else value)
+            (name, value.lower() if _is_caseless(name, value) else value)
             for name, value in ((name, value.strip(b" \t")) for name, value in scope["headers"])
             if name != b"last-event-id"
         ]

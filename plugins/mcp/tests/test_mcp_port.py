@@ -21,6 +21,16 @@ HEADERS = {"accept": "application/json, text/event-stream", "content-type": "app
 TRANSPORTS = pytest.mark.parametrize("transport", ["streamable-http", "sse"])
 GET = b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n"
 PATIENCE = 60.0
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
 TOKENS = {"scheme": "bearer", "tokens": {"ann": "token-a"}}
 
 
@@ -89,13 +99,7 @@ def test_events_leave_at_once() -> None:
 def test_stream_is_opened_again_after_the_last_event(serve: Any) -> None:
     async def run() -> None:
         async with serve() as served, httpx2.AsyncClient(timeout=PATIENCE) as http:
-            params = {
-                "protocolVersion": "2025-11-25",
-                "capabilities": {},
-                "clientInfo": {"name": "test", "version": "1"},
-            }
-            body = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-            begun = await http.post(served.url, json=body, headers=HEADERS)
+            begun = await http.post(served.url, json=INITIALIZE, headers=HEADERS)
             session = {"mcp-session-id": begun.headers["mcp-session-id"], "last-event-id": "7"}
             async with http.stream("GET", served.url, headers={**HEADERS, **session}) as stream:
                 assert stream.status_code == 200
@@ -125,6 +129,16 @@ def test_case_of_a_host_means_nothing(serve: Any) -> None:
             ):
                 answer = await http.delete(served.url, headers=given)
                 assert answer.status_code == 400
+
+    asyncio.run(run())
+
+
+def test_case_of_a_content_type_means_nothing(serve: Any) -> None:
+    async def run() -> None:
+        async with serve() as served, httpx2.AsyncClient(timeout=PATIENCE) as http:
+            headers = {**HEADERS, "content-type": "Application/JSON; Charset=UTF-8"}
+            answer = await http.post(served.url, json=INITIALIZE, headers=headers)
+            assert answer.status_code == 200
 
     asyncio.run(run())
 
