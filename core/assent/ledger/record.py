@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -36,6 +35,7 @@ from assent.ledger.choices import (
     Requester,
     name_of,
 )
+from assent.ledger.lease import Lease
 from assent.ledger.owners import boot_id
 from assent.ledger.rules import Rules, log, suspend_again
 from assent.ledger.waiting import Waiting
@@ -64,15 +64,13 @@ class Ledger:
     ) -> None:
         self.store = store
         self.ttl = ttl
-        self.lease = lease
         self.accept_unissued = accept_unissued
         self.owner = secrets.token_hex(16)
         self._rules = Rules(
             self.owner, boot_id(), ttl, lease, deciders, accept_unissued, store.dead
         )
-        self._holding = False
-        self._stopped = threading.Event()
-        self._lock = threading.Lock()
+        self._lease = Lease(store, self.owner, lease)
+        self._closed = False
         self._background: set[asyncio.Task[None]] = set()
         self._waiting = Waiting()
         # Since when the store refuses to record what became of these calls and turns.
@@ -88,7 +86,8 @@ class Ledger:
 
     async def close(self) -> None:
         """Stop renewing leases and close the store."""
-        self._stopped.set()
+        self._closed = True
+        self._lease.stop()
         for task in self._background:
             task.get_loop().call_soon_threadsafe(task.cancel)
         await self.store.close()
@@ -153,7 +152,7 @@ class Ledger:
         token = secrets.token_hex(8)
         claim = claim and not dry and any(c.approved for c in choices)
         if claim:
-            self._hold()
+            self._lease.hold()
 
         def work(tx: Transaction) -> Decided:
             found = self._rules.rows(tx, ids, who)
@@ -199,7 +198,7 @@ class Ledger:
 
     async def claim_for_callable(self, turn: str, found: Decided) -> None:
         """Claim all approved calls of a callable's turn at once, when all are decided."""
-        self._hold()
+        self._lease.hold()
         token = secrets.token_hex(8)
 
         def work(tx: Transaction) -> Decided:
@@ -249,7 +248,7 @@ class Ledger:
         One transaction instead of two. Without a continuation, because another request has
         continued the turn or does so now, `continue_turns` has to be called.
         """
-        self._hold()
+        self._lease.hold()
         token = secrets.token_hex(8)
 
         def work(tx: Transaction) -> tuple[bool, Continuation | None]:
@@ -289,7 +288,7 @@ class Ledger:
         it is `blank` and decides nothing new. While another request continues a turn, waits;
         raises StillRunning when `until` (monotonic seconds) passes first.
         """
-        self._hold()
+        self._lease.hold()
         token = secrets.token_hex(8)
 
         def work(tx: Transaction) -> Continuation | dict[str, Any] | str:
@@ -365,7 +364,7 @@ class Ledger:
     async def _persist(self, work: Callable[[Transaction], None], ids: Sequence[str]) -> None:
         """Run `work` as soon as the store takes it; only closing the ledger gives it up."""
         pause = 0.05
-        while not self._stopped.is_set():
+        while not self._closed:
             try:
                 await self._told(ids, self.store.run(work))
             except LedgerUnavailable:
@@ -404,24 +403,3 @@ class Ledger:
             return {id_: self._rules.settle(tx, r) for id_, r in tx.proposals(ids).items()}
 
         return await self.store.run(work)
-
-    def _hold(self) -> None:
-        """Show other processes that this one lives, from its first claim on."""
-        with self._lock:
-            if self._holding or not self.store.shared:
-                return
-            self.store.hold(self.owner)
-            renewer = threading.Thread(target=self._renew, name="assent-lease", daemon=True)
-            try:
-                renewer.start()
-            except RuntimeError as error:
-                # Without it this process would pass for dead in the middle of a long call.
-                raise LedgerUnavailable("no claim can be kept alive: " + str(error)) from error
-            self._holding = True
-
-    def _renew(self) -> None:
-        while not self._stopped.wait(self.lease / 3):
-            try:
-                self.store.renew(self.owner, self.lease)
-            except Exception as error:
-                logger.warning("the lease of this process could not be renewed: %r", error)
