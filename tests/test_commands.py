@@ -19,13 +19,8 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import SecretStr
 
-from assent.commands import (
-    SUGGEST_COMMANDS,
-    CommandResult,
-    LocalShell,
-    kubeconfigs,
-    read_suggestion,
-)
+from assent.commands import CommandResult, LocalShell, kubeconfigs
+from assent.commands.suggestions import SUGGEST_COMMANDS, read_suggestion
 from assent.errors import ToolInputError
 from assent.messages import CommandFile, PlatformContext
 

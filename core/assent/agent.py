@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from assent.commands import SUGGEST_COMMANDS, LocalShell
+from assent.commands import LocalShell
+from assent.commands.suggestions import SUGGEST_COMMANDS
 from assent.config.settings import ModelConfig
 from assent.events import IntermittentUpdate
 from assent.messages import Kind, PlatformContext

@@ -1,4 +1,4 @@
-"""Terminal commands: how the model suggests them, and how an approved one runs.
+"""Terminal commands: how an approved one runs.
 
 interface.md, "Command lifecycle"; design, sections 5, 6 and 8.
 """
@@ -22,14 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
-
 from assent.commands.folders import PathRefused, private_folder, relative_parts, write_inside
-from assent.errors import ToolInputError, counted
-from assent.messages import Command, CommandFile
-from assent.models import ToolDefinition
+from assent.errors import counted
+from assent.messages import CommandFile
 from assent.service.processes import Ended, Stop, run_process, signal_name
-from assent.tools.schemas import validated
 from assent.tools.signatures import check_call
 
 if TYPE_CHECKING:
@@ -181,101 +177,6 @@ class LocalShell:
         if ended.timed_out:
             return f"the command ran longer than {counted(self.timeout, 'second')} and was killed"
         return f"the command was ended by {signal_name(-ended.code)}"
-
-
-class _Closed(BaseModel):
-    # Built at the first suggestion, since many agents have no commands.
-    model_config = ConfigDict(extra="forbid", defer_build=True)
-
-
-class _File(_Closed):
-    file_path: str
-    file_content: str
-
-
-class _Suggested(_Closed):
-    command: str = Field(min_length=1)
-    files: list[_File] | None = None
-    intent: str | None = None
-
-
-class _Suggestion(_Closed):
-    commands: list[_Suggested] = Field(min_length=1)
-
-
-_suggestion = TypeAdapter(_Suggestion)
-
-SUGGEST_COMMANDS = ToolDefinition(
-    name="suggest_commands",
-    description=(
-        "Suggest shell commands to run on the machine. A person sees them and approves or rejects "
-        "each one; only then it runs, and you get its output. Commands run with `bash -c`, without "
-        "standard input, in a working directory that this conversation keeps. Suggest one command "
-        "for each step that can be approved by itself."
-    ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "commands": {
-                "type": "array",
-                "minItems": 1,
-                "description": "The commands, in the order in which they should run.",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "command": {"type": "string", "description": "The shell command."},
-                        "files": {
-                            "type": "array",
-                            "description": "Files to write before the command runs.",
-                            "items": {
-                                "type": "object",
-                                "properties": {
-                                    "file_path": {
-                                        "type": "string",
-                                        "description": "Path relative to the working directory.",
-                                    },
-                                    "file_content": {"type": "string"},
-                                },
-                                "required": ["file_path", "file_content"],
-                                "additionalProperties": False,
-                            },
-                        },
-                        "intent": {
-                            "type": "string",
-                            "description": "Why, in one sentence for the person who approves.",
-                        },
-                    },
-                    "required": ["command"],
-                    "additionalProperties": False,
-                },
-            }
-        },
-        "required": ["commands"],
-        "additionalProperties": False,
-    },
-)
-"""The model's tool for suggesting commands; it exists only for agents with `commands`."""
-
-
-def read_suggestion(input: Mapping[str, Any]) -> list[Command]:
-    """The commands that a call of `suggest_commands` suggests, none of them approved.
-
-    Raises ToolInputError, with a message for the model, also for file paths that would be refused.
-    """
-    suggestion = validated(_suggestion, input, ["commands"])
-    return [_command(index, item) for index, item in enumerate(suggestion.commands)]
-
-
-def _command(index: int, item: _Suggested) -> Command:
-    if not item.command.strip() or "\0" in item.command:
-        raise ToolInputError(f"parameter 'commands.{index}.command': there is no command in it")
-    try:
-        for file in item.files or ():
-            relative_parts(file.file_path)
-    except PathRefused as error:
-        raise ToolInputError(f"parameter 'commands.{index}.files': {error}") from None
-    files = [CommandFile(**file.model_dump()) for file in item.files or ()]
-    return Command(command=item.command, files=files or None, intent=item.intent)
 
 
 async def _in_thread(work: Callable[[], T], stop: Stop) -> T:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from assent import approvals
-from assent.commands import SUGGEST_COMMANDS, read_suggestion
+from assent.commands.suggestions import SUGGEST_COMMANDS, read_suggestion
 from assent.errors import AgentError, ModelError, ToolInputError
 from assent.events import IntermittentUpdate, StopReason, TextDelta
 from assent.ledger import Proposal
