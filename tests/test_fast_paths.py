@@ -33,7 +33,7 @@ from assent.messages import Data, Message, parse_request
 from assent.models import dump_turns
 from assent.testing import Service, served
 from assent.testing.server import running
-from assent.tools import text_of
+from assent.tools.results import text_of
 from assent.traces import cut
 from assent.turns.history import _Builder, model_turns
 from assent.turns.output import Gathered, Output

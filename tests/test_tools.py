@@ -32,16 +32,14 @@ from assent import Agent, Call
 from assent.errors import ToolInputError
 from assent.session import Session
 from assent.testing import scripted, served
-from assent.tools import (
+from assent.tools import Tool, as_tools, tool
+from assent.tools.results import (
     AudioContent,
     ImageContent,
     ResourceContent,
     TextContent,
-    Tool,
     ToolResult,
-    as_tools,
     text_of,
-    tool,
 )
 from assent.traces import error_text, hidden_trace
 

@@ -115,14 +115,13 @@ if TYPE_CHECKING:
     from assent.server import serve
     from assent.service.stderr import StandardError
     from assent.session import Session
-    from assent.tools import (
+    from assent.tools import Tool, tool
+    from assent.tools.results import (
         AudioContent,
         ImageContent,
         ResourceContent,
         TextContent,
-        Tool,
         ToolResult,
-        tool,
     )
     from assent.tools.sources import ToolSource
     from assent.traces import hidden_trace
@@ -174,7 +173,8 @@ _MODULES = {
     "server": "serve",
     "service.stderr": "StandardError",
     "session": "Session",
-    "tools": ("AudioContent ImageContent ResourceContent TextContent Tool ToolResult tool"),
+    "tools": "Tool tool",
+    "tools.results": "AudioContent ImageContent ResourceContent TextContent ToolResult",
     "tools.sources": "ToolSource",
     "traces": "hidden_trace",
     "turns.failures": "Failure",

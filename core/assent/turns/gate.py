@@ -19,7 +19,8 @@ from assent.masking import mask
 from assent.messages import Approval
 from assent.policy import Policy, Verdict, forbidden
 from assent.session import Session
-from assent.tools import Tool, ToolInputError, ToolResult, text_of
+from assent.tools import Tool, ToolInputError
+from assent.tools.results import ToolResult, text_of
 from assent.traces import cut, error_text, hidden_trace
 from assent.workers.code import UserCode, passed_on
 from assent.workers.forks import leave_fork
