@@ -37,7 +37,7 @@ from assent.tools.results import text_of
 from assent.traces import cut
 from assent.turns.history import _Builder, model_turns
 from assent.turns.output import Gathered, Output
-from assent.turns.streams import Events
+from assent.turns.streams import EventChannel
 from assent.workers import Channel, Workers
 from assent.workers.code import may_block_here
 
@@ -399,7 +399,7 @@ def test_user_code_runs_in_the_turn_s_task_only_in_its_first_step() -> None:
 def test_status_lines_are_made_for_those_only_who_show_them() -> None:
     async def main() -> None:
         assert not Output(Gathered(), held=False).shows_status
-        assert Output(Events(), held=True).shows_status
+        assert Output(EventChannel(), held=True).shows_status
 
     asyncio.run(main())
 

@@ -26,7 +26,7 @@ from assent.http.frames import text_frames
 from assent.lenient_json import dump_json
 from assent.testing import Service, served
 from assent.testing.server import running
-from assent.turns.streams import Events
+from assent.turns.streams import EventChannel
 from programs import until
 
 SEPARATORS = ["\x1e", "\\", '"', '","', "\\u001e", "\ud800", "\n", "}", "", "é", "✓"]
@@ -75,7 +75,7 @@ def test_a_client_that_splits_text_at_every_line_end_reads_the_events(given: lis
 @given(st.lists(pieces, max_size=10))
 def test_pieces_said_count_as_much_as_text_deltas_put(given: list[str]) -> None:
     async def main() -> None:
-        said, put = Events(), Events()
+        said, put = EventChannel(), EventChannel()
         for piece in given:
             assert said.say(piece) == put.put_nowait(TextDelta(piece))
         assert said._put == put._put
@@ -91,7 +91,7 @@ def test_pieces_said_count_as_much_as_text_deltas_put(given: list[str]) -> None:
 
 def test_slow_reader_makes_pieces_wait() -> None:
     async def main() -> None:
-        channel = Events()
+        channel = EventChannel()
         assert not channel.say("x" * 1000)
         while not channel.say("x" * 1000):
             pass
@@ -103,7 +103,7 @@ def test_slow_reader_makes_pieces_wait() -> None:
 
 def test_of_endless_status_lines_a_slow_reader_gets_the_first_and_the_last_and_all_else() -> None:
     async def main() -> None:
-        channel = Events()
+        channel = EventChannel()
         channel.say("begun")
         for n in range(100_000):
             channel.put_nowait(IntermittentUpdate(f"row {n}"))
@@ -128,7 +128,7 @@ def test_of_endless_status_lines_a_slow_reader_gets_the_first_and_the_last_and_a
 
 def test_last_status_line_of_a_flood_is_not_held_back() -> None:
     async def main() -> None:
-        channel = Events()
+        channel = EventChannel()
         for n in range(50_000):
             channel.put_nowait(IntermittentUpdate(f"row {n}"))
         given: list[Event | str] = []

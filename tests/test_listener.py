@@ -338,7 +338,7 @@ def test_connection_is_kept_while_its_client_takes_a_little(
 
     async def send() -> None:
         transport: Any = Sending()
-        corked.Corked(transport).watch()
+        corked.CorkedTransport(transport).watch()
         async with asyncio.timeout(DEADLINE):
             await transport.aborted.wait()
         assert sizes == [9]

@@ -165,17 +165,8 @@ class Agent:
     ) -> None:
         self.name = _text("name", name)
         self.description = _text("description", description)
-        if inspect.iscoroutinefunction(getattr(model, "stream", None)):
-            raise TypeError(
-                f"model: 'stream' of {model!r} must be an async generator; yield the events "
-                "instead of returning them"
-            )
-        self.model = model
-        if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
-            raise TypeError(f"tools takes a list of tools, not {tools!r}")
-        given = tuple(tools)
-        self.sources = tuple(item for item in given if isinstance(item, ToolSource))
-        self._own = as_tools(item for item in given if not isinstance(item, ToolSource))
+        self.model = _model(model)
+        self.sources, self._own = _tools(tools)
         self.tools = self._own
         self.system_prompt = _text("system_prompt", system_prompt)
         if system_context is not None and not isinstance(system_context, str):
@@ -189,18 +180,9 @@ class Agent:
             "response_interceptors", response_interceptors, "response", "context"
         )
         self.on_event = _many("on_event", on_event, "event")
-        self.commands = commands
-        runs = callable(getattr(commands, "run", None)) and not isinstance(commands, type)
-        if commands is not None and not runs:
-            raise TypeError(f"commands takes a LocalShell, not {commands!r}")
-        if commands is not None and SUGGEST_COMMANDS.name in self.tools:
-            raise ValueError(
-                f"with commands the tool name {SUGGEST_COMMANDS.name!r} is Assent's own; "
-                "give the tool another name: @tool(name=...)"
-            )
-        taken = [*self._own, *([SUGGEST_COMMANDS.name] if commands is not None else [])]
-        self._owners: dict[str, object] = dict.fromkeys(taken, self)
+        self.commands = None if commands is None else _shell(commands, self.tools)
         self.definitions = self._defined()
+        self._owners: dict[str, object] = {tool.name: self for tool in self.definitions}
 
     @property
     def has_hooks(self) -> bool:
@@ -233,6 +215,35 @@ class Agent:
 
     def __repr__(self) -> str:
         return f"Agent(name={self.name!r}, tools={sorted(self.tools)})"
+
+
+def _model(given: str | Model | None) -> str | Model | None:
+    if inspect.iscoroutinefunction(getattr(given, "stream", None)):
+        raise TypeError(
+            f"model: 'stream' of {given!r} must be an async generator; yield the events "
+            "instead of returning them"
+        )
+    return given
+
+
+def _tools(given: object) -> tuple[tuple[ToolSource, ...], dict[str, Tool]]:
+    """The sources among the tools, and the tools themselves."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise TypeError(f"tools takes a list of tools, not {given!r}")
+    items = tuple(given)
+    own = as_tools(item for item in items if not isinstance(item, ToolSource))
+    return tuple(item for item in items if isinstance(item, ToolSource)), own
+
+
+def _shell(given: LocalShell, tools: Mapping[str, Tool]) -> LocalShell:
+    if isinstance(given, type) or not callable(getattr(given, "run", None)):
+        raise TypeError(f"commands takes a LocalShell, not {given!r}")
+    if SUGGEST_COMMANDS.name in tools:
+        raise ValueError(
+            f"with commands the tool name {SUGGEST_COMMANDS.name!r} is Assent's own; "
+            "give the tool another name: @tool(name=...)"
+        )
+    return given
 
 
 def _model_config(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""The arguments that a tool gets, as the rules of the configuration compare them
-(`[[approvals.rules]]`)."""
+"""What a tool gets, as the rules of the configuration compare it (`[[approvals.rules]]`)."""
 
 from __future__ import annotations
 

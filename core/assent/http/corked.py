@@ -9,7 +9,7 @@ SEND_TIME = 60.0
 """Seconds in which a client must take something of what waits to be sent to it."""
 
 
-class Corked:
+class CorkedTransport:
     """A transport that sends what one iteration of the loop wrote as one.
 
     uvloop sends on every `write`: the head and the body of a response, and each frame of many,

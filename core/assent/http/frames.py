@@ -11,7 +11,7 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 from websockets.protocol import State
 
-from assent.http.corked import Corked
+from assent.http.corked import CorkedTransport
 from assent.http.sockets import Socket, texts
 
 LINGER = 2.0
@@ -33,7 +33,7 @@ class WebSocket(WebSocketsSansIOProtocol):
     """The last answers to pings, while the client does not read."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        corked = transport if isinstance(transport, Corked) else Corked(transport)  # type: ignore[arg-type]
+        corked = transport if isinstance(transport, CorkedTransport) else CorkedTransport(transport)  # type: ignore[arg-type]
         super().connection_made(corked)  # type: ignore[arg-type]
         self.writable = _WRITABLE
 

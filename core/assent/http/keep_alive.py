@@ -30,7 +30,7 @@ class Flow(FlowControl):
             super().resume_reading()
 
 
-class Idle:
+class IdleConnections:
     """The idle connections of one loop, each with the time since when, the longest idle first."""
 
     def __init__(self) -> None:
@@ -64,5 +64,5 @@ class Idle:
                 self._arm(connection)
 
 
-idle_connections = per_loop(Idle)
+idle_connections = per_loop(IdleConnections)
 """The idle connections of the running loop."""

@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from assent.http.access import is_host
 from assent.http.asgi import App
-from assent.http.corked import Corked
+from assent.http.corked import CorkedTransport
 from assent.http.disconnect import A_MOMENT
 from assent.http.endpoints import ChatEndpoint, Headers
 from assent.http.exchange import Exchange
@@ -77,7 +77,7 @@ class Http(HttpToolsProtocol):
     uvicorn.
     """
 
-    transport: Corked  # type: ignore[assignment]
+    transport: CorkedTransport  # type: ignore[assignment]
     cycle: RequestResponseCycle | Exchange  # type: ignore[assignment]
     _chat: Callable[[bytes, bytes, Headers], tuple[ChatEndpoint, str | None] | None] | None = None
     """What finds the endpoint of a chat request that needs no task; None: all need one."""
@@ -100,7 +100,7 @@ class Http(HttpToolsProtocol):
     serves_on = staticmethod(serves_on)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(Corked(transport))  # type: ignore[arg-type]
+        super().connection_made(CorkedTransport(transport))  # type: ignore[arg-type]
         self.flow = Flow(transport, self.pipeline)
         self._idle = idle_connections()
         app = self.app

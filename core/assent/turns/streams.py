@@ -37,8 +37,8 @@ class Begun:
         self.overdue = False
 
     def check(self, now: float) -> None:
-        """Cancel it when its time is over, wherever its code blocks; who catches that and goes
-        on is not waited for."""
+        """Cancel the turn when its time is over, wherever its code blocks; a turn that catches that
+        and goes on is abandoned."""
         if now > self.until and not self.overdue:
             self.overdue = True
             self.running.cancel()
@@ -46,7 +46,7 @@ class Begun:
             self.running.abandon()
 
 
-class Events(Channel[Event | str]):
+class EventChannel(Channel[Event | str]):
     """The events of a turn on their way; a `str` stands for the TextDelta of it.
 
     Most of what a turn sends is pieces of text, which nobody needs as objects of their own.
@@ -55,20 +55,23 @@ class Events(Channel[Event | str]):
     def __init__(self) -> None:
         super().__init__(_WAITING_BYTES, size=_size)
         self._last_status: deque[IntermittentUpdate] = deque(maxlen=1)
-        # Whether it is, or was once, more than appending to put a piece.
-        self._with_ado = False
+        # Whether putting a piece takes more than appending it, now or at some time before.
+        self._slow = False
 
     def close(self, error: BaseException | None = None) -> None:
-        self._with_ado = True
+        self._slow = True
         super().close(error)
 
     def cancel(self) -> None:
-        self._with_ado = True
+        self._slow = True
         super().cancel()
 
     def put_nowait(self, item: Event | str) -> bool:
-        """As every channel does; but a status line that comes too late is nobody's mistake, and
-        of those that a slow reader leaves waiting without end the last is kept."""
+        """Put an item, as in every channel.
+
+        A status line that comes after the end is dropped without an error, and of those that a slow
+        reader leaves waiting without limit only the last is kept.
+        """
         if type(item) is not IntermittentUpdate:
             if self._last_status:
                 self._put_last_status()
@@ -81,15 +84,15 @@ class Events(Channel[Event | str]):
             self._put_status(item)
             return self.full
         self._last_status.append(item)
-        self._with_ado = True
+        self._slow = True
         # Whoever takes all that waits looks for it afterwards, or has just done so.
         if self._put - self._taken <= _WAITING_STATUS:
             self._put_last_status()
         return self.full
 
     def say(self, piece: str, /) -> bool:
-        """`put_nowait` for a piece of text, with as little ado as can be."""
-        if self._with_ado or type(piece) is not str:
+        """`put_nowait` for a piece of text, by the shortest way."""
+        if self._slow or type(piece) is not str:
             return self.put_nowait(piece if type(piece) is str else TextDelta(piece))
         self._put += len(piece) + _OVERHEAD
         self._items.append(piece)
@@ -130,7 +133,7 @@ class EventStream:
 
     def __init__(self, host: Host, request: ChatRequest, caller: Caller) -> None:
         self._host = host
-        self._channel = Events()
+        self._channel = EventChannel()
         self._ended = False
         self._told = False
         try:
@@ -197,7 +200,7 @@ class EventStream:
         self._work.cancel()
 
     async def aclose(self) -> None:
-        """Want no more events; call it when the client has gone or the stream has ended."""
+        """End the stream early, or after its end; call it when the client has gone."""
         self.drop()
 
     def drop(self) -> None:
