@@ -7,33 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from assent import approvals
 from assent.agent import RequestContext
-from assent.errors import InvalidRequest, ToolInputError
+from assent.errors import ToolInputError
 from assent.events import ApprovalRequested, IntermittentUpdate
 from assent.ledger import Proposal, State, Transaction
-from assent.ledger.choices import Choice, Conversation, Decided, Edit, Requester, not_issued
+from assent.ledger.choices import Choice, Conversation, Requester
 from assent.masking import holds_secret, mask
 from assent.messages import Approval, Kind, PlatformContext
 from assent.policy import Verdict, forbidden
 from assent.session import Session
 from assent.tools import Tool
 from assent.turns.decisions import decision_event
-from assent.turns.edits import Edits
+from assent.turns.direct_decision import DirectDecision, Ran
 from assent.turns.engine import Engine
-from assent.turns.execution import Unrecorded, carry_out
 from assent.turns.gate import Outcome
 from assent.turns.output import hidden_line
 from assent.turns.turn import Caller, requester
 
 Update = Callable[[IntermittentUpdate], None]
-Ran = Callable[[Outcome], None]
 _PAGE = 1_000
 
 
@@ -188,65 +184,17 @@ class DirectCalls:
         stated = edited if changes else input
         given = None if stated is None else dict(stated)
         why = reason if approved or reason is not None else "no reason given"
-        choice = Choice(id, kind, approved, ("body", "id"), True, why, None, given)
+        choice = Choice(
+            id, kind, approved, loc=("body", "id"), newest=True, reason=why, input=given
+        )
+        decision = DirectDecision(self._engine, choice, who, context, changes, run, ran)
 
         async def work() -> Proposal:
             if changes and input is not None:
-                # What was proposed never changes: it may be compared before the decision.
-                shown = replace(choice, input=dict(input))
-                await self._engine.ledger.decide([shown], [], who, Conversation(), dry=True)
-            until = time.monotonic() + wait
-            unrecorded: Unrecorded = asyncio.get_running_loop().create_future()
-            while True:
-                # A claim that commits is carried out, also when the caller leaves meanwhile.
-                decided = self._decide(choice, who, context, changes, run, ran, unrecorded)
-                row = await self._engine.carried(decided, unrecorded)
-                if row.state != "EXECUTING":
-                    return row
-                row = (await self._engine.ledger.outcomes([row.id], until))[row.id]
-                if not (run and row.startable):
-                    return row
+                await decision.check(input)
+            return await decision.carried_out(wait)
 
         return await self._engine.code.workers.on_engine_loop(work)
-
-    async def _decide(
-        self,
-        choice: Choice,
-        who: Requester,
-        context: RequestContext,
-        changes: bool,
-        run: bool,
-        ran: Ran | None,
-        unrecorded: Unrecorded,
-    ) -> Proposal:
-        """The row as it stands when the decision is recorded and, if it is ours to run, has run."""
-        engine = self._engine
-
-        async def with_edit(edit: Edit) -> Decided:
-            allowed = edit if changes else None
-            return await engine.ledger.decide(
-                [choice], [], who, Conversation(), edit=allowed, claim=run
-            )
-
-        found = await Edits(engine, context.platform.secrets()).decided(with_edit)
-        if not found.chosen:
-            # An unknown call can be rejected in a conversation, where nothing comes of it.
-            raise InvalidRequest([not_issued(choice)])
-        row = found.rows[found.chosen[0][1].id]
-        if found.fresh:
-            await engine.fire(decision_event(row, who.principal))
-        rows = {row.id: row}
-
-        async def ended(row: Proposal, outcome: Outcome) -> None:
-            rows[row.id] = row
-            if ran is not None:
-                ran(outcome)
-            await self._engine.fire(outcome.event(approvals.approval(row, execute=True)))
-
-        for grant in found.grants:
-            claimed = found.rows[grant.proposal.id]
-            await carry_out(engine, claimed, grant, context, ended, unrecorded)
-        return rows[row.id]
 
     async def withdraw(self, ids: Sequence[str], caller: Caller, reason: str) -> None:
         """Reject the calls and commands that nobody waits for any more.
