@@ -5,22 +5,21 @@ from __future__ import annotations
 import copy
 import json
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
 from assent import approvals
-from assent.errors import AgentError
 from assent.events import ApprovalRequested, Done, Event, MessageAdded, StopReason, fold_done
 from assent.ledger import Proposal, SuspendedTurn
 from assent.lenient_json import dump_json
 from assent.masking import mask, mask_sent
-from assent.messages import AgentMessage, Data
+from assent.messages import AgentMessage
 from assent.models import Turn, dump_turns
 from assent.session import Session
-from assent.turns.execution import change_of, state_of
+from assent.turns.interceptors import alter
 from assent.turns.output import done_of, proposal_events
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 _STATED = (
     "id kind name input turn index call_id created expires description input_description intent"
 ).split()
-# They leave as recorded, whatever stands here.
-_PROPOSALS = {"data": {"tool_calls", "cmds", "approvals"}}
 
 
 async def suspend(
@@ -86,7 +83,7 @@ async def finish(
     if turn.out.held:
         # What interceptors do to the session in place is no part of what is recorded.
         last.session = copy.deepcopy(last.session)
-        altered = await _alter(turn, ending)
+        altered = await alter(turn, ending)
     if suspended is not None or (record and turn.continuing is not None):
         await _record(turn, stop, pending, suspended, last)
         turn.continuing = None
@@ -112,59 +109,6 @@ def done(turn: RunningTurn, stop: StopReason, reply: AgentMessage | None = None)
         last.meta_data["request_context"] = echo
     last.session = mask_sent(turn.session.dump(), turn.secrets)
     return last
-
-
-async def _alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
-    """The reply after the response interceptors, one strictly after another."""
-    # A copy: what interceptors do to it in place must not reach the proposals.
-    reply = turn.out.whole(ending).model_copy(deep=True)
-    reply.data.session = Session(reply.data.session).shown()
-    for impl in turn.hooks("intercept_response"):
-        shown, before = copy.deepcopy(reply.data.session), state_of(turn.session)
-        bound = impl.bound(
-            response=reply, request=turn.seen, context=turn.context, host=turn.engine.host
-        )
-        given = await turn.user_code(bound, impl.plugin)
-        if isinstance(given, str):
-            reply.content = given
-        elif isinstance(given, AgentMessage):
-            # They may keep it for all callers; it gets this one's session.
-            reply = given if given is reply else given.model_copy(deep=True)
-        elif given is not None:
-            raise AgentError(
-                f"a response interceptor returned what is no message: plugin {impl.plugin!r}"
-            )
-        if not isinstance(reply.data, Data) or not isinstance(reply.data.session, Mapping | None):
-            raise AgentError(f"a response interceptor left no valid message, of {impl.plugin!r}")
-        _keep_session(turn, reply, shown, before)
-    try:
-        if not isinstance(reply.content, str):
-            # Pydantic takes bytes for text, where no event does.
-            raise TypeError(f"a content of {type(reply.content).__name__}")
-        AgentMessage.model_validate(reply.model_dump(exclude=_PROPOSALS, warnings=False))
-    except (TypeError, ValueError) as error:
-        among = ", ".join(repr(impl.plugin) for impl in turn.hooks("intercept_response"))
-        raise AgentError(f"a response interceptor left no valid message, of {among}") from error
-    return reply
-
-
-def _keep_session(
-    turn: RunningTurn,
-    reply: AgentMessage,
-    shown: dict[str, Any] | None,
-    before: dict[str, Any] | None,
-) -> None:
-    """Make the reply state what an interceptor did to the session, in the reply and in its context.
-
-    The interceptor was shown `shown` in the reply; `before` was the state of the context's session.
-    """
-    stated = shown if reply.data.session is None else dict(reply.data.session)
-    change = change_of(before, turn.session)
-    if change is not None:
-        merged = {**(stated or {}), **mask(change["set"], turn.secrets)}
-        stated = {k: v for k, v in merged.items() if k not in change["delete"]}
-    # What the interceptor holds may change in place.
-    reply.data.session = copy.deepcopy(stated)
 
 
 def _keep_conversation(turn: RunningTurn, reply: AgentMessage) -> None:

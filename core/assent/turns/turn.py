@@ -11,13 +11,13 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from assent import approvals
 from assent.agent import RequestContext
-from assent.errors import AgentError, Blocked, InvalidRequest, Silence
+from assent.errors import Blocked, Silence
 from assent.events import (
     AgentEvent,
     ConversationStarted,
@@ -26,7 +26,7 @@ from assent.events import (
     StopReason,
     TextDelta,
 )
-from assent.ledger import OPEN, Proposal
+from assent.ledger import Proposal
 from assent.ledger.choices import Choice, Continuation, Conversation, Decided, Requester
 from assent.messages import (
     AgentMessage,
@@ -35,7 +35,6 @@ from assent.messages import (
     Data,
     Message,
     beyond_text,
-    check_messages,
     platform_of,
     said_in,
 )
@@ -43,11 +42,12 @@ from assent.session import Session
 from assent.texts import Texts
 from assent.turns.callables import ask_function
 from assent.turns.continuation import nothing_to_answer, resume
-from assent.turns.decisions import carry_decisions, decide
+from assent.turns.decisions import carry_decisions
 from assent.turns.edits import Edits
 from assent.turns.ending import done, finish
 from assent.turns.execution import Unrecorded
 from assent.turns.gate import Outcome
+from assent.turns.interceptors import intercept
 from assent.turns.output import Output, Sink
 from assent.turns.slots import Slot
 from assent.turns.tool_loop import ask_model
@@ -181,7 +181,7 @@ class RunningTurn:
         try:
             # A callable alone gets the messages in a list of its own; texts show no state.
             if self.hooks("intercept_request") or (self.more and self.engine.agent.function):
-                answer = await self._intercept()
+                answer = await intercept(self)
             if answer is not None:
                 await self.accepted()
                 await self._answer(answer)
@@ -239,62 +239,6 @@ class RunningTurn:
             self.engine.keep(self.engine.ledger.release(continuing))
         else:
             self.continuing = continuing
-
-    async def _intercept(self) -> AgentMessage | None:
-        """Run the request interceptors, one strictly after another; an answer ends the turn."""
-        implementations = self.hooks("intercept_request")
-        if implementations or any(
-            m.data is not None and approvals.has_state(m.data)
-            for m in beyond_text(self.request.messages)
-        ):
-            await self._show()
-        answer = None
-        for impl in implementations:
-            bound = impl.bound(request=self.seen, context=self.context, host=self.engine.host)
-            given = await self.user_code(bound, impl.plugin)
-            if isinstance(given, AgentMessage):
-                answer = given
-                break
-            if isinstance(given, ChatRequest):
-                self.seen = given
-            elif given is not None:
-                raise AgentError(
-                    f"a request interceptor returned what is no request: plugin {impl.plugin!r}"
-                )
-        if implementations:
-            among = ", ".join(repr(impl.plugin) for impl in implementations)
-            failure = f"a request interceptor left no valid request, of {among}"
-            # A dict is easily taken for a Message; here nothing has run yet.
-            messages = self.seen.messages or []
-            if not all(isinstance(m, Message) and isinstance(m.content, str) for m in messages):
-                raise AgentError(f"{failure}: each message is a Message")
-            try:
-                check_messages(self.seen)
-            except InvalidRequest as error:
-                raise AgentError(failure) from error
-        return answer
-
-    async def _show(self) -> None:
-        """Prepare the request as user code sees it; refuse here what would be refused later."""
-        live: set[str] = set()
-        states: dict[str, str] = {}
-        decided: Sequence[tuple[Choice, Proposal]] = ()
-        if self.involved:
-            looked = await decide(self, dry=True)
-            decided = looked.chosen
-            live = {row.id for c, row in looked.chosen if c.approved and row.state in OPEN}
-            states = {row.id: row.state for row in looked.rows.values()}
-        self.seen = approvals.as_seen(self.request, live, states, decided)
-
-    async def user_code(self, bound: Callable[[], Any], plugin: str) -> Any:
-        """The result of an interceptor; whatever it raises except Blocked and Silence is an
-        AgentError."""
-        try:
-            return await self.engine.call_hook(bound, plugin)
-        except (Blocked, Silence, AgentError):
-            raise
-        except Exception as error:
-            raise AgentError(f"an interceptor of plugin {plugin!r} failed") from error
 
     async def _blocked(self, error: Blocked) -> None:
         last = done(self, "blocked")
