@@ -19,12 +19,10 @@ from assent.ledger.choices import Decided, command_identity
 from assent.messages import (
     Command,
     Data,
-    ExecutedApproval,
-    ExecutedCommand,
-    ExecutedToolCall,
     Message,
 )
 from assent.models import Block, Call, Result, Text, Turn, dump_turns, load_turns
+from assent.turns.known_outcomes import KnownOutcomes, calls_run, commands_run
 from assent.turns.mentions import Mentions
 from assent.turns.pairing import paired
 from assent.turns.wording import LOST, NEVER_DECIDED, NOT_DECIDED, outcome_text, spoken, told_later
@@ -81,16 +79,20 @@ class _Builder:
     references: Sequence[str]
     prefix: str
     places: dict[int, list[SuspendedTurn]] = field(default_factory=dict)
+    """The suspended turns that stand at or before each message."""
     taken_place: set[int] = field(default_factory=set)
+    """The messages that a suspended turn replaces."""
     late: dict[int, list[str]] = field(default_factory=dict)
+    """The notes before each message, on outcomes that came late."""
     out: list[Turn] = field(default_factory=list)
-    outcomes: dict[str, tuple[str, bool]] = field(default_factory=dict)
     called: set[str] = field(default_factory=set)
+    """The calls that stand in `out`, or will."""
     decided_in: dict[str, int] = field(default_factory=dict)
+    """The message that decides each call."""
     placed: dict[tuple[str | int, ...], str] = field(default_factory=dict)
-    ran: set[str] = field(default_factory=set)
-    done: set[str] = field(default_factory=set)
+    """The call that is decided at each place of the request."""
     mentions: Mentions = field(init=False)
+    known: KnownOutcomes = field(init=False)
     answered: dict[str, int] = field(default_factory=dict)
     """The message that each reference ends with."""
     rows: dict[str, list[Proposal]] = field(default_factory=dict)
@@ -106,7 +108,7 @@ class _Builder:
             if turn.transcript:
                 self.places.setdefault(self._place(turn), []).append(turn)
         self.called = {id_ for t in self.found.turns.values() for id_ in t.calls if t.transcript}
-        self._collect_outcomes()
+        self.known = KnownOutcomes(self.messages, self.found)
         for choice, row in self.found.chosen:
             if not choice.copy:
                 self.decided_in[row.id] = int(choice.loc[2])
@@ -206,7 +208,7 @@ class _Builder:
             if self._went_on(row, index, decided):
                 self.late.setdefault(decided, []).append(told_later(row))
                 return NOT_DECIDED, True
-        return self.outcomes[row.id]
+        return self.known.of(row.id)
 
     def _decided_at(self, row: Proposal, index: int) -> int | None:
         itself = self.messages[index : index + 1]
@@ -234,11 +236,11 @@ class _Builder:
             if c.id not in self.called and c.name and getattr(c, "type", "") != "command"
         ]
         self.called |= {c.id for c in own}
-        before = [e for e in _calls_run(data) if e.id not in self.called]
+        before = [e for e in calls_run(data) if e.id not in self.called]
         self.called |= {e.id for e in before}
         if before:
             self.out.append(Turn("assistant", [Call(e.id, e.name, e.input) for e in before]))
-            self.out.append(Turn("user", [self._known(e.id) for e in before]))
+            self.out.append(Turn("user", [self.known.result(e.id) for e in before]))
         notes = [*self.late.get(index, ())]
         blocks: list[Block] = []
         if index not in self.taken_place:
@@ -250,20 +252,20 @@ class _Builder:
         if blocks or own:
             self.out.append(Turn("assistant", [*blocks, *own]))
         if own:
-            self.out.append(Turn("user", [self._known(call.id) for call in own]))
+            self.out.append(Turn("user", [self.known.result(call.id) for call in own]))
 
     def _user(self, index: int, message: Message) -> None:
         if message.data is None:
             self._said(self.late.get(index, ()), message)
             return
         data = message.data
-        calls = [Call(e.id, e.name, e.input) for e in _calls_run(data)]
+        calls = [Call(e.id, e.name, e.input) for e in calls_run(data)]
         calls += self._directly_proposed(data)
         calls = [call for call in calls if call.id not in self.called]
         self.called |= {call.id for call in calls}
         if calls:
             self.out.append(Turn("assistant", calls))
-            self.out.append(Turn("user", [self._known(call.id) for call in calls]))
+            self.out.append(Turn("user", [self.known.result(call.id) for call in calls]))
         notes = [*self.late.get(index, ()), *self._commands(data, index)]
         self._said([*notes, *self._unplaced(data, index)], message)
 
@@ -289,7 +291,7 @@ class _Builder:
         ids += [a.id or self.placed.get((*at, n), "") for n, a in enumerate(data.approvals)]
         for id_, item in zip(ids, data.stated, strict=True):
             row = self.found.rows.get(id_)
-            if id_ in self.called or (row is None and id_ in self.done):
+            if id_ in self.called or (row is None and id_ in self.known.told):
                 continue
             self.called.add(id_)
             if row is not None:
@@ -299,31 +301,10 @@ class _Builder:
                 texts.append(f"The call {name} was never run: {NEVER_DECIDED}")
         return texts
 
-    def _known(self, id_: str) -> Result:
-        output, failed = self.outcomes.get(id_, (NEVER_DECIDED, True))
-        return Result(id_, output, failed)
-
-    def _collect_outcomes(self) -> None:
-        for message in self.messages:
-            if (data := message.data) is None:
-                continue
-            for done in data.outcomes:
-                failed = done.output.startswith(("Error:", "Rejected:", "Outcome unknown:"))
-                self.outcomes.setdefault(done.id, (spoken(done.output), failed))
-                self.done.add(done.id)
-            self.ran |= {ran.command for ran in _commands_run(data)}
-            for item in data.stated:
-                if item.rejection_reason:
-                    told = f"Rejected by the user: {item.rejection_reason}"
-                    self.outcomes.setdefault(item.id, (told, True))
-        for row in self.found.rows.values():
-            if not row.purged or row.id not in self.outcomes:
-                self.outcomes[row.id] = outcome_text(row)
-
     def _commands(self, data: Data, index: int) -> list[str]:
         """Commands that no suspended turn holds, as plain text."""
         texts = []
-        run = _commands_run(data)
+        run = commands_run(data)
         held = {done.command for done in run if self._is_held(done.command)}
         for done in run:
             if done.command not in held and done.id not in self.called:
@@ -337,7 +318,7 @@ class _Builder:
             if row is None:
                 reason = command.rejection_reason
                 state = f"Rejected by the user: {reason}" if reason else NOT_DECIDED
-                told = command.id in self.called or command.command in self.ran
+                told = command.id in self.called or command.command in self.known.commands
                 if not command.execute and not told:
                     texts.append(f"{what} {state}")
             elif row.id not in self.called:
@@ -366,17 +347,3 @@ class _Builder:
             and canonical(command_identity(row.input)) == wanted
         )
         return next(equal, None)
-
-
-def _calls_run(data: Data) -> list[ExecutedToolCall | ExecutedApproval]:
-    approved = [e for e in data.executed_approvals if e.type == "tool_call"]
-    return [*data.executed_tool_calls, *approved]
-
-
-def _commands_run(data: Data) -> list[ExecutedCommand]:
-    approved = [
-        ExecutedCommand(command=str(e.input.get("command")), output=e.output, id=e.id)
-        for e in data.executed_approvals
-        if e.type == "command"
-    ]
-    return [*data.executed_cmds, *approved]
