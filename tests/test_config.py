@@ -30,8 +30,8 @@ from assent.config.settings import (
 )
 from assent.config.targets import load_agent
 from assent.errors import ConfigError, InvalidRequest
-from assent.messages import parse_request
 from assent.plugins.discovery import select
+from assent.requests import parse_request
 
 
 @pytest.fixture

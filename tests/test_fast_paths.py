@@ -29,8 +29,9 @@ from assent.http.frames import text_frame
 from assent.ledger import texts as ledger_texts
 from assent.ledger.choices import Decided
 from assent.lenient_json import dump_json
-from assent.messages import Data, Message, parse_request
+from assent.messages import Data, Message
 from assent.models import dump_turns
+from assent.requests import parse_request
 from assent.testing import Service, served
 from assent.testing.server import running
 from assent.tools.results import text_of

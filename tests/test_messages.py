@@ -27,9 +27,9 @@ from assent.messages import (
     Data,
     Message,
     PlatformContext,
-    parse_request,
     platform_of,
 )
+from assent.requests import parse_request
 
 
 def body(*messages: dict[str, Any], **fields: Any) -> bytes:

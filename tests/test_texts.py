@@ -18,10 +18,10 @@ from assent.errors import RequestError
 from assent.messages import (
     ToolCall,
     beyond_text,
-    parse_request,
     platform_of,
     said_in,
 )
+from assent.requests import parse_request
 from assent.testing import served, user
 from assent.texts import Texts
 

@@ -95,7 +95,6 @@ if TYPE_CHECKING:
         PlatformContext,
         ToolCall,
         URLConfig,
-        parse_request,
     )
     from assent.models import (
         Ask,
@@ -112,6 +111,7 @@ if TYPE_CHECKING:
         load_model,
     )
     from assent.plugins import Plugin
+    from assent.requests import parse_request
     from assent.server import serve
     from assent.service.stderr import StandardError
     from assent.session import Session
@@ -163,13 +163,13 @@ _MODULES = {
     "ledger.log": "checkpoint",
     "messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
-        "ExecutedCommand ExecutedToolCall Message Party PlatformContext ToolCall URLConfig "
-        "parse_request"
+        "ExecutedCommand ExecutedToolCall Message Party PlatformContext ToolCall URLConfig"
     ),
     "models": (
         "Ask Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage load_model"
     ),
     "plugins": "Plugin",
+    "requests": "parse_request",
     "server": "serve",
     "service.stderr": "StandardError",
     "session": "Session",

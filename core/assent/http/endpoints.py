@@ -17,7 +17,8 @@ from assent.errors import Busy, InvalidRequest, RequestError, TooLarge, Unsuppor
 from assent.host import Host
 from assent.http.disconnect import DisconnectWatch
 from assent.http.ndjson import stream_reply
-from assent.messages import ChatRequest, parse_request
+from assent.messages import ChatRequest
+from assent.requests import parse_request
 from assent.turns.failures import Failure
 from assent.turns.output import Gathered
 from assent.turns.turn import Caller

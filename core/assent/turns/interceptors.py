@@ -18,9 +18,9 @@ from assent.messages import (
     Data,
     Message,
     beyond_text,
-    check_messages,
 )
 from assent.plugins.implementations import Impl
+from assent.requests import check_messages
 from assent.session import Session
 from assent.turns.decisions import decide
 from assent.turns.execution import change_of, state_of
