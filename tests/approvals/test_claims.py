@@ -291,6 +291,33 @@ def test_a_late_finish_does_not_count_after_another_claim(make: Make) -> None:
     run(work())
 
 
+def test_the_log_says_who_had_an_idempotent_call_run_again(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(deciders="any"), call("t", idempotent=True)
+        await proposed(ledger, row)
+        (grant,) = (await decide(ledger, approve(row))).grants
+        await ledger.finish(grant, "INDETERMINATE", "Outcome unknown: …")
+        bob = Requester("bob", "acme", "u2", "a2a", "192.0.2.9")
+        (grant,) = (await decide(ledger, approve(row), who=bob)).grants
+        await ledger.finish(grant, "DONE", "wiped")
+        await decide(ledger, approve(row), who=ALICE)
+        told = await ledger.store.run(lambda tx: tx.log())
+        assert [(r.entry["event"], r.entry.get("who"), r.entry.get("protocol")) for r in told] == [
+            ("proposed", None, row.protocol),
+            ("approved", "alice", "v2"),
+            ("claimed", None, None),
+            ("indeterminate", None, None),
+            ("approved", "bob", "a2a"),
+            ("claimed", None, None),
+            ("done", None, None),
+        ]
+        ended = (await ledger.settle([row.id]))[row.id]
+        assert ended.decision is not None and ended.decision.who == "bob"
+        await ledger.close()
+
+    run(work())
+
+
 def test_an_idempotent_call_that_was_given_back_twice_has_not_run(make: Make) -> None:
     async def work() -> None:
         ledger, row = make(), call("t", idempotent=True)

@@ -161,7 +161,7 @@ class Ledger:
             if not dry:
                 self._rules.record(tx, found, who, edit, decided_by)
                 if claim:
-                    self._rules.claim(tx, found, token)
+                    self._rules.claim(tx, found, who, token)
                 self._rules.write(tx, found)
             return found
 

@@ -221,14 +221,19 @@ class Rules:
             if id_ not in claimed:
                 tx.put(found.rows[id_])
 
-    def claim(self, tx: Transaction, found: Decided, token: str) -> None:
+    def claim(self, tx: Transaction, found: Decided, who: Requester, token: str) -> None:
         """Grant what was approved and has not run."""
         for choice, row in found.chosen:
             again = row.state == "INDETERMINATE" and row.idempotent
             again = again and not (choice.copy or row.purged)
             startable = choice.approved and (row.state == "APPROVED" or again)
-            if startable and row.turn not in found.callables:
-                self.grant(tx, found, row, token)
+            if not startable or row.turn in found.callables:
+                continue
+            if again:
+                # A second run is this decision's, perhaps another person's.
+                row.decision = decision_of(choice, who, tx.now)
+                log(tx, "approved", row)
+            self.grant(tx, found, row, token)
 
     def grant(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
         """Claim one row and mint the grant for it."""
