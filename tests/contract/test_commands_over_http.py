@@ -367,6 +367,28 @@ def test_command_whose_request_was_sent_twice_is_that_of_the_newer_reply(
 
 
 @pytest.mark.parametrize("keeps_session", [True, False])
+def test_command_whose_request_was_sent_twice_is_that_of_the_reply_in_the_history(
+    served: Serve, shell: LocalShell, keeps_session: bool
+) -> None:
+    lines = ["echo one", "echo other"]
+    script = [[suggest("echo zero")], [suggest(*lines)], [suggest(*lines)], "ran"]
+    agent, _ = scripted(script, commands=shell)
+    service = served(agent)
+    begun = service.chat(user("zero"))
+    talk = [user("zero"), said(begun), user("go")]
+    if not keeps_session:
+        del begun["data"]["session"]
+    reply, _ = service.chat(*talk), service.chat(*talk)
+    if not keeps_session:
+        del reply["data"]["session"]
+    one, other = reply["data"]["cmds"]
+    bare = {"command": "echo one", "execute": True}
+    got = service.chat(*talk, said(reply), user("", data={"cmds": [bare]}))
+    assert [e["id"] for e in got["data"]["executed_cmds"]] == [one["id"]]
+    assert [c["id"] for c in got["data"]["cmds"]] == [other["id"]]
+
+
+@pytest.mark.parametrize("keeps_session", [True, False])
 @pytest.mark.parametrize("carrier", ["user", "assistant"])
 def test_sent_again_an_approval_leaves_the_equal_command_proposed_after_it_open(
     served: Serve, shell: LocalShell, tmp_path: Path, carrier: str, keeps_session: bool

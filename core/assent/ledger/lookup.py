@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
 from assent.canonical import canonical
@@ -17,7 +17,8 @@ class Lookup:
     """The rows that the commands of one request may mean, in one transaction.
 
     Nothing is looked for twice: a request may hold thousands of commands, and thousands of
-    messages before them. `visible` and `settle` are those of the rules.
+    messages before them. `shown` are the rows that its ids name and their turns'; `visible` and
+    `settle` are those of the rules.
     """
 
     def __init__(
@@ -25,12 +26,15 @@ class Lookup:
         tx: Transaction,
         who: Requester,
         conversation: Conversation,
+        shown: Collection[str],
         visible: Callable[[Proposal, Requester], bool],
         settle: Callable[[Transaction, Proposal], Proposal],
     ) -> None:
         self._tx = tx
         self._who = who
         self._conversation = conversation
+        # Those that are found here join them.
+        self._shown = frozenset(shown)
         self._visible = visible
         self._settle = settle
         self._found: dict[tuple[bytes, int], Sequence[Proposal]] = {}
@@ -58,7 +62,7 @@ class Lookup:
         if places:
             # Asked for twice, as after a lost reply: what was decided, else the newer one.
             reference = self._conversation.references[_nearest_first(places, message)[0]]
-            same = [row for row in rows if row.reference == reference]
+            same = self._told([row for row in rows if row.reference == reference])
             return _of_turn(same, [row for row in same if row.decision] or same)
         return _of_turn(rows, rows)
 
@@ -70,12 +74,17 @@ class Lookup:
         for rows in self._near(message):
             if wanted not in rows:
                 continue
-            equal = [self._settle(self._tx, row) for row in rows[wanted]]
+            equal = [self._settle(self._tx, row) for row in self._told(rows[wanted])]
             open_ = [row for row in equal if row.state in OPEN]
             same = _of_turn(equal, open_ or equal)
             # Of several turns that have ended, nobody knows whose outcome is asked for.
             return same if open_ or len(same) == len(equal) else []
         return []
+
+    def _told(self, rows: Sequence[Proposal]) -> Sequence[Proposal]:
+        """Of rows that were proposed at one place those of which the client has the reply, where
+        its messages have any id of that."""
+        return [row for row in rows if row.id in self._shown] or rows
 
     def _near(self, message: int) -> Iterator[_ByText]:
         """What was proposed to this user after each reference, the nearest to the message first."""

@@ -109,7 +109,7 @@ class Rules:
     ) -> None:
         """Pair each choice with its row; raises InvalidRequest for what was never proposed."""
         unknown: list[Choice] = []
-        lookup = Lookup(tx, who, conversation, self.visible, self.settle)
+        lookup = Lookup(tx, who, conversation, found.rows, self.visible, self.settle)
         rows = [_row(choice, found, lookup) for choice in choices]
         turn = secrets.token_hex(16)
         for index, (choice, row) in enumerate(zip(choices, rows, strict=True)):
