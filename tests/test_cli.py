@@ -229,6 +229,13 @@ def test_dev_is_local_and_reloads_unless_told_otherwise(served: Served, folder: 
     assert (served.config.server.host, served.config.server.reload) == ("::1", False)
 
 
+def test_dev_without_an_agent_ends_instead_of_waiting_for_a_change(folder: Path) -> None:
+    command = [sys.executable, "-m", "assent", "dev", "--port", "0"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("assent: there is no agent; name one as 'path/to/file.py:object'")
+
+
 @pytest.mark.skipif("console" not in discover(), reason="the console is not installed")
 def test_dev_prints_the_address_of_the_console_page(folder: Path) -> None:
     (folder / "ops.py").write_text("agent = lambda messages, context: 'hello'\n", "utf-8")

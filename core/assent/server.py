@@ -63,6 +63,11 @@ def serve(
     _have_standard_files()
     _configure_logging(settings.server.log_level)
     try:
+        if agent is None and settings.agent is None:
+            raise ConfigError(
+                "there is no agent; name one as 'path/to/file.py:object' or 'module:object', or "
+                "set agent in assent.toml"
+            )
         if place is None and (settings.server.reload or settings.server.workers > 1):
             _supervise(settings)
         elif place is not None and place.role == "plugins":
@@ -279,8 +284,6 @@ async def _run_plugins(agent: object, config: Config, extras: Extras, place: Pla
 
 
 def _agent(agent: object | str | None, config: Config) -> object:
-    if agent is None and config.agent is None:
-        raise ConfigError("there is no agent; name one as 'module:object', or set agent = …")
     if agent is not None and not isinstance(agent, str):
         return agent
     target, base = (agent, Path.cwd()) if agent else (config.agent, config.path("agent", "."))

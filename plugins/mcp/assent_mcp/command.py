@@ -75,7 +75,10 @@ def _config(target: str | None, file: Path | None, options: dict[str, Any]) -> C
 
 def _agent(config: Config) -> object:
     if config.agent is None:
-        raise ConfigError("there is no agent; name one as 'module:object', or set agent = ...")
+        raise ConfigError(
+            "there is no agent; name one as 'path/to/file.py:object' or 'module:object', or set "
+            "agent in assent.toml"
+        )
     return load_agent(config.agent, config.path("agent", "."))
 
 
