@@ -130,6 +130,27 @@ def test_pyproject_of_another_project_is_no_configuration(folder: Path) -> None:
     assert (config.file, config.directory) == (None, folder)
 
 
+@pytest.mark.parametrize(
+    ("toml", "overrides", "expected"),
+    [
+        ("server = 1\n", {"server.port": 9000}, r"server \(assent\.toml\): expected a table"),
+        ('model = "offline"\n', {"model.name": "offline"}, r"write \[model\] and below it name"),
+        ("plugin = 1\n", {"plugin.mcp.port": 9001}, r"plugin \(assent\.toml\): expected a table"),
+        (
+            "plugin.mcp = 1\n",
+            {"plugin.mcp.port": 9001},
+            r"plugin\.mcp \(assent\.toml\): expected a table",
+        ),
+    ],
+)
+def test_section_that_is_no_table_is_refused_also_where_a_flag_sets_one_of_its_keys(
+    folder: Path, toml: str, overrides: dict[str, Any], expected: str
+) -> None:
+    (folder / "assent.toml").write_text(toml, "utf-8")
+    with pytest.raises(ConfigError, match=expected):
+        load_config(environ={}, overrides=overrides, directory=folder)
+
+
 @pytest.mark.parametrize("text", ["[tool]\nassent = 3\n", '[[tool.assent]]\nagent = "x"\n'])
 @pytest.mark.parametrize("file", [None, "pyproject.toml"])
 def test_tool_assent_that_is_no_table_is_refused(folder: Path, text: str, file: str | None) -> None:

@@ -70,9 +70,13 @@ class Layers:
         for depth, key in enumerate(path[:-1]):
             if path[0] == "plugin" and depth == 1:
                 key = next((k for k in table if canonical(k) == canonical(key)), key)
-            if not isinstance(table.get(key), dict):
-                table[key] = {}
-            table = table[key]
+            below = table.setdefault(key, {})
+            if not isinstance(below, dict):
+                # What stands where a section belongs stays, for the validation to refuse.
+                if depth == 0 or (path[0] == "plugin" and depth == 1):
+                    return {}
+                below = table[key] = {}
+            table = below
         return table
 
 
