@@ -78,6 +78,21 @@ def test_conversation_is_sent_as_chat_messages(openai_server: OpenAIServer) -> N
     assert body["tools"][0]["function"]["parameters"] == WEATHER.input_schema
 
 
+def test_call_whose_end_is_unknown_is_told_as_that_and_as_no_error(
+    openai_server: OpenAIServer,
+) -> None:
+    openai_server.then(stream(openai_server.message("Look first.")))
+    unknown = "Outcome unknown: the service stopped. It may or may not have taken effect."
+    asked(
+        model(openai_server),
+        user("wipe it"),
+        assistant(Call("c1", "wipe", {})),
+        user(Result("c1", unknown, is_error=True)),
+    )
+    told = openai_server.requests[0].body["messages"][-1]
+    assert told == {"role": "tool", "tool_call_id": "c1", "content": unknown}
+
+
 def test_no_key_is_needed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
     assert load_model("openai:llama", {}).name == "llama"

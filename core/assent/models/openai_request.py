@@ -113,8 +113,8 @@ def _user(turn: Turn) -> Iterator[dict[str, Any]]:
 
 
 def _outcome(result: Result) -> str:
-    # The wire format has no mark for a failed call.
-    if result.is_error and not result.output.startswith("Error"):
+    # The wire format has no mark for a failed call. An unknown end is none: it may have worked.
+    if result.is_error and not result.output.startswith(("Error", "Outcome unknown:")):
         return f"Error: {result.output}"
     return result.output
 
