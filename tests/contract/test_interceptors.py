@@ -932,6 +932,21 @@ def test_message_added_carries_both_messages(served: Serve) -> None:
     assert [(m.role, m.content) for m in added] == [("user", "hi"), ("assistant", "hello")]
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_message_added_has_the_outcomes_that_the_reply_tells(served: Serve, held: bool) -> None:
+    heard = Heard()
+    own = {"response_interceptors": lambda response, context: None} if held else {}
+    agent, _ = scripted([[delete("a")], "gone"], Counted().tools, on_event=heard, **own)
+    service = served(agent)
+    first = service.chat(user("go"))
+    (call,) = first["data"]["tool_calls"]
+    reply = service.chat(user("go"), said(first), user("", data={"tool_calls": [approved(call)]}))
+    (outcome,) = reply["data"]["executed_tool_calls"]
+    added = [e.message for e in heard.events if e.event_type == "MessageAdded"][-1]
+    assert added.content == "gone"
+    assert [done.model_dump() for done in added.data.executed_tool_calls] == [outcome]
+
+
 @pytest.mark.parametrize("data", [{}, {"data": {"session": {"a": 1}}}], ids=["text", "session"])
 @pytest.mark.parametrize("how", ["in place", "anew"])
 def test_message_added_has_what_the_request_interceptors_left(

@@ -96,6 +96,7 @@ class Output:
         self._secrets = secrets
         self._say = self._hold if held else sink.say
         self._held: list[Event] | None = [] if held else None
+        self._told: list[Event] = []
         self._closed = False
         self.shows_status = not isinstance(sink, Gathered)
         """Whether anybody can see a status line, so that it is worth while to make one."""
@@ -140,11 +141,12 @@ class Output:
     async def outcomes(self, data: Data) -> None:
         """Send or hold the outcomes of `data`."""
         for event in executed_events(data):
+            self._told.append(event)
             await self.send(event)
 
     def whole(self, ending: Sequence[Event]) -> AgentMessage:
-        """The reply that the held events and `ending` amount to."""
-        return fold([*(self._held or []), *ending])
+        """The reply that `ending` ends; its text is there only where it was held."""
+        return fold([*(self._told if self._held is None else self._held), *ending])
 
     def drop(self) -> None:
         """Forget what is held: another answer replaces it."""
