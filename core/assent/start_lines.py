@@ -48,13 +48,10 @@ def _rules(host: Host) -> Iterator[str]:
         yield f"warning: rules let run without approval: {', '.join(loosened)}"
     if idle := host.policy.idle(tools):
         named = ", ".join(map(repr, idle))
-        yield f"warning: no tool of the agent has a name in approvals.rules: {named}"
+        yield f"warning: approvals.rules name tools that the agent does not have: {named}"
     if misnamed := host.policy.misnamed(tools):
         named = ", ".join(f"{name!r} of {tool!r}" for name, tool in misnamed)
-        yield (
-            "warning: no tool that a rule in approvals.rules is for has the argument it "
-            f"names: {named}"
-        )
+        yield f"warning: approvals.rules name arguments that none of a rule's tools has: {named}"
     if host.config.approvals.accept_unissued:
         yield "warning: approvals.accept_unissued lets callers run what they like"
 

@@ -349,7 +349,8 @@ def test_the_start_says_which_rules_name_no_tool(served: Serve) -> None:
     agent, _ = scripted(["hi"], [gated, open_])
     rules = [{"tool": name, "action": "deny"} for name in ("gaetd", "wipe_*", "g*", "wipe_*")]
     told = served(agent, approvals__rules=rules).app.host.describe()
-    assert "warning: no tool of the agent has a name in approvals.rules: 'gaetd', 'wipe_*'" in told
+    wrong = "warning: approvals.rules name tools that the agent does not have: 'gaetd', 'wipe_*'"
+    assert wrong in told
     only = served(agent, approvals__rules=rules[2:3]).app.host.describe()
     assert not [line for line in only if "approvals.rules" in line]
 
@@ -393,7 +394,7 @@ def test_the_start_says_which_rules_name_an_argument_that_no_tool_of_theirs_has(
     ]
     told = served(agent, approvals__rules=[*known, *wrong]).app.host.describe()
     assert (
-        "warning: no tool that a rule in approvals.rules is for has the argument it names: "
+        "warning: approvals.rules name arguments that none of a rule's tools has: "
         "'enviroment' of 'restart', 'service' of '[mn]*e'"
     ) in told
 

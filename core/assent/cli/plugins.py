@@ -93,11 +93,12 @@ def check(plugin: tuple[str, ...], config_file: Path | None) -> None:
     The exit code is 1 if there is any.
 
     PLUGIN is the name of an installed one, or "module:object" or "path/to/file.py:object" of one
-    that is not; without it all installed ones are checked, also those that are not active, and
-    those that are active together.
-    Misspelt hooks, hooks without a mark, wrong arguments, wrong settings, a route or sub-command
-    that is taken, a requirement that does not admit this version of assent, and whatever importing
-    it raises are found.
+    that is not. Each is checked alone. Without PLUGIN all installed ones are, also those that are
+    not active, and then those that are active are checked together.
+
+    Found are misspelt hooks, hooks without a mark, wrong arguments, wrong settings, a requirement
+    that does not admit this version of assent, whatever importing it raises, a sub-command that is
+    taken, and together also a route that two plugins claim.
     """
     config = configuration(config_file)
     installed = discover()

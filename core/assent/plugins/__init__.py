@@ -341,7 +341,7 @@ def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> Section:
     path = tuple(key.split("."))
     if not issubclass(plugin.Settings, Section):
         raise PluginError(
-            f"{_described(choice)} has Settings that know no unknown keys; "
+            f"{_described(choice)} has Settings that would not notice a wrong key; "
             "write class Settings(Plugin.Settings)"
         )
     try:
