@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from assent.errors import LedgerUnavailable
 from assent.ledger import Owner, Transaction
-from assent.ledger.sqlite import SqliteConnection, make_tables
+from assent.ledger.sqlite_connection import SqliteConnection, make_tables
 from assent.ledger.tables import RENEW
 from assent.ledger.texts import key
 from assent.ledger.writer import run_group
