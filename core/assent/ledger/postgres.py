@@ -8,35 +8,25 @@ commit keeps the rate up. Rows are locked besides, since leases are renewed past
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
-import socket
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 import psycopg
-from psycopg import errors, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from assent.errors import ConfigError, LedgerUnavailable
-from assent.ledger import LogRow, Owner, Transaction
-from assent.ledger.pipeline import PREPARED, Pipeline
-from assent.ledger.rows import Row, Statement
+from assent.ledger import Owner, Transaction
+from assent.ledger.postgres_connection import SETTINGS, PostgresConnection, Raw, answered
 from assent.ledger.tables import RENEW, SCHEMA, SET_META, TABLES
-from assent.ledger.texts import dump_log, key, load_log
+from assent.ledger.texts import key
 from assent.ledger.writer import Writer, run_group, unavailable
 
 T = TypeVar("T")
 _MIGRATION = 0x617373656E74
 _TABLES = TABLES.format(text='TEXT COLLATE "C"', serial="BIGINT")
-# The clock is read after the lock is there, not when the wait for it begins.
-_HEAD = """
-WITH head AS MATERIALIZED (SELECT value FROM assent_meta WHERE key = 'head' FOR UPDATE)
-SELECT value, extract(epoch FROM clock_timestamp())::float8 FROM head
-"""
 _RENEW = tuple(
     sql.replace("lease = ?", "lease = extract(epoch FROM clock_timestamp())::float8 + %s").replace(
         "owner = ?", "owner = %s"
@@ -56,12 +46,6 @@ SELECT set_config(name, '5000', false) FROM pg_settings WHERE name = 'tcp_user_t
 """
 """A machine that vanishes in the middle of a batch would keep the lock on the head for hours: while
 the server waits for the rest, none of its other limits holds. Version 11 has no such timeout."""
-_SETTINGS = """
-SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '8s', true),
-    set_config('statement_timeout', '8s', true),
-    set_config('idle_in_transaction_session_timeout', '10s', true)
-"""
-"""As `_SESSION`, for one transaction."""
 SETTLING = 5.0
 """Seconds for the server's answers to the first statements on a connection."""
 OPENING = 20.0
@@ -77,157 +61,6 @@ _CONNECT_DEFAULTS = {
     # Of several servers in the URL the primary, whichever it is by now.
     "target_session_attrs": "read-write",
 }
-
-
-class _Raw(psycopg.Connection[Any]):
-    pooled = False
-    """Whether a pooler stands before the server: it gives numbers of its own to processes."""
-
-
-class PostgresConnection:
-    """`Connection` over psycopg, connected when first needed and again after a loss.
-
-    Statements go out in a pipeline: those that answer nothing wait for one that does. Behind a
-    pooler such as PgBouncer each transaction may have another session of the server: then nothing
-    is left in one for the next, neither settings nor prepared statements.
-    """
-
-    lock = " FOR UPDATE OF p"
-    errors: tuple[type[Exception], ...] = (psycopg.Error,)
-    distant = True
-
-    def __init__(
-        self,
-        connect: Callable[[], _Raw],
-        explained: Callable[[Exception], str],
-    ) -> None:
-        self._connect = connect
-        self.explained = explained
-        self._raw: _Raw | None = None
-        self._pipeline: Pipeline | None = None
-
-    def read(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
-        return self.read_all([(sql, tuple(values))])[0]
-
-    def read_all(self, asked: Sequence[Statement]) -> list[list[Row]]:
-        pipeline = self._live()
-        for sql, values in asked:
-            pipeline.send(sql, values)
-        return pipeline.answers()[-len(asked) :]
-
-    def write(self, sql: str, values: Sequence[object] = ()) -> None:
-        self._live().send(sql, values)
-
-    def begin(
-        self, asked: Sequence[Statement] = ()
-    ) -> tuple[float, LogRow | None, list[list[Row]]]:
-        known = self._raw is not None
-        try:
-            return self._begin(asked)
-        except psycopg.Error as error:
-            if isinstance(error, errors.ReadOnlySqlTransaction):
-                # What was the primary may be a standby for good.
-                self.cut()
-            self.rollback()
-            if known and self._raw is None:
-                # The server restarted while the connection was idle; nothing was begun on it.
-                return self.begin(asked)
-            raise unavailable(error, self.explained(error)) from error
-
-    def commit(self, head: LogRow | None) -> None:
-        if head:
-            self.write(SET_META, ("head", dump_log(head)))
-        pipeline = self._live()
-        # Behind the last writes, in one round trip with them.
-        pipeline.send("COMMIT")
-        try:
-            pipeline.answers()
-        except psycopg.Error as error:
-            if self._raw is not None and not self._raw.closed:
-                # The server answered, so nothing is committed: one of the writes failed.
-                raise
-            self.cut()
-            raise LedgerUnavailable(
-                "the approvals store was lost during a commit; send the same request again"
-            ) from error
-        if pipeline.status != "COMMIT":
-            raise LedgerUnavailable("the approvals store refused a commit")
-
-    def rollback(self) -> None:
-        """End without effect; a connection that cannot even do that is given up."""
-        raw, pipeline = self._raw, self._pipeline
-        if raw is None or pipeline is None:
-            return
-        pipeline.forget()
-        try:
-            if raw.closed:
-                raise psycopg.OperationalError("closed")
-            if raw.info.transaction_status != pq.TransactionStatus.IDLE:
-                pipeline.send("ROLLBACK")
-                pipeline.answers()
-        except psycopg.Error:
-            self.cut()
-
-    def retryable(self, error: Exception) -> bool:
-        return isinstance(error, errors.DeadlockDetected | errors.SerializationFailure)
-
-    def live(self) -> _Raw:
-        """The connection, made anew after a loss. Raises psycopg.Error."""
-        if self._raw is None or self._raw.closed:
-            self._raw, self._pipeline = self._connect(), None
-        return self._raw
-
-    def abort(self) -> None:
-        """Wake a thread that waits for a server that does not answer; from any thread."""
-        if self._raw is not None:
-            _abort(self._raw)
-
-    def cut(self) -> None:
-        """Close; the next transaction connects anew."""
-        raw, self._raw, self._pipeline = self._raw, None, None
-        if raw is not None:
-            raw.close()
-
-    def _live(self) -> Pipeline:
-        if self._pipeline is None:
-            raise psycopg.OperationalError("the connection is lost")
-        return self._pipeline
-
-    def _begin(self, asked: Sequence[Statement]) -> tuple[float, LogRow | None, list[list[Row]]]:
-        raw = self.live()
-        if self._pipeline is None:
-            self._pipeline = Pipeline(raw, prepared=0 if raw.pooled else PREPARED)
-        if raw.pooled:
-            self._pipeline.send("BEGIN ISOLATION LEVEL READ COMMITTED")
-            self._pipeline.send(_SETTINGS)
-        else:
-            self._pipeline.send("BEGIN")
-        # What follows sees what was committed before the lock on the head was there.
-        rows, *answers = self.read_all([(_HEAD, ()), *asked])
-        if not rows:
-            raise LedgerUnavailable("the approvals store has lost its log")
-        head, now = rows[0]
-        return now, load_log(head) if head else None, answers
-
-
-def _abort(raw: _Raw) -> None:
-    with contextlib.suppress(psycopg.Error, OSError):
-        if not raw.closed:
-            with socket.socket(fileno=os.dup(raw.fileno())) as connection:
-                connection.shutdown(socket.SHUT_RDWR)
-
-
-@contextlib.contextmanager
-def _answered(raw: _Raw, seconds: float) -> Iterator[None]:
-    """Close the connection if the server does not answer in time, so that whoever waits for it
-    fails."""
-    alarm = threading.Timer(seconds, _abort, (raw,))
-    with contextlib.suppress(RuntimeError):
-        alarm.start()
-    try:
-        yield
-    finally:
-        alarm.cancel()
 
 
 class PostgresStore:
@@ -285,14 +118,14 @@ class PostgresStore:
 
     def _renew(self, owner: str, seconds: float) -> None:
         raw = self._renewer.live()
-        with _answered(raw, min(self._patience, seconds / 3)):
+        with answered(raw, min(self._patience, seconds / 3)):
             for sql in _RENEW:
                 raw.execute(sql.encode(), (seconds, key(owner)))
 
-    def _connect(self) -> _Raw:
-        connection = _Raw.connect(autocommit=True, prepare_threshold=None, **self._parameters)
+    def _connect(self) -> Raw:
+        connection = Raw.connect(autocommit=True, prepare_threshold=None, **self._parameters)
         try:
-            with _answered(connection, SETTLING):
+            with answered(connection, SETTLING):
                 [(process,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
                 connection.pooled = process != connection.info.backend_pid
                 if not connection.pooled:
@@ -304,8 +137,8 @@ class PostgresStore:
 
     def _open(self) -> None:
         try:
-            with self._connect() as raw, _answered(raw, OPENING), raw.transaction():
-                raw.execute(_SETTINGS)
+            with self._connect() as raw, answered(raw, OPENING), raw.transaction():
+                raw.execute(SETTINGS)
                 raw.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION,))
                 self._migrate(raw)
         except psycopg.Error as error:
