@@ -11,7 +11,7 @@ from assent.commands.folders import PathRefused, relative_parts
 from assent.errors import ToolInputError
 from assent.messages import Command, CommandFile
 from assent.models import ToolDefinition
-from assent.tools.schemas import validated
+from assent.tools.validation import validated
 
 
 class _Closed(BaseModel):

@@ -22,8 +22,9 @@ from assent.config.received import received
 from assent.errors import ToolInputError
 from assent.models import ToolDefinition
 from assent.session import Session
+from assent.tools.descriptions import describe
 from assent.tools.docstrings import read_docstring
-from assent.tools.schemas import Arguments, ModelInputs, SchemaInputs, describe, inputs_of
+from assent.tools.schemas import Arguments, ModelInputs, SchemaInputs, inputs_of
 from assent.tools.signatures import layers, plain_function, read_signature
 from assent.workers.code import is_coroutine_function
 

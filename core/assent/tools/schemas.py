@@ -9,33 +9,35 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-import json
-import re
 import typing
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Protocol, TypeVar, cast
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
-from pydantic_core import to_json
 
 from assent.bodies import is_json
 from assent.config.received import Names, every_name, other_names
-from assent.errors import ToolInputError, message_of
+from assent.errors import ToolInputError
 from assent.tools.docstrings import Docstring
 from assent.tools.parameters import model_of, refined
 from assent.tools.signatures import EMPTY, Argument, Signature
+from assent.tools.validation import (
+    SHOWN_ERRORS,
+    as_json,
+    explained,
+    line,
+    refuse_names,
+    shortened,
+    validated,
+)
 
 T = TypeVar("T")
 
 Arguments = dict[str, Any]
 """Keyword arguments for a tool's function, without the injected ones."""
-
-MESSAGE_LIMIT = 1000
-_SHOWN_ERRORS = 5
-_SHORT = 60
 
 
 class Inputs(Protocol):
@@ -117,7 +119,7 @@ class SignatureInputs:
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
         if self._closed:
-            _refuse(self._closed & input.keys(), self._names)
+            refuse_names(self._closed & input.keys(), self._names)
         instance = validated(self._adapter, input, self._names)
         # The properties of these names take as long as the validation.
         sent, more = instance.__pydantic_fields_set__, instance.__pydantic_extra__
@@ -198,33 +200,19 @@ class SchemaInputs:
             )
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
-        _raw(input)
+        as_json(input)
         # The function may change what it gets; what was approved or asked for stays.
         given = copy.deepcopy(dict(input))
-        _refuse(self._closed & given.keys(), self._names)
+        refuse_names(self._closed & given.keys(), self._names)
         try:
-            errors = list(itertools.islice(self._validator.iter_errors(given), _SHOWN_ERRORS))
+            errors = list(itertools.islice(self._validator.iter_errors(given), SHOWN_ERRORS))
         except (ValueError, OverflowError) as error:
-            raise ToolInputError(_cut(f"the input cannot be read: {error}")) from error
+            raise ToolInputError(shortened(f"the input cannot be read: {error}")) from error
         if errors:
-            raise _explained(_line(tuple(e.instance_path), e.message, e.instance) for e in errors)
+            raise explained(line(tuple(e.instance_path), e.message, e.instance) for e in errors)
         if not self.is_open:
-            _refuse(given.keys() - set(self._names), self._names)
+            refuse_names(given.keys() - set(self._names), self._names)
         return given
-
-
-def describe(schema: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """`{parameter: {type, description}}` of an input schema (interface.md, "ToolCall")."""
-    # Under the older name too, which schemas that were stated have.
-    definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
-    types: dict[str, str] = {}
-    return {
-        name: {
-            "type": _type_name(value, definitions, types),
-            "description": _description(value, definitions),
-        }
-        for name, value in schema.get("properties", {}).items()
-    }
 
 
 def object_schema(label: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
@@ -287,78 +275,6 @@ def _unusable(label: str, parameter: str, error: Exception) -> TypeError:
     )
 
 
-def validated(adapter: TypeAdapter[T], input: Mapping[str, Any], known: Iterable[str]) -> T:
-    """`input` read as JSON by `adapter`; raises ToolInputError, `known` being what it may name."""
-    raw = _raw(input)
-    try:
-        # Past the adapter's own method, which costs as much as the validation.
-        checked: T = adapter.validator.validate_json(raw)
-    except ValidationError as error:
-        raise _explained(_pydantic_lines(error, known)) from None
-    except Exception as error:
-        # A validator of the author's failed in a way of its own.
-        raise ToolInputError(_cut(f"the input was refused: {message_of(error)}")) from error
-    return checked
-
-
-def _raw(input: Mapping[str, Any]) -> bytes:
-    try:
-        return to_json(input if type(input) is dict else dict(input))
-    except ValueError as error:
-        raise ToolInputError(_cut(f"the input is no valid JSON: {error}", 300)) from None
-
-
-_Line = tuple[str, str]
-"""What is wrong, and the value that was given, if it is short."""
-
-
-def _pydantic_lines(error: ValidationError, known: Iterable[str]) -> Iterator[_Line]:
-    for detail in error.errors(include_url=False, include_context=False):
-        where = tuple(detail["loc"])
-        if detail["type"] == "missing":
-            yield f"parameter {_path(where)!r} is missing", ""
-        elif detail["type"] == "extra_forbidden":
-            yield _unknown(_path(where), known if len(where) == 1 else []), ""
-        else:
-            yield _line(where, detail["msg"], detail["input"])
-
-
-def _line(where: tuple[str | int, ...], message: str, value: object) -> _Line:
-    subject = f"parameter {_path(where)!r}" if where else "the input"
-    scalar = isinstance(value, (str, int, float)) and len(str(value)) <= _SHORT
-    got = f", got {json.dumps(value, ensure_ascii=False)}" if scalar else ""
-    return _cut(f"{subject}: {message}", 300), got
-
-
-def _path(where: tuple[str | int, ...]) -> str:
-    return ".".join(str(part) for part in where)[:200]
-
-
-def _unknown(name: str, known: Iterable[str]) -> str:
-    names = ", ".join(known)
-    return f"there is no parameter {name!r}" + (f"; there are: {names}" if names else "")
-
-
-def _refuse(names: Iterable[str], known: Iterable[str]) -> None:
-    wrong = sorted(str(name)[:200] for name in names)
-    if wrong:
-        raise _explained((_unknown(name, known), "") for name in wrong)
-
-
-def _explained(lines: Iterable[_Line]) -> ToolInputError:
-    found = list(dict.fromkeys(itertools.islice(lines, 50)))
-    more = len(found) - _SHOWN_ERRORS
-    rest = [f"and {more} more"] if more > 0 else []
-    shown = found[:_SHOWN_ERRORS]
-    whole = "; ".join([*(text + got for text, got in shown), *rest])
-    return ToolInputError(_cut(whole), _cut("; ".join([*(text for text, _ in shown), *rest])))
-
-
-def _cut(text: str, limit: int = MESSAGE_LIMIT) -> str:
-    clean = text.encode("utf-8", "replace").decode()
-    return clean if len(clean) <= limit else clean[: limit - 1] + "…"
-
-
 def _stated_object(label: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     stated = copy.deepcopy(dict(schema))
     if stated.setdefault("type", "object") != "object":
@@ -381,37 +297,3 @@ def _validator(label: str, schema: dict[str, Any]) -> Any:
 
 def _no_retrieval(uri: str, /) -> Any:
     raise ValueError("references to other documents are not followed")
-
-
-def _named(schema: Mapping[str, Any]) -> str:
-    return re.sub(r"^#/(\$defs|definitions)/", "", str(schema.get("$ref", "")))
-
-
-def _description(schema: Any, definitions: Mapping[str, Any]) -> str:
-    if not isinstance(schema, Mapping):
-        return ""
-    below = definitions.get(_named(schema))
-    layers = (layer for layer in (schema, below) if isinstance(layer, Mapping))
-    return next((str(layer["description"]) for layer in layers if "description" in layer), "")
-
-
-def _type_name(schema: Any, definitions: Mapping[str, Any], types: dict[str, str]) -> str:
-    """What people call the type of `schema`; `types` are those of definitions so far."""
-    if not isinstance(schema, Mapping):
-        return "any"
-    if (name := _named(schema)) in definitions:
-        if name not in types:
-            # So it is called where it refers to itself.
-            types[name] = "any"
-            types[name] = _type_name(definitions[name], definitions, types)
-        return types[name]
-    stated = schema.get("type")
-    if isinstance(stated, list):
-        return " or ".join(map(str, stated))
-    if stated == "array" and "items" in schema:
-        return f"array of {_type_name(schema['items'], definitions, types)}"
-    if stated:
-        return str(stated)
-    choices = schema.get("anyOf") or schema.get("oneOf") or []
-    names = [_type_name(choice, definitions, types) for choice in choices]
-    return " or ".join(dict.fromkeys(names)) or "any"

@@ -1,0 +1,55 @@
+"""The parameters of a tool as approvers read them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+def describe(schema: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """`{parameter: {type, description}}` of an input schema (interface.md, "ToolCall")."""
+    # Under the older name too, which schemas that were stated have.
+    definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
+    types: dict[str, str] = {}
+    return {
+        name: {
+            "type": _type_name(value, definitions, types),
+            "description": _description(value, definitions),
+        }
+        for name, value in schema.get("properties", {}).items()
+    }
+
+
+def _description(schema: Any, definitions: Mapping[str, Any]) -> str:
+    if not isinstance(schema, Mapping):
+        return ""
+    below = definitions.get(_named(schema))
+    layers = (layer for layer in (schema, below) if isinstance(layer, Mapping))
+    return next((str(layer["description"]) for layer in layers if "description" in layer), "")
+
+
+def _type_name(schema: Any, definitions: Mapping[str, Any], types: dict[str, str]) -> str:
+    """What people call the type of `schema`; `types` are those of definitions so far."""
+    if not isinstance(schema, Mapping):
+        return "any"
+    if (name := _named(schema)) in definitions:
+        if name not in types:
+            # So it is called where it refers to itself.
+            types[name] = "any"
+            types[name] = _type_name(definitions[name], definitions, types)
+        return types[name]
+    stated = schema.get("type")
+    if isinstance(stated, list):
+        return " or ".join(map(str, stated))
+    if stated == "array" and "items" in schema:
+        return f"array of {_type_name(schema['items'], definitions, types)}"
+    if stated:
+        return str(stated)
+    choices = schema.get("anyOf") or schema.get("oneOf") or []
+    names = [_type_name(choice, definitions, types) for choice in choices]
+    return " or ".join(dict.fromkeys(names)) or "any"
+
+
+def _named(schema: Mapping[str, Any]) -> str:
+    return re.sub(r"^#/(\$defs|definitions)/", "", str(schema.get("$ref", "")))
