@@ -21,7 +21,7 @@ from assent.config import Config, load_config
 from assent.config.settings import ServerSettings
 from assent.errors import ConfigError
 from assent.hookspecs import hookimpl
-from assent.ledger import open_store
+from assent.ledger.stores import open_store
 from assent.plugins import Plugin, Plugins
 from assent.plugins.discovery import discover
 from terminal import terminal

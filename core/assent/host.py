@@ -23,8 +23,8 @@ from assent.approvals import carries_calls
 from assent.config import Config, bearer_tokens, state_dir
 from assent.errors import Busy, ConfigError, NotStarted, Stopping, TurnTimeout
 from assent.events import fold
-from assent.ledger import open_store
 from assent.ledger.record import Ledger
+from assent.ledger.stores import open_store
 from assent.messages import AgentMessage, ChatRequest, beyond_text
 from assent.models import Model, checked_model, load_model
 from assent.models.offline import Offline

@@ -25,7 +25,8 @@ import assent.host
 import assent.turns.slots
 from assent import Agent, Call, RequestContext, Session, serve, tool
 from assent.events import AgentEvent, MessageAdded
-from assent.ledger import LogRow, Store, SuspendedTurn, Transaction, open_store
+from assent.ledger import LogRow, Store, SuspendedTurn, Transaction
+from assent.ledger.stores import open_store
 from assent.messages import Message
 from assent.models import Ask, Result
 from assent.models.offline import Offline

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from assent.errors import ConfigError
-from assent.ledger import open_store
 from assent.ledger.conformance import CHECKS, Check, Factory
 from assent.ledger.memory import MemoryStore
 from assent.ledger.sqlite import SqliteStore
+from assent.ledger.stores import open_store
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: str(check.__name__))

@@ -8,14 +8,11 @@ The rules (who may decide, what may run, once) are in `assent.ledger.rules`, wri
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from assent.config.factories import installed, made
-from assent.errors import ConfigError
 from assent.messages import Kind
 
 T = TypeVar("T")
@@ -322,69 +319,10 @@ class Store(Protocol):
         ...
 
 
-_BUILT_IN = ("memory", "postgresql", "sqlite")
-_MEMBERS = ("url", "shared", "open", "close", "run", "renew", "hold", "dead")
-
-
-def open_store(url: str, base: Path, state_dir: Path) -> Store:
-    """The store that `url` names, not opened yet.
-
-    `memory://`; `sqlite:///name.db` relative to the folder `base`, `sqlite:////absolute.db`, and
-    `sqlite://` for `approvals.db` in `state_dir`; `postgresql://...` as libpq reads it; any other
-    scheme by entry point. Raises ConfigError for an unknown scheme or a missing package.
-    """
-    scheme, _, rest = url.partition("://")
-    match scheme:
-        case "memory":
-            from assent.ledger.memory import MemoryStore
-
-            return MemoryStore()
-        case "sqlite":
-            return _sqlite(rest, base, state_dir)
-        case "postgresql":
-            return _postgresql(url)
-    return _installed(scheme, url)
-
-
 def connect(url: str) -> Store:
     """A built-in store as the group's factories make theirs: a relative path begins at the working
     directory, and `sqlite://` is in the state folder that a service without settings has."""
     from assent.config import Config, state_dir
+    from assent.ledger.stores import open_store
 
     return open_store(url, Path.cwd(), state_dir(Config()))
-
-
-def _sqlite(rest: str, base: Path, state_dir: Path) -> Store:
-    from urllib.parse import unquote
-
-    from assent.ledger.sqlite import SqliteStore
-
-    if rest and not rest.strip("/"):
-        raise ConfigError("'approvals.ledger' names no file; try: sqlite:///approvals.db")
-    if not rest.startswith("/") and rest:
-        raise ConfigError(
-            "'approvals.ledger' has too few slashes; try: sqlite:///relative.db or "
-            "sqlite:////absolute.db"
-        )
-    return SqliteStore(base / unquote(rest[1:]) if rest else state_dir / "approvals.db")
-
-
-def _postgresql(url: str) -> Store:
-    try:
-        from assent.ledger.postgres import PostgresStore
-    except ImportError as error:
-        raise ConfigError(
-            "the PostgreSQL ledger needs psycopg; try: pip install 'assent[postgres]'"
-        ) from error
-    return PostgresStore(url)
-
-
-def _installed(scheme: str, url: str) -> Store:
-    found = installed("assent.ledgers")
-    if scheme not in found:
-        known = ", ".join(repr(name) for name in sorted({*_BUILT_IN, *found}))
-        # What stands behind the first word may be a password.
-        shown = re.split(r"[^\w.+-]", scheme, maxsplit=1)[0][:20]
-        raise ConfigError(f"'approvals.ledger' has the unknown scheme {shown!r}; known: {known}")
-    store: Store = made(found[scheme], "ledger", _MEMBERS, url)
-    return store
