@@ -6,22 +6,19 @@ import asyncio
 import getpass
 import json
 import os
-import tomllib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import TypeVar, get_args
 
 import click
-from pydantic import ValidationError
 
 from assent.cli.chat_text import pretty, visible
 from assent.cli.group import config_option
 from assent.cli.options import configuration
-from assent.config.layers import Origin, explain
-from assent.config.settings import Section
+from assent.cli.rule_cases import rule_cases
 from assent.errors import AssentError, ConfigError, InvalidRequest, counted
 from assent.ledger import LogRow, Proposal, State, Transaction
 from assent.ledger.choices import Choice, Conversation, Requester
@@ -288,63 +285,15 @@ def test(config_file: Path | None, file: Path, target: str | None) -> None:
       expect = "deny"                         # allow, require or deny
     """
     failed = 0
-    for number, (text, expected, verdict) in enumerate(_cases(config_file, file, target), start=1):
+    for number, (text, expected, verdict) in enumerate(
+        rule_cases(config_file, file, target), start=1
+    ):
         ok = verdict == expected
         failed += not ok
         mark = "ok  " if ok else "FAIL"
         click.echo(f"{mark} {number}: {text}: {verdict}" + ("" if ok else f", not {expected}"))
     if failed:
         raise AssentError(f"{failed} of {counted(number, 'case')} failed")
-
-
-def _cases(
-    config_file: Path | None, file: Path, target: str | None
-) -> Iterator[tuple[str, str, str]]:
-    from assent.agent import as_agent
-    from assent.config.targets import load_agent
-    from assent.messages import PlatformContext
-    from assent.policy import Policy
-
-    config = configuration(config_file, overrides={"agent": target} if target else {})
-    if config.agent is None:
-        raise ConfigError("there is no agent whose tools are meant; name one with --agent")
-    tools = as_agent(load_agent(config.agent, config.path("agent", "."))).tools
-    policy = Policy(config.approvals.rules)
-    for case in _table(file):
-        if case.tool not in tools:
-            raise ConfigError(f"{file.name}: the agent has no tool {case.tool!r}")
-        tool = tools[case.tool]
-        if unknown := [name for name in case.arguments if not tool.takes(name)]:
-            # Such a call is refused before any rule is asked.
-            named = ", ".join(map(repr, unknown))
-            raise ConfigError(f"{file.name}: the tool {case.tool!r} has no argument {named}")
-        platform = PlatformContext.model_validate(case.platform)
-        verdict = policy.verdict(tool, case.arguments, platform)
-        yield f"{case.tool} {json.dumps(case.arguments)}", case.expect, verdict
-
-
-class _Case(Section):
-    tool: str
-    arguments: dict[str, Any] = {}
-    platform: dict[str, Any] = {}
-    expect: Literal["allow", "require", "deny"]
-
-
-class _Table(Section):
-    case: list[_Case]
-
-
-def _table(file: Path) -> list[_Case]:
-    origin = Origin("file", file.name)
-    try:
-        cases = _Table.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))).case
-    except ValidationError as error:
-        raise ConfigError(explain(error, _Table, lambda _: origin)) from None
-    except ValueError as error:
-        raise ConfigError(f"{file.name}: {error}") from None
-    if not cases:
-        raise ConfigError(f"{file.name} has no [[case]]")
-    return cases
 
 
 def _what(row: Proposal) -> str:
