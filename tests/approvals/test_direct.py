@@ -20,7 +20,7 @@ from stages import approve, run
 from assent import Caller, Config, Host, PlatformContext, RequestContext, Session, tool
 from assent.errors import InvalidRequest, LedgerUnavailable, StillRunning, ToolInputError
 from assent.events import AgentEvent, ToolCallApproved
-from assent.ledger import Owner, record
+from assent.ledger import Owner, writes
 from assent.ledger.choices import Conversation, Grant, Requester
 from assent.ledger.owners import boot_id
 
@@ -184,7 +184,7 @@ def test_who_only_records_an_approval_does_not_run_what_is_given_back(
 def test_who_waits_for_an_outcome_that_the_store_does_not_take_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record, "_PATIENCE", 0.0)
+    monkeypatch.setattr(writes, "_PATIENCE", 0.0)
     full = threading.Event()
 
     @tool(requires_approval=True)

@@ -6,10 +6,8 @@ The rules are in `rules`, written once over a `Store` (design, section 6).
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
-import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -38,16 +36,10 @@ from assent.ledger.choices import (
 from assent.ledger.lease import Lease
 from assent.ledger.owners import boot_id
 from assent.ledger.rules import Rules, log, suspend_again
-from assent.ledger.waiting import Waiting
+from assent.ledger.writes import Writes
 
 T = TypeVar("T")
-logger = logging.getLogger("assent.ledger")
 _REPLIES_KEPT = 8
-_PATIENCE = 10.0
-_UNRECORDED = (
-    "the approvals store does not take the outcome of what has run; it is kept until it does: "
-    "send the same request again"
-)
 
 
 class Ledger:
@@ -70,11 +62,7 @@ class Ledger:
             self.owner, boot_id(), ttl, lease, deciders, accept_unissued, store.dead
         )
         self._lease = Lease(store, self.owner, lease)
-        self._closed = False
-        self._background: set[asyncio.Task[None]] = set()
-        self._waiting = Waiting()
-        # Since when the store refuses to record what became of these calls and turns.
-        self._refused: dict[str, float] = {}
+        self._writes = Writes(store)
 
     def visible(self, row: Proposal, who: Requester) -> bool:
         """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
@@ -86,10 +74,8 @@ class Ledger:
 
     async def close(self) -> None:
         """Stop renewing leases and close the store."""
-        self._closed = True
+        self._writes.stop()
         self._lease.stop()
-        for task in self._background:
-            task.get_loop().call_soon_threadsafe(task.cancel)
         await self.store.close()
 
     async def propose(
@@ -127,7 +113,7 @@ class Ledger:
                     tx.put_turn(row_)
 
         await self.store.run(Reading(work, turns=continued, flushed=False))
-        self._waiting.notify(continued)
+        self._writes.notify(continued)
 
     async def decide(
         self,
@@ -176,7 +162,7 @@ class Ledger:
         try:
             return await self.store.run(work)
         except (LedgerUnavailable, asyncio.CancelledError):
-            self._in_background(partial(self._rules.disown, token=token, turns=turns), turns)
+            self._writes.later(partial(self._rules.disown, token=token, turns=turns), turns)
             raise
 
     async def give_back(self, grants: Sequence[Grant]) -> None:
@@ -194,7 +180,7 @@ class Ledger:
         if unspent:
             for grant in unspent:
                 grant.spend()
-            await self._run_or_persist(work, ids)
+            await self._writes.now_or_later(work, ids)
 
     async def claim_for_callable(self, turn: str, found: Decided) -> None:
         """Claim all approved calls of a callable's turn at once, when all are decided."""
@@ -231,7 +217,7 @@ class Ledger:
             return self._rules.finish(tx, grant, state, output, duration, session)
 
         id_ = grant.proposal.id
-        return await self._told([id_], self.store.run(Reading(work, proposals=[id_])))
+        return await self._writes.told([id_], self.store.run(Reading(work, proposals=[id_])))
 
     async def finish_last(
         self,
@@ -258,7 +244,7 @@ class Ledger:
 
         id_ = grant.proposal.id
         reading = Reading(work, proposals=[id_])
-        return await self._told([id_], self._claiming(reading, token, [grant.proposal.turn]))
+        return await self._writes.told([id_], self._claiming(reading, token, [grant.proposal.turn]))
 
     async def reject(
         self, ids: Sequence[str], reason: str, who: Requester, *, approved: bool = False
@@ -306,7 +292,7 @@ class Ledger:
 
         reading = Reading(work, turns=ids)
         while isinstance(outcome := await self._claiming(reading, token, ids), str):
-            await self._changed(outcome, until)
+            await self._writes.changed(outcome, until)
         return outcome
 
     async def release(self, continuation: Continuation) -> None:
@@ -322,56 +308,12 @@ class Ledger:
                 if id_ in turns and turns[id_].fence == fence:
                     suspend_again(tx, turns[id_])
 
-        await self._run_or_persist(work, ids)
-
-    async def _run_or_persist(
-        self, work: Callable[[Transaction], None], ids: Sequence[str]
-    ) -> None:
-        try:
-            await self._told(ids, self.store.run(work))
-        except LedgerUnavailable:
-            self._in_background(work, ids)
-
-    async def _told(self, ids: Sequence[str], writing: Awaitable[T]) -> T:
-        """The result of `writing`; requests that wait for these rows are notified."""
-        try:
-            written = await writing
-        except LedgerUnavailable:
-            for id_ in ids:
-                self._refused.setdefault(id_, time.monotonic())
-            raise
-        for id_ in ids:
-            self._refused.pop(id_, None)
-        self._waiting.notify(ids)
-        return written
+        await self._writes.now_or_later(work, ids)
 
     def check_recorded(self, id_: str) -> None:
         """Raise LedgerUnavailable if the store has been refusing this row's outcome for long:
         waiting on helps nobody."""
-        since = self._refused.get(id_)
-        if since is not None and time.monotonic() - since > _PATIENCE:
-            raise LedgerUnavailable(_UNRECORDED)
-
-    async def _changed(self, id_: str, until: float) -> None:
-        self.check_recorded(id_)
-        await self._waiting.changed(id_, until)
-
-    def _in_background(self, work: Callable[[Transaction], None], ids: Sequence[str]) -> None:
-        task = asyncio.ensure_future(self._persist(work, ids))
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
-    async def _persist(self, work: Callable[[Transaction], None], ids: Sequence[str]) -> None:
-        """Run `work` as soon as the store takes it; only closing the ledger gives it up."""
-        pause = 0.05
-        while not self._closed:
-            try:
-                await self._told(ids, self.store.run(work))
-            except LedgerUnavailable:
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, 5.0)
-            else:
-                return
+        self._writes.check(id_)
 
     async def outcomes(self, ids: Sequence[str], until: float) -> dict[str, Proposal]:
         """The rows once none of them executes any more; raises StillRunning after `until`."""
@@ -380,7 +322,7 @@ class Ledger:
             running = next((r.id for r in rows.values() if r.state == "EXECUTING"), None)
             if running is None:
                 return rows
-            await self._changed(running, until)
+            await self._writes.changed(running, until)
 
     async def purge(self, retention: float) -> tuple[int, int, int]:
         """Remove contents older than `retention` seconds, and turns that ended `ttl` seconds ago.
