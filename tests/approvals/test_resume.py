@@ -166,25 +166,55 @@ def test_decisions_of_two_turns_that_say_nothing_new_get_the_later_reply(served:
     assert again["data"]["session"] == {"marked": ["a", "b"]}
 
 
-def test_an_old_approval_sent_again_does_not_put_the_session_back(served: Serve) -> None:
-    @tool
-    def note(text: str, session: Session) -> str:
-        """Note a text."""
-        session["noted"] = text
-        return text
+@tool
+def note(text: str, session: Session) -> str:
+    """Note a text."""
+    session["noted"] = text
+    return text
 
+
+@pytest.mark.parametrize("kind", ["approval", "rejection", "command"])
+def test_an_old_decision_sent_again_does_not_put_the_session_back(served: Serve, kind: str) -> None:
     tools = Counted()
-    noting = [Call("n", "note", {"text": "x"})]
-    agent, _ = scripted([[delete("a")], "gone", noting, "noted"], [*tools.tools, note])
+    proposed = suggest("echo hi") if kind == "command" else delete("a")
+    script = [[proposed], "well", [Call("n", "note", {"text": "x"})], "noted"]
+    agent, model = scripted(script, [*tools.tools, note], commands=LocalShell())
     service = served(agent)
-    messages = deciding(service.chat(user("wipe")))
-    history = [*messages, said(service.chat(*messages)), user("note x")]
+    reply = service.chat(user("wipe"))
+    history = [user("wipe"), said(reply), decision(reply, rejects=kind == "rejection")]
+    history += [said(service.chat(*history)), user("note x")]
     noted = service.chat(*history)
-    assert noted["data"]["session"] == {"noted": "x"}
-    again = service.chat(*history, said(noted), messages[-1])
-    assert again["content"] == "gone"
-    assert again["data"]["session"] == {"noted": "x"}
-    assert tools.names == ["a"]
+    assert noted["data"]["session"]["noted"] == "x"
+    again = service.chat(*history, said(noted), history[2])
+    assert again["content"] == "well"
+    assert again["data"]["session"] == noted["data"]["session"]
+    assert (tools.names, len(model.asks)) == (["a"] * (kind == "approval"), 4)
+
+
+def decision(reply: Json, *, rejects: bool = False) -> Json:
+    change = {"rejection_reason": "no"} if rejects else {"execute": True}
+    data = {n: [{**c, **change} for c in reply["data"][n]] for n in ("tool_calls", "cmds")}
+    return user("", data=data)
+
+
+def test_lost_reply_to_a_command_that_was_decided_before_too_is_got_with_its_session(
+    served: Serve,
+) -> None:
+    noting = [Call("n", "note", {"text": "x"})]
+    script = [[suggest("echo hi")], "one", [suggest("echo hi")], noting, "two"]
+    agent, _ = scripted(script, [note], commands=LocalShell())
+    service = served(agent)
+    history = [user("say hi")]
+    for more in (user("again"), None):
+        reply = service.chat(*history)
+        history += [said(reply), decision(reply)]
+        done = service.chat(*history)
+        history += [said(done), more] if more else []
+    assert done["data"]["session"]["noted"] == "x"
+    assert service.chat(*history) == done
+    # A client may keep what had come when the connection broke.
+    broken = [*history, assistant("tw"), history[-1]]
+    assert service.chat(*broken)["data"]["session"]["noted"] == "x"
 
 
 def test_another_text_with_the_same_decision_continues_again_without_a_run(served: Serve) -> None:

@@ -12,7 +12,8 @@ from assent.messages import AgentMessage, Data, Message
 from assent.session import Session
 from assent.turns.decisions import message_digest, wait_for_others
 from assent.turns.ending import finish
-from assent.turns.outcomes import catch_up, collect_outcomes, heard, last_turns
+from assent.turns.mentions import Mentions
+from assent.turns.outcomes import catch_up, collect_outcomes, last_turns
 from assent.turns.output import OUTCOMES
 
 if TYPE_CHECKING:
@@ -132,9 +133,7 @@ def _has_news(turn: RunningTurn, turns: Sequence[str]) -> bool:
 async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
     """Send the recorded reply of a continuation again, without asking the model."""
     reply = AgentMessage.model_validate(recorded["reply"])
-    ended = {outcome.id for outcome in reply.data.outcomes}
-    # Who has heard these ends has had this reply, and its session has gone on since.
-    if not ended or not ended <= heard(turn):
+    if not _has_gone_on(turn):
         turn.session = turn.context.session = Session(reply.data.session)
     for name in OUTCOMES:
         told = getattr(turn.data, name)
@@ -150,6 +149,22 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
     await turn.say(reply.content)
     rows = [Proposal(**row) for row in recorded["proposals"]]
     await finish(turn, recorded["stop_reason"], pending=rows, reply=reply, record=False)
+
+
+def _has_gone_on(turn: RunningTurn) -> bool:
+    """Whether the request's session is newer than the reply to these decisions: it is stated, and
+    an assistant message stands, after the first message that makes each or reports its outcome."""
+    messages, chosen = turn.request.messages, turn.found.chosen
+    spoken = [n for n, m in enumerate(messages) if m.role == "assistant"]
+    stated = [
+        n for n, m in enumerate(messages) if m.data is not None and m.data.session is not None
+    ]
+    newest = min(max(spoken, default=0), max(stated, default=0))
+    mentions = Mentions(messages, chosen)
+    rows = {row.id: row for choice, row in chosen if not choice.copy}.values()
+    # From where it was proposed: an equal command may have been decided before.
+    first = [mentions.decided(row, mentions.shown([row.id]) or 0) for row in rows]
+    return bool(first) and all(index is not None and index < newest for index in first)
 
 
 def nothing_to_answer(messages: Sequence[Message]) -> InvalidRequest:
