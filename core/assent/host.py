@@ -74,7 +74,7 @@ class Host:
         self.code = UserCode(self.workers)
         self.policy = Policy(config.approvals.rules)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
-        self.ledger = ledger_of(config)
+        self.ledger = ledger_of(config, for_callable=agent.function is not None)
         self._slots = Slots(config.limits.turns)
         self._running: set[EventStream] = set()
         self._begun: set[Begun] = set()
@@ -154,7 +154,8 @@ class Host:
         server = self.config.server
         self.workers = Workers(loops=server.worker_loops, threads=server.threads)
         self.code.workers = self.workers
-        self.ledger = self.engine.ledger = ledger_of(self.config)
+        for_callable = self.agent.function is not None
+        self.ledger = self.engine.ledger = ledger_of(self.config, for_callable=for_callable)
         self.stopping = self._cut_off = False
         self._drained_by = None
 
@@ -361,7 +362,7 @@ def _model(agent: Agent, config: Config) -> Model:
     return load_model(given or "offline", settings)
 
 
-def ledger_of(config: Config) -> Ledger:
+def ledger_of(config: Config, *, for_callable: bool = False) -> Ledger:
     """The ledger that `[approvals]` configures, not opened. Raises ConfigError."""
     given = config.approvals
     url = given.ledger or "sqlite://"
@@ -379,4 +380,5 @@ def ledger_of(config: Config) -> Ledger:
         lease=given.lease,
         deciders=given.deciders,
         accept_unissued=given.accept_unissued,
+        for_callable=for_callable,
     )

@@ -9,7 +9,7 @@ import pytest
 from agents import Counted, delete, scripted, suggest
 from serving import Json, Serve, Service, approved, said, user
 
-from assent import Blocked, LocalShell
+from assent import Blocked, LocalShell, RequestContext
 
 UNISSUED = {"approvals__accept_unissued": True}
 CALL = {"id": "theirs-1", "name": "delete", "input": {"name": "a"}}
@@ -23,6 +23,20 @@ def outputs(service: Service, *messages: Json) -> list[str]:
 
 def command(text: str, **rest: Any) -> Json:
     return {"command": text, "execute": True, **rest}
+
+
+def test_unissued_call_is_given_once_to_a_callable_to_carry_out(served: Serve) -> None:
+    given: list[Any] = []
+
+    def answer(messages: Any, context: RequestContext) -> str:
+        given.extend((d.id, d.name, d.input, d.approved) for d in context.decisions)
+        return "carried out"
+
+    service = served(answer, **UNISSUED)
+    messages = [user("wipe"), user("", data={"tool_calls": [APPROVED]})]
+    for _ in range(2):
+        assert outputs(service, *messages) == ["carried out"]
+    assert given == [("theirs-1", "delete", {"name": "a"}, True)]
 
 
 @pytest.mark.parametrize("carrier", ["tool_calls", "approvals"])

@@ -132,6 +132,11 @@ class Proposal:
         return self.state == "APPROVED" or (died and self.idempotent)
 
     @property
+    def unissued(self) -> bool:
+        """Whether this service never proposed the call: its id is its caller's own."""
+        return self.call_id == self.id
+
+    @property
     def purged(self) -> bool:
         """Whether a purge has removed its outcome; an expired one had none."""
         return self.output is None and self.state in ENDED - {"EXPIRED"}

@@ -53,13 +53,21 @@ class Ledger:
         lease: float = 15.0,
         deciders: Literal["principal", "any"] = "principal",
         accept_unissued: bool = False,
+        for_callable: bool = False,
     ) -> None:
         self.store = store
         self.ttl = ttl
         self.accept_unissued = accept_unissued
         self.owner = secrets.token_hex(16)
         self._rules = Rules(
-            self.owner, boot_id(), ttl, lease, deciders, accept_unissued, store.dead
+            self.owner,
+            boot_id(),
+            ttl,
+            lease,
+            deciders,
+            accept_unissued,
+            for_callable,
+            store.dead,
         )
         self._lease = Lease(store, self.owner, lease)
         self._writes = Writes(store)

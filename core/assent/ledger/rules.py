@@ -49,6 +49,8 @@ class Rules:
     lease: float
     deciders: Literal["principal", "any"]
     accept_unissued: bool
+    for_callable: bool
+    """Whether the agent is a plain callable: then what nobody proposed is for it to carry out."""
     gone: Callable[[Owner], bool]
     logged: set[tuple[str, int]] = field(default_factory=set)
     """The claims, by call and fence, of which the log says that their process died."""
@@ -129,6 +131,8 @@ class Rules:
                 self._adopt(tx, found, row, who)
             found.chosen.append((choice, found.rows[row.id]))
         refuse([not_issued(c) for c in unknown if c.approved and not c.copy])
+        if self.for_callable:
+            found.callables |= {row.turn for row in found.rows.values() if row.unissued}
 
     def _adopt(self, tx: Transaction, found: Decided, row: Proposal, who: Requester) -> None:
         for sibling in tx.find(turn=row.turn):
