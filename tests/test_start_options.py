@@ -444,6 +444,7 @@ def test_configuration_that_is_none_is_told(tmp_path: Path) -> None:
     [
         (5, "plugins takes a list of plugin objects, not 5"),
         ("v1", "plugins takes a list of plugin objects, not 'v1'"),
+        (["v1"], r"not \['v1'\]; installed ones are chosen by name .*Config\(plugins="),
         ([5], r"plugin 'int' has no hooks; mark its functions with @hookimpl"),
     ],
 )

@@ -40,8 +40,11 @@ def create_app(
     `plugins` are plugin objects beside the installed ones. Raises StartupError naming the cause
     and the way out.
     """
-    if isinstance(plugins, str) or not isinstance(plugins, Iterable):
-        raise TypeError(f"plugins takes a list of plugin objects, not {plugins!r}")
+    if not isinstance(plugins, Sequence) or any(isinstance(one, str) for one in plugins):
+        raise TypeError(
+            f"plugins takes a list of plugin objects, not {plugins!r}; "
+            "installed ones are chosen by name in the configuration: config=Config(plugins=[...])"
+        )
     chosen, extras = configured(options, config)
     host = Host.create(agent, chosen, plugins, extras)
     return _furnished(_fastapi(host), host.plugins.routes(host), extras)
