@@ -96,7 +96,7 @@ class Output:
         self._secrets = secrets
         self._say = self._hold if held else sink.say
         self._held: list[Event] | None = [] if held else None
-        self._told: list[Event] = []
+        self._told: tuple[Event, ...] = ()
         self._closed = False
         self.shows_status = not isinstance(sink, Gathered)
         """Whether anybody can see a status line, so that it is worth while to make one."""
@@ -141,7 +141,7 @@ class Output:
     async def outcomes(self, data: Data) -> None:
         """Send or hold the outcomes of `data`."""
         for event in executed_events(data):
-            self._told.append(event)
+            self._told += (event,)
             await self.send(event)
 
     def whole(self, ending: Sequence[Event]) -> AgentMessage:
