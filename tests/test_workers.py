@@ -17,6 +17,7 @@ import pytest
 
 from assent.workers import Channel, Workers, per_loop
 from assent.workers.code import UserCode
+from assent.workers.mailbox import mailbox
 from gates import Gate
 
 DEADLINE = 120.0
@@ -389,6 +390,31 @@ def test_turns_that_block_as_they_come_on_block_side_by_side(computing: bool) ->
         await until(lambda: gate.count == 64)
         gate.open()
         assert len(set(await asyncio.gather(*turns))) > 1
+
+    run(work)
+
+
+def test_turn_that_has_just_suspended_comes_on_before_another_is_taken() -> None:
+    """Also where the loop was about to look at its calls from other threads."""
+
+    async def work(workers: Workers) -> None:
+        gate, second = Gate(), threading.Event()
+
+        async def other() -> None:
+            await asyncio.sleep(0)
+            second.set()
+
+        async def first() -> None:
+            asyncio.get_running_loop().call_soon(workers.spawn, other)
+            mailbox().post(lambda: None)
+            await asyncio.sleep(0)
+            gate.block()
+
+        turn = workers.spawn(first)
+        await until(second.is_set)
+        assert not turn.done()
+        gate.open()
+        await turn
 
     run(work)
 

@@ -179,6 +179,14 @@ class WorkerLoop:
         self._answered = self._asked
 
     def _pull(self) -> None:
+        """Take turns, now that the loop was told of them."""
+        if self.taken:
+            # Whoever tells the loop may come before a turn that has just suspended.
+            self.loop.call_soon(self._take, context=self.context)
+        else:
+            self._take()
+
+    def _take(self) -> None:
         """Take turns and run their first steps; if one blocks, other loops take the rest.
 
         Suspended turns go on before another is taken, for they may block now.
@@ -205,7 +213,7 @@ class WorkerLoop:
             return
         if self.takes:
             self.woken = True
-            self.loop.call_soon(self._pull, context=self.context)
+            self.loop.call_soon(self._take, context=self.context)
         elif other := self._workers.other():
             other.wake()
 
