@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from assent.ledger.conformance import Factory
+from assent.ledger.conformance.samples import Factory
 from assent.ledger.memory import MemoryStore
 from assent.ledger.postgres import PostgresStore
 from assent.ledger.sqlite import SqliteStore

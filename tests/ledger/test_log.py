@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from assent.ledger import LogRow, Store, Transaction, log
-from assent.ledger.conformance import opened
+from assent.ledger.conformance.samples import opened
 from assent.ledger.memory import MemoryStore
 from assent.ledger.postgres import PostgresStore
 from assent.ledger.sqlite import SqliteStore

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from assent.ledger import Owner
-from assent.ledger.conformance import get, opened, proposal, put
+from assent.ledger.conformance.samples import get, opened, proposal, put
 from assent.ledger.postgres import PostgresStore
 
 _DISCARD = b"DISCARD ALL\0"

@@ -18,7 +18,7 @@ import pytest
 
 from assent.errors import ConfigError, LedgerUnavailable
 from assent.ledger import Owner, Store, Transaction, log, postgres
-from assent.ledger.conformance import get, opened, proposal, put, turn
+from assent.ledger.conformance.samples import get, opened, proposal, put, turn
 from assent.ledger.postgres import PostgresStore
 from ports import quiet_port
 

@@ -20,7 +20,7 @@ import pytest
 
 from assent.errors import ConfigError, LedgerUnavailable
 from assent.ledger import Owner, Reading, Store, Transaction, log
-from assent.ledger.conformance import get, opened, proposal, put
+from assent.ledger.conformance.samples import get, opened, proposal, put
 from assent.ledger.owners import boot_id
 from assent.ledger.sqlite import SqliteStore
 from assent.ledger.tables import SCHEMA
@@ -32,7 +32,7 @@ import asyncio, os, signal, sys, threading, time
 from pathlib import Path
 from assent.errors import ConfigError, LedgerUnavailable
 from assent.ledger import Owner, Reading, log
-from assent.ledger.conformance import get, opened, proposal, put
+from assent.ledger.conformance.samples import get, opened, proposal, put
 from assent.ledger.owners import boot_id
 from assent.ledger.sqlite import SqliteStore
 path = Path(sys.argv[1])

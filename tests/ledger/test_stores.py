@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from assent.errors import ConfigError
-from assent.ledger.conformance import CHECKS, Check, Factory
+from assent.ledger.conformance import CHECKS
+from assent.ledger.conformance.samples import Check, Factory
 from assent.ledger.memory import MemoryStore
 from assent.ledger.sqlite import SqliteStore
 from assent.ledger.stores import open_store
