@@ -1,0 +1,139 @@
+"""The tool calls of one model reply: some run at once, some become proposals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from assent import approvals
+from assent.commands.suggestions import SUGGEST_COMMANDS, read_suggestion
+from assent.errors import ToolInputError
+from assent.events import IntermittentUpdate
+from assent.ledger import Proposal
+from assent.masking import holds_secret, mask
+from assent.messages import Approval
+from assent.models import Call, Result, Text, Turn
+from assent.policy import forbidden
+from assent.tools import Tool
+from assent.turns.gate import Outcome
+from assent.turns.wording import spoken
+
+if TYPE_CHECKING:
+    from assent.turns.turn import RunningTurn
+
+
+class RequestedCalls:
+    """The calls of one model reply: some run at once, some become proposals."""
+
+    __slots__ = ("calls", "proposals", "results", "said", "turn")
+
+    def __init__(self, turn: RunningTurn, calls: Sequence[Call], said: Turn) -> None:
+        self.turn = turn
+        self.calls = calls
+        self.said = said
+        self.results: list[Result] = []
+        self.proposals: list[Proposal] = []
+
+    async def run(self) -> None:
+        gate, context = self.turn.engine.gate, self.turn.context
+        now: list[tuple[Call, Tool[..., Any]]] = []
+        ready: dict[str, Result] = {}
+        for call in self.calls:
+            try:
+                if (tool := self._tool_of(call)) is None:
+                    self._suggest(call)
+                    continue
+                verdict = gate.known(tool, context) or await gate.verdict(tool, call.input, context)
+                if verdict == "deny":
+                    raise ToolInputError(forbidden(tool.name))
+                if verdict == "require":
+                    await self._propose_call(call, tool)
+                else:
+                    # The gate validates the input where the tool runs, at the price of one
+                    # hand-over.
+                    now.append((call, tool))
+            except ToolInputError as error:
+                text = mask(f"Error: {error}", self.turn.secrets)
+                refused = Outcome("FAILED", text)
+                if self.turn.events_on:
+                    await self._tell(call, refused)
+                ready[call.id] = _result(call, refused)
+        if len(now) == 1:
+            # Without a task of its own, a tool's code can run where it is called.
+            call, tool = now[0]
+            ready[call.id] = await self._run(call, tool)
+        elif now:
+            for result in await asyncio.gather(*(self._run(c, t) for c, t in now)):
+                ready[result.call_id] = result
+        self.results = [ready[call.id] for call in self.calls if call.id in ready]
+
+    async def _run(self, call: Call, tool: Tool[..., Any]) -> Result:
+        turn = self.turn
+        if turn.out.shows_status:
+            words = f"Running {tool.name}"
+            content = {"kind": "tool_call", "tool": tool.name, "id": call.id}
+            turn.out.update(IntermittentUpdate(words, content), words)
+        outcome = await turn.engine.gate.run(tool, call.input, turn.session, turn.context)
+        if turn.events_on:
+            await self._tell(call, outcome)
+        return _result(call, outcome)
+
+    async def _tell(self, call: Call, outcome: Outcome) -> None:
+        given = mask(dict(call.input), self.turn.secrets)
+        item = Approval(id=call.id, name=call.name, input=given, execute=True)
+        await self.turn.fire(outcome.event(item))
+
+    def _tool_of(self, call: Call) -> Tool[..., Any] | None:
+        """The tool of the call, None for a suggestion of commands; raises ToolInputError."""
+        turn, agent = self.turn, self.turn.engine.agent
+        turn.calls_made += 1
+        if turn.calls_made > turn.engine.limits.tool_calls:
+            raise ToolInputError("too many tool calls in this turn; answer with what is known")
+        if call.error is not None:
+            raise ToolInputError(call.error)
+        if agent.commands is not None and call.name == SUGGEST_COMMANDS.name:
+            return None
+        tool = agent.tools.get(call.name)
+        if tool is None:
+            known = ", ".join(agent.tools) or "none"
+            raise ToolInputError(f"there is no tool {call.name!r}; the tools are: {known}")
+        return tool
+
+    async def _propose_call(self, call: Call, tool: Tool[..., Any]) -> None:
+        # Validators are user code.
+        await self.turn.engine.code.check(tool.validate, call.input)
+        proposal = self.turn.new_proposal(
+            kind="tool_call",
+            name=tool.name,
+            input=dict(call.input),
+            call_id=call.id,
+            description=tool.description,
+            input_description=tool.input_description,
+            intent=_intent(self.said),
+            idempotent=tool.idempotent,
+        )
+        self._propose([proposal])
+
+    def _suggest(self, call: Call) -> None:
+        commands = read_suggestion(call.input)
+        intent = _intent(self.said)
+        # All or none: the model reads one result of them, and would not learn that some have run.
+        self._propose([self.turn.new_command(c, call.id, c.intent or intent) for c in commands])
+
+    def _propose(self, proposals: Sequence[Proposal]) -> None:
+        for proposal in proposals:
+            if why := approvals.unsendable(proposal.input, self.turn.engine.limits.nesting):
+                raise ToolInputError(f"nobody could send the input back to approve it: {why}")
+            if holds_secret(proposal.input, self.turn.secrets):
+                raise ToolInputError("the input holds a secret of the platform context")
+        self.proposals += proposals
+
+
+def _result(call: Call, outcome: Outcome) -> Result:
+    return Result(call.id, spoken(outcome.output), outcome.failed)
+
+
+def _intent(said: Turn) -> str | None:
+    texts = [b.text.strip() for b in said.blocks if isinstance(b, Text)]
+    return " ".join(texts)[:500] or None
