@@ -89,41 +89,48 @@ def stated_ids(data: Data | None) -> set[str]:
 
 
 def _in_message(message: Message, index: int, *, newest: bool) -> list[Choice]:
-    if message.data is None:
+    if (data := message.data) is None:
         return []
-    found: list[Choice] = []
     at = ("body", "messages", index, "data")
-    for n, call in enumerate(message.data.tool_calls):
-        if call.execute or call.rejection_reason:
-            found.append(
-                Choice(
-                    call.id,
-                    "tool_call",
-                    call.execute,
-                    (*at, "tool_calls", n),
-                    newest,
-                    call.rejection_reason or None,
-                    call.name,
-                    copied(call.input),
-                )
-            )
-    for n, item in enumerate(message.data.approvals):
-        if item.execute or item.rejection_reason:
-            stated = item.model_fields_set
-            found.append(
-                Choice(
-                    item.id,
-                    _kind(item),
-                    item.execute,
-                    (*at, "approvals", n),
-                    newest,
-                    item.rejection_reason or None,
-                    item.name if "name" in stated and item.name else None,
-                    copied(item.input) if "input" in stated else None,
-                    through_approvals=True,
-                )
-            )
-    return found + [choice for choice in _commands(message.data, index, newest) if not choice.copy]
+    found = [
+        _of_call(call, (*at, "tool_calls", n), newest)
+        for n, call in enumerate(data.tool_calls)
+        if call.execute or call.rejection_reason
+    ]
+    found += [
+        _of_approval(item, (*at, "approvals", n), newest)
+        for n, item in enumerate(data.approvals)
+        if item.execute or item.rejection_reason
+    ]
+    return found + [choice for choice in _commands(data, index, newest) if not choice.copy]
+
+
+def _of_call(call: ToolCall, loc: tuple[str | int, ...], newest: bool) -> Choice:
+    return Choice(
+        call.id,
+        "tool_call",
+        call.execute,
+        loc,
+        newest,
+        call.rejection_reason or None,
+        call.name,
+        copied(call.input),
+    )
+
+
+def _of_approval(item: Approval, loc: tuple[str | int, ...], newest: bool) -> Choice:
+    stated = item.model_fields_set
+    return Choice(
+        item.id,
+        _kind(item),
+        item.execute,
+        loc,
+        newest,
+        item.rejection_reason or None,
+        item.name if "name" in stated and item.name else None,
+        copied(item.input) if "input" in stated else None,
+        through_approvals=True,
+    )
 
 
 def _commands(data: Data, index: int, newest: bool) -> list[Choice]:
