@@ -760,6 +760,53 @@ def test_stream_ends_where_input_is_required(service: Service) -> None:
     assert found[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
 
 
+OLD_STREAMS = {
+    "JSONRPC": (
+        "/a2a/rpc",
+        {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "message/stream",
+            "params": {
+                "message": {
+                    "kind": "message",
+                    "messageId": "old",
+                    "role": "user",
+                    "parts": [{"kind": "text", "text": "delete web"}],
+                }
+            },
+        },
+    ),
+    "HTTP+JSON": (
+        "/a2a/rest/v1/message:stream",
+        {"message": {"messageId": "old", "role": "ROLE_USER", "content": [{"text": "delete web"}]}},
+    ),
+}
+
+
+@pytest.mark.parametrize("binding", OLD_STREAMS)
+@pytest.mark.parametrize("version", [{"A2A-Version": "0.3"}, {}], ids=["stated", "unstated"])
+def test_last_event_of_a_stream_of_0_3_is_final_where_input_is_required(
+    service: Service, binding: str, version: dict[str, str]
+) -> None:
+    path, body = OLD_STREAMS[binding]
+    with service.http.stream("POST", path, json=body, headers=version) as reply:
+        lines = [line for line in reply.iter_lines() if line.startswith("data:")]
+    found = [json.loads(line.removeprefix("data:")) for line in lines]
+    shown = [event.get("result", event) for event in found]
+    *before, last = [event.get("statusUpdate", event) for event in shown]
+    assert last["status"]["state"] in ("input-required", "TASK_STATE_INPUT_REQUIRED")
+    assert last["final"] is True
+    assert not any(event.get("final") for event in before)
+
+
+def test_call_without_a_method_is_refused_whatever_its_params_say(service: Service) -> None:
+    body = {"jsonrpc": "2.0", "id": 1, "params": {"method": "message/stream"}}
+    answer = service.http.post("/a2a/rpc", json=body)
+    assert answer.status_code == 200
+    assert answer.json()["error"]["code"] == -32600
+
+
 def test_sender_that_does_not_wait_gets_a_working_task(rpc: Rpc, cluster: Cluster) -> None:
     answer = rpc("SendMessage", message=message("hold"), configuration={"returnImmediately": True})
     task = answer["result"]["task"]

@@ -2,8 +2,10 @@
 
 The SDK answers a wrong content type as unparsable JSON, where A2A has an error of its own
 (-32005), and labels REST replies `application/a2a+json`, which plain JSON clients refuse: only
-those get it who ask for it. Bodies that make it fail are refused before it reads them. It writes
-a trace for each call that it cannot read, beside a line that says what is wrong: only that stays.
+those get it who ask for it. To callers of 0.3 it calls the last event of a stream final only where
+the task has ended, not where it waits for them. Bodies that make it fail are refused before it
+reads them. It writes a trace for each call that it cannot read, beside a line that says what is
+wrong: only that stays.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 from a2a.server.request_handlers import build_error_response
 from a2a.utils.error_handlers import build_rest_error_payload
 from a2a.utils.errors import A2AError, ContentTypeNotSupportedError, InvalidRequestError
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -26,6 +28,7 @@ from assent_a2a.official.files import as_old_sdk_writes
 
 _ACCEPTED = ("application/json", "application/a2a+json")
 _NAMES = {404: "NOT_FOUND", 405: "UNIMPLEMENTED"}
+_WAITING = ("input-required", "auth-required", "INPUT_REQUIRED", "AUTH_REQUIRED")
 _TRACED = ("Failed to validate base JSON-RPC request", "Failed to parse request params")
 
 logging.getLogger("a2a.server.routes.jsonrpc_dispatcher").addFilter(
@@ -72,7 +75,7 @@ class Mended:
         if self._rest:
             body = as_old_sdk_writes(body)
         plain = self._rest and _ACCEPTED[1] not in headers.get("accept", "").lower()
-        beginning = _Sending(send, plain=plain)
+        beginning = _Sending(send, plain=plain, says_final=self._is_old_stream(scope, body))
         try:
             await self._app(scope, _again(body, receive), beginning)
         except A2AError as error:
@@ -89,6 +92,13 @@ class Mended:
             return None, problem_of_rest(body, scope.get("query_string", b""), self._nesting)
         version = Headers(scope=scope).get("a2a-version", "").strip()
         return problem_of_call(body, version, self._nesting)
+
+    def _is_old_stream(self, scope: Scope, body: bytes) -> bool:
+        """Whether a message of 0.3 is sent whose answer is a stream."""
+        if self._rest:
+            is_old = Headers(scope=scope).get("a2a-version", "0.3").strip()[:2] in ("", "0.")
+            return is_old and str(scope["path"]).endswith("/v1/message:stream")
+        return b'/stream"' in body and from_json(body).get("method") == "message/stream"
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         """The body, of a large one the beginning; raises ClientDisconnect for a broken one."""
@@ -126,12 +136,14 @@ class _Sending:
     """Sends the head of an answer when its first piece comes, and not before.
 
     With `plain` it says `application/json` where the SDK says `application/a2a+json`. What is
-    inside of a line of a stream ends none: the SDK's own client would read half an event.
+    inside of a line of a stream ends none: the SDK's own client would read half an event. With
+    `says_final` the event after which a stream of 0.3 ends is marked as that one.
     """
 
-    def __init__(self, send: Send, *, plain: bool) -> None:
+    def __init__(self, send: Send, *, plain: bool, says_final: bool) -> None:
         self._send = send
         self._plain = plain
+        self._says_final = says_final
         self._head: Message | None = None
         self._streams = False
         self.has_begun = False
@@ -148,8 +160,28 @@ class _Sending:
             await self._send(self._head)
             self._head, self.has_begun = None, True
         if self._streams:
-            message = {**message, "body": unbroken(message.get("body", b""))}
+            body = message.get("body", b"")
+            message = {**message, "body": unbroken(_final(body) if self._says_final else body)}
         await self._send(message)
+
+
+def _final(event: bytes) -> bytes:
+    """The event of a stream of 0.3, marked as its last one where the task waits for its caller."""
+    if not any(state.encode() in event for state in _WAITING):
+        return event
+    begin, data, rest = event.partition(b"data: ")
+    try:
+        content = from_json(rest)
+    except ValueError:
+        return event
+    # JSON-RPC has the event as its result, REST under its name.
+    result = content.get("result", content)
+    update = result.get("statusUpdate", result)
+    state = update.get("status", {}).get("state", "")
+    if update.get("kind") == "task" or not state.endswith(_WAITING):
+        return event
+    update["final"] = True
+    return begin + data + to_json(content) + rest[len(rest.rstrip()) :]
 
 
 def _kind(headers: Headers) -> str:
