@@ -129,11 +129,15 @@ class _Unanswered:
             case types.JSONRPCResponse(id=id_) | types.JSONRPCError(id=id_):
                 self.questions.pop(id_, None)
 
+    def goes(self, sent: SessionMessage) -> None:
+        """Note a question that is about to be sent: its answer may come as soon as it is."""
+        if isinstance(sent.message, types.JSONRPCRequest):
+            call = getattr(sent.metadata, "related_request_id", None)
+            self.questions[sent.message.id] = call
+
     def went(self, sent: SessionMessage) -> None:
-        """Note what was sent to the client."""
+        """Note what else was sent to the client."""
         match sent.message:
-            case types.JSONRPCRequest(id=id_):
-                self.questions[id_] = getattr(sent.metadata, "related_request_id", None)
             case types.JSONRPCNotification():
                 self.questions.pop(_cancelled(sent.message), None)
             case types.JSONRPCResponse(id=id_) | types.JSONRPCError(id=id_):
@@ -260,6 +264,7 @@ class _Writer:
         async for message in out:
             line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
             written = asyncio.Event()
+            self._asked.goes(message)
             self._lines.put((line.encode() + b"\n", written.set))
             await written.wait()
             self._asked.went(message)

@@ -11,17 +11,22 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import mcp_types as types
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+
+from assent_mcp import stdio as mcp_stdio
 
 AGENT = Path(__file__).with_name("noisy_agent.py")
 
@@ -313,6 +318,58 @@ def test_open_question_at_the_end_of_stdin_cuts_no_other_call_off(
     assert results[11] is None
     assert not (tmp_path / "ran").exists()
     assert stdio.process.returncode == 0
+
+
+def test_call_whose_question_is_answered_at_once_is_answered_after_the_end_of_stdin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server_reads, client_writes = os.pipe()
+    client_reads, server_writes = os.pipe()
+    answer = types.JSONRPCResponse(jsonrpc="2.0", id=1, result={"action": "accept"})
+    answered = threading.Event()
+
+    class Unanswered(mcp_stdio._Unanswered):
+        def came(self, message: types.JSONRPCMessage) -> None:
+            super().came(message)
+            if message == answer:
+                answered.set()
+
+    class Writer(mcp_stdio._Writer):
+        """Goes on only after the client's answer to the question has been read."""
+
+        def _write(self, line: bytes) -> None:
+            super()._write(line)
+            if b"elicitation/create" in line:
+                os.write(client_writes, answer.model_dump_json().encode() + b"\n")
+                assert answered.wait(60)
+
+    monkeypatch.setattr(mcp_stdio, "_Unanswered", Unanswered)
+    monkeypatch.setattr(mcp_stdio, "_Writer", Writer)
+
+    async def run() -> None:
+        wire = mcp_stdio.StdioWire(server_reads, server_writes)
+        async with wire.streams(10_000) as (read, write), asyncio.timeout(60):
+            call = types.JSONRPCRequest(jsonrpc="2.0", id="call", method="tools/call")
+            os.write(client_writes, call.model_dump_json().encode() + b"\n")
+            assert (await read.receive()).message == call
+            question = types.JSONRPCRequest(jsonrpc="2.0", id=1, method="elicitation/create")
+            about = ServerMessageMetadata(related_request_id="call")
+            await write.send(SessionMessage(question, about))
+            assert (await read.receive()).message == answer
+            os.close(client_writes)
+            ending = asyncio.create_task(read.receive())
+            done, _ = await asyncio.wait({ending}, timeout=0.3)
+            assert not done, "the server was told that the client has gone"
+            result = types.JSONRPCResponse(jsonrpc="2.0", id="call", result={})
+            await write.send(SessionMessage(result))
+            with pytest.raises(anyio.EndOfStream):
+                await ending
+
+    try:
+        asyncio.run(run())
+    finally:
+        for descriptor in (server_reads, client_reads, server_writes):
+            os.close(descriptor)
 
 
 def test_call_that_nobody_waits_for_does_not_hold_the_end(tmp_path: Path) -> None:
