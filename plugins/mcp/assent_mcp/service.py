@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import anyio
 import mcp_types as types
@@ -31,6 +31,8 @@ _CUT_OFF = (
 )
 _LAST = 0.5
 """Seconds in which open questions end, and are recorded, where no time is left for calls."""
+RESOURCE_NOT_FOUND = -32002
+"""What reads of unknown resources are answered with up to 2025-11-25."""
 Page = TypeVar("Page", bound=types.PaginatedResult)
 
 
@@ -95,7 +97,9 @@ class Service:
             on_list_resource_templates=_empty(
                 types.ListResourceTemplatesResult, "resource_templates"
             ),
+            on_read_resource=_no_resource,
             on_list_prompts=_empty(types.ListPromptsResult, "prompts"),
+            on_get_prompt=_no_prompt,
         )
         security = RequestStateSecurity(
             keys=[self._key], ttl=self.settings.ask_timeout, bind_principal=principal_of
@@ -181,3 +185,14 @@ def _empty(kind: type[Page], name: str) -> Callable[..., Awaitable[Page]]:
         return kind(**{name: []})
 
     return answer
+
+
+async def _no_resource(context: Context, params: types.ReadResourceRequestParams) -> NoReturn:
+    """Answer that there is no such resource: the list of them is empty."""
+    code = types.INVALID_PARAMS if is_modern(context) else RESOURCE_NOT_FOUND
+    raise MCPError(code=code, message="there is no such resource", data={"uri": str(params.uri)})
+
+
+async def _no_prompt(context: Context, params: types.GetPromptRequestParams) -> NoReturn:
+    """Answer that there is no such prompt: the list of them is empty."""
+    raise MCPError(code=types.INVALID_PARAMS, message=f"unknown prompt: {params.name!r}")

@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 from mcp.shared.exceptions import MCPError
+from mcp_types import PromptReference
 from pydantic import ValidationError
 
 from assent import (
@@ -110,8 +111,23 @@ def test_wrong_arguments_unknown_tools_and_methods(serve: Any, era: str) -> None
                 await client.call_tool("subtract", {})
             assert raised.value.error.code == -32602
             with pytest.raises(MCPError) as raised:
-                await client.read_resource("test://none")
+                await client.complete(PromptReference(name="none"), {"name": "a", "value": ""})
             assert raised.value.error.code == -32601
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_resources_and_prompts_that_no_list_has_are_not_found(serve: Any, era: str) -> None:
+    async def run() -> None:
+        async with serve() as served, served.client(era) as client:
+            with pytest.raises(MCPError) as raised:
+                await client.read_resource("test://none")
+            assert raised.value.error.code == (-32002 if era == "legacy" else -32602)
+            assert raised.value.error.data == {"uri": "test://none"}
+            with pytest.raises(MCPError) as raised:
+                await client.get_prompt("none")
+            assert raised.value.error.code == -32602
 
     asyncio.run(run())
 
