@@ -121,7 +121,7 @@ def ended(task: Task, turned: Turned) -> Task:
 
 
 def left_waiting(before: Task, turned: Turned, waiting: Sequence[Approval]) -> Task:
-    """The task after a turn that was withheld while calls wait: as it was, with what was said."""
+    """The task after a turn that left its calls undecided: as it was, with what was said."""
     reply = turned.reply()
     spoken = next(m.data for m in reversed(before.messages) if m.role == "assistant")
     assert spoken is not None

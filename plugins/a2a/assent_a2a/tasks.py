@@ -130,8 +130,8 @@ class Tasks:
         watch = asyncio.ensure_future(self._keep_alive(task))
         try:
             turned = await self._turn(task, caller)
-            known = proposals_of(before.messages) if before is not None and turned.withheld else []
-            waiting = await still_waiting(self._host, caller, known)
+            known = proposals_of(before.messages) if before is not None else []
+            waiting = await left_open(self._host, caller, turned, known)
         except asyncio.CancelledError:
             stopped = self._stopped(task, before)
             await asyncio.shield(self._write(task, stopped))
@@ -254,6 +254,19 @@ async def withdraw(host: Host, caller: Caller, messages: Sequence[Message]) -> N
     """Reject the calls and commands of a canceled task: nobody can approve or run them any more."""
     if ids := [proposal.id for proposal in proposals_of(messages)]:
         await host.calls.withdraw(ids, caller, "the task was canceled")
+
+
+async def left_open(
+    host: Host, caller: Caller, turned: Turned, proposals: Sequence[Approval]
+) -> list[Approval]:
+    """Those of a task's proposals that its turn has neither had decided nor stated again.
+
+    Commands hold nothing up, unless the request was withheld: nobody has answered it then.
+    """
+    if turned.error is not None or turned.proposes:
+        return []
+    held = [each for each in proposals if turned.withheld or each.type == "tool_call"]
+    return await still_waiting(host, caller, held)
 
 
 async def still_waiting(

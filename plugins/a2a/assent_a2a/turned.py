@@ -66,11 +66,16 @@ class Turned:
         return self.done is not None and self.done.stop_reason in ("blocked", "silent")
 
     @property
+    def proposes(self) -> bool:
+        """Whether the turn ended with calls that wait for a decision."""
+        return self.done is not None and self.done.stop_reason == "approval_required"
+
+    @property
     def state(self) -> str:
         """The task's state, in A2A's words."""
         if self.error is not None:
             return "failed"
-        if self.done is not None and self.done.stop_reason == "approval_required":
+        if self.proposes:
             return "input-required"
         stated = own(self.done.data if self.done else None).get("state", "completed")
         return str(stated)

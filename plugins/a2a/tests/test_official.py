@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -330,6 +332,58 @@ def test_task_waits_on_where_an_interceptor_withholds_the_answer(
     assert proposals(after) == [call]
     done = rpc.task(decision, taskId=task["id"])
     assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+
+
+def test_decision_on_the_call_of_another_task_leaves_this_one_waiting(
+    rpc: Rpc, cluster: Cluster
+) -> None:
+    (other,) = proposals(rpc.task("delete db"))
+    task = rpc.task("delete web")
+    (call,) = proposals(task)
+    after = rpc.task({"id": other["id"], "execute": True}, taskId=task["id"])
+    assert cluster.deleted == ["db"]
+    assert after["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert after["status"]["message"]["parts"][0] == {"text": "The tool says: deleted db"}
+    assert proposals(after) == [call]
+    done = rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
+    assert done["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
+    assert cluster.deleted == ["db", "web"]
+
+
+def test_call_approved_on_the_command_line_still_runs_on_its_task_after_a_text(
+    serve: Serve, cluster: Cluster, tmp_path: Path
+) -> None:
+    ledger = f"sqlite:///{tmp_path}/ledger.db"
+    rpc = Rpc(serve(cluster.agent, adapter="a2a", ledger=ledger))
+    task = rpc.task("delete web")
+    (call,) = proposals(task)
+    (tmp_path / "assent.toml").write_text(f'[approvals]\nledger = "{ledger}"\n')
+    approve = [sys.executable, "-m", "assent", "approvals", "approve", call["id"]]
+    subprocess.run(approve, cwd=tmp_path, check=True, capture_output=True)
+    after = rpc.task("go on", taskId=task["id"])
+    assert after["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert proposals(after) == [call]
+    assert cluster.deleted == []
+    rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
+    assert cluster.deleted == ["web"]
+
+
+def test_task_waits_on_where_an_interceptor_answers(serve: Serve, cluster: Cluster) -> None:
+    def greet(request: ChatRequest, context: RequestContext) -> AgentMessage | None:
+        said = request.messages[-1].content
+        return AgentMessage(content="good day") if said == "hello" else None
+
+    cluster.agent.request_interceptors = (greet,)
+    rpc = Rpc(serve(cluster.agent, adapter="a2a"))
+    task = rpc.task("delete web")
+    (call,) = proposals(task)
+    after = rpc.task("hello", taskId=task["id"])
+    assert after["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert after["status"]["message"]["parts"][0] == {"text": "good day"}
+    assert proposals(after) == [call]
+    done = rpc.task({"id": call["id"], "execute": True}, taskId=task["id"])
     assert done["status"]["message"]["parts"] == [{"text": "The tool says: deleted web"}]
 
 

@@ -630,6 +630,24 @@ def test_task_waits_on_where_an_interceptor_withholds_the_answer(
     assert (done["status"], done["text"]) == ("completed", "The tool says: deleted web")
 
 
+def test_decision_on_the_call_of_another_task_leaves_this_one_waiting(
+    serve: Serve, cluster: Cluster
+) -> None:
+    service = serve(cluster.agent)
+    (other,) = service.send("delete db")["metadata"]["approvals"]
+    task = service.send("delete web")
+    (call,) = task["metadata"]["approvals"]
+    decision = {"approvals": [{"id": other["id"], "execute": True}]}
+    after = service.send("", id=task["task_id"], data=decision)
+    assert (after["status"], after["text"]) == ("input-required", "The tool says: deleted db")
+    assert after["metadata"]["approvals"] == [call]
+    assert [each["id"] for each in after["metadata"]["executed_approvals"]] == [other["id"]]
+    decision = {"approvals": [{"id": call["id"], "execute": True}]}
+    done = service.send("", id=task["task_id"], data=decision)
+    assert (done["status"], done["text"]) == ("completed", "The tool says: deleted web")
+    assert cluster.deleted == ["db", "web"]
+
+
 def test_task_that_a_response_interceptor_withholds_waits_for_no_call_that_has_run(
     serve: Serve, cluster: Cluster
 ) -> None:

@@ -52,7 +52,7 @@ from assent_a2a.official.conversation import (
 from assent_a2a.official.stores import RUNNING, KeptTasks
 from assent_a2a.refusals import plain_refusal
 from assent_a2a.task import proposals_of
-from assent_a2a.tasks import still_waiting
+from assent_a2a.tasks import left_open, still_waiting
 from assent_a2a.turned import Turned, own
 
 if TYPE_CHECKING:
@@ -305,9 +305,8 @@ class _Execution:
             # That no more text comes was known only after its last piece had gone.
             await self._chunk("", last=True)
         reply = turned.reply()
-        known = self._pending if turned.withheld else []
-        if waiting := await still_waiting(self._host, self._caller, known):
-            message = self._worded(reply.content, waiting, ours={"refused": True})
+        if waiting := await left_open(self._host, self._caller, turned, self._pending):
+            message = self._worded(reply.content, waiting, data=reply.data, ours={"refused": True})
             await self._updater.requires_input(message)
             return
         message = self._worded(reply.content, reply.data.approvals, data=reply.data)
