@@ -163,6 +163,19 @@ OTHER = """
         class Settings(Plugin.Settings):
             store: Store | None = None
 """
+PLAIN = """
+    import click
+    from pydantic import BaseModel
+    from assent import Plugin, hookimpl
+
+    class Plain(Plugin):
+        class Settings(BaseModel):
+            rate: int = 3
+
+        @hookimpl
+        def register_commands(self, cli):
+            cli.command("plain")(lambda: click.echo(self.settings.rate))
+"""
 PLUGINS = {"rich": "Rich", "working": "Working", "dynamic": "Dynamic"}
 
 
@@ -209,6 +222,15 @@ def test_list_in_a_table_of_a_plugin_is_comma_separated_in_the_environment(folde
 def test_misspelt_alias_is_told_as_the_file_has_it(folder: Path) -> None:
     said = assent(folder, "rich", ASSENT_PLUGIN__RICH__ALOW="ann")
     assert "did you mean 'allow'?" in said
+
+
+def test_settings_that_are_a_plain_model_refuse_unknown_keys_too(tmp_path: Path) -> None:
+    install(tmp_path, "plain_one", PLAIN, {"plain": "Plain"})
+    assert assent(tmp_path, "plain") == "3\n"
+    assert assent(tmp_path, "plain", ASSENT_PLUGIN__PLAIN__RATE="5") == "5\n"
+    (tmp_path / "assent.toml").write_text("[plugin.plain]\nrate = 5\nrates = 6\n")
+    said = assent(tmp_path, "plain")
+    assert "'plugin.plain.rates' (assent.toml); did you mean 'rate'?" in said
 
 
 def test_table_where_a_plugin_takes_nothing_is_refused_with_its_key(tmp_path: Path) -> None:

@@ -356,7 +356,6 @@ class TestLoading:
         ("settings", "cause"),
         [
             ("class Settings: ...", "write class Settings(Plugin.Settings)"),
-            ("class Settings(BaseModel): ...", "write class Settings(Plugin.Settings)"),
             (
                 "class Settings(Plugin.Settings):\n"
                 "        key: int = 1\n"

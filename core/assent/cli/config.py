@@ -17,7 +17,7 @@ from assent.cli.group import config_option
 from assent.cli.options import configuration
 from assent.config import Config
 from assent.config.layers import key_of
-from assent.config.settings import Section, meanings
+from assent.config.settings import meanings
 from assent.plugins import Plugins
 from assent.plugins.discovery import discover
 
@@ -159,7 +159,7 @@ def config_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **document}
 
 
-def plugin_settings() -> dict[str, type[Section]]:
+def plugin_settings() -> dict[str, type[BaseModel]]:
     """The settings model of each installed plugin that has one and can be imported."""
     found = {}
     for name, installed in discover().items():

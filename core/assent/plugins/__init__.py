@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pluggy
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
 from assent import hookspecs
@@ -77,7 +77,7 @@ class Plugin:
 
     settings: Any
 
-    def __init__(self, settings: Section | None = None) -> None:
+    def __init__(self, settings: BaseModel | None = None) -> None:
         self.settings = self.Settings() if settings is None else settings
         self.name = self.name or type(self).__name__.lower()
 
@@ -217,7 +217,7 @@ class Plugins:
         return (*active, *left_out)
 
     @staticmethod
-    def settings_model(installed: Installed) -> type[Section] | None:
+    def settings_model(installed: Installed) -> type[BaseModel] | None:
         """The `Settings` of an installed plugin; None when it has none or cannot be imported."""
         try:
             with interrupted(30.0):
@@ -227,7 +227,7 @@ class Plugins:
             return None
         if not (isinstance(source, type) and issubclass(source, Plugin)):
             return None
-        return source.Settings if issubclass(source.Settings, Section) else None
+        return source.Settings if issubclass(source.Settings, BaseModel) else None
 
     def _add(self, choice: Choice, config: Config, given: Mapping[str, object]) -> None:
         try:
@@ -332,16 +332,17 @@ def _repair(choice: Choice) -> str:
     return MEND
 
 
-def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> Section:
+def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> BaseModel:
     """The settings of `plugin` from its table; raises ConfigError for what the table says wrong.
 
-    Where there is no table, what is wrong is the plugin's own fault: PluginError.
+    Where there is no table, what is wrong is the plugin's own fault: PluginError. A plain pydantic
+    model passes over keys that it does not know: `check_keys` refuses them.
     """
     key, values = config.plugin_settings(choice.name)
     path = tuple(key.split("."))
-    if not issubclass(plugin.Settings, Section):
+    if not issubclass(plugin.Settings, BaseModel):
         raise PluginError(
-            f"{_described(choice)} has Settings that would not notice a wrong key; "
+            f"{_described(choice)} has Settings that are no pydantic model; "
             "write class Settings(Plugin.Settings)"
         )
     try:
@@ -386,7 +387,7 @@ def _source(installed: Installed | None) -> tuple[str, str]:
 def _info(active: _Active, routes: tuple[str, ...]) -> PluginInfo:
     settings = getattr(active.plugin, "settings", None)
     shown: Mapping[str, Any] = {}
-    if isinstance(settings, Section):
+    if isinstance(settings, BaseModel):
         # Values may be of any type, functions too. Each is written as its field writes JSON,
         # which may hide it; bytes that are no text cannot be.
         with suppress(UnicodeDecodeError):
