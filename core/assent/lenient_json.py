@@ -42,17 +42,23 @@ def fitting(value: Any, within: tuple[int, ...] = ()) -> Any:
             return value.encode("utf-8", "replace").decode()
         case BaseModel():
             return fitting(value.model_dump(warnings=False), within)
-    ends = id(value) not in within and len(within) < _DEEPEST
+    text = f"<{type(value).__name__}>"
     inner = (*within, id(value))
     match value:
-        case dict() if ends:
+        case dict() | list() | tuple() | set() | frozenset() if (
+            id(value) in within or len(within) >= _DEEPEST
+        ):
+            return fitting(text)
+        case dict():
             return {fitting(_name(key)): fitting(item, inner) for key, item in value.items()}
-        case list() | tuple() | set() | frozenset() if ends:
+        case list() | tuple() | set() | frozenset():
             return [fitting(item, inner) for item in value]
     try:
-        return to_jsonable_python(value, inf_nan_mode="null")
+        made = to_jsonable_python(value, inf_nan_mode="null")
     except Exception:
-        return fitting(f"<{type(value).__name__}>")
+        made = text
+    # The text of a path, or of what a dataclass holds, may have half a surrogate pair.
+    return fitting(made, inner)
 
 
 def _name(key: object) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,11 +58,24 @@ class Odd:
         raise RuntimeError("no repr")
 
 
+class Broken(Enum):
+    """A member that JSON cannot hold: half a surrogate pair."""
+
+    NAME = "bad\udcff"
+
+
+@dataclass
+class Named:
+    name: str
+
+
 RESULTS: dict[str, Any] = {
     "surrogate": "\ud800",
     "surrogate-in-message": lambda: AgentMessage(content="x\udfff"),
     "meta-object": lambda: AgentMessage(meta_data={"x": object()}),
     "meta-surrogate": {"content": "x", "meta_data": {"a": "\ud800"}},
+    "meta-path": {"content": "x", "meta_data": {"a": Path("caf\udce9")}},
+    "meta-enum": {"content": "x", "meta_data": {"a": Broken.NAME}},
     "meta-nan": {"content": "x", "meta_data": {"a": float("nan")}},
     "meta-endless": {"content": "x", "meta_data": {"a": [10**5000]}},
     "meta-set": {"content": "x", "meta_data": {"a": {1, 2}}},
@@ -81,6 +97,14 @@ RESULTS: dict[str, Any] = {
         "content": "x",
         "data": {"tool_calls": [{"id": "1", "name": "n", "input": {"a": "\ud800"}}]},
     },
+    "executed-path": {
+        "content": "x",
+        "data": {
+            "executed_tool_calls": [
+                {"id": "1", "name": "n", "input": {"a": Path("caf\udce9")}, "output": "o"}
+            ]
+        },
+    },
     "executed-surrogate": {
         "content": "x",
         "data": {
@@ -101,6 +125,8 @@ def test_result_that_no_json_holds_is_answered(served: Serve, name: str) -> None
     [
         ({"\udfff": "\ud800"}, {"?": "?"}),
         ({"a": Odd()}, {"a": "<Odd>"}),
+        (Path("caf\udce9"), "caf?"),
+        ([Broken.NAME, Named("\ud800")], ["bad?", {"name": "?"}]),
         (float("inf"), None),
         ({"a": [10**4300, -(10**4300)]}, {"a": [None, None]}),
         ({"a": 10**4300 - 1, "b": "1" * 9000}, {"a": 10**4300 - 1, "b": "1" * 9000}),
@@ -283,6 +309,8 @@ def test_any_output_of_a_tool_is_text(served: Serve, name: str) -> None:
 UPDATES: dict[str, Any] = {
     "object": ("50 %", {"a": object()}),
     "surrogate": ("50 %", {"a": "\ud800"}),
+    "path": ("50 %", {"a": Path("caf\udce9")}),
+    "dataclass": ("50 %", {"a": Named("\ud800")}),
     "nan": ("50 %", {"a": float("nan")}),
     "set": ("50 %", {"a": {1}}),
     "text": ("\udc00", None),
