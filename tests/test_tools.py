@@ -1059,6 +1059,8 @@ class Colour(Enum):
         (Path("/a"), "/a"),
         (Colour.RED, "red"),
         ("bad\udcff", "bad?"),
+        ({"bad\udcff": [Path("/bad\udcff"), 1]}, '{"bad?":["/bad?",1]}'),
+        ([Point("bad\udcff", b"a\xff")], '[{"x":"bad?","y":"a\ufffd"}]'),
         ({"when": date(2026, 1, 2), "at": Path("/a")}, '{"when":"2026-01-02","at":"/a"}'),
         (ToolResult(structured={"a": 1}), '{"a":1}'),
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
 from math import isfinite
 from typing import Any
 
@@ -17,8 +18,8 @@ _DEEPEST = 100
 def dump_json(value: Any) -> bytes:
     """`value` as JSON, UTF-8; what no JSON holds, which only user code can bring, is made to fit.
 
-    Infinities, NaN and endless integers become null, lone surrogates "?", and other objects their
-    text; so does what holds itself.
+    Infinities, NaN and endless integers become null, lone surrogates "?", bytes the text that they
+    are in UTF-8, and other objects their text; so does what holds itself.
     """
     try:
         raw = to_json(value, inf_nan_mode="null")
@@ -40,24 +41,26 @@ def fitting(value: Any, within: tuple[int, ...] = ()) -> Any:
             return value
         case str():
             return value.encode("utf-8", "replace").decode()
+        case bytes() | bytearray():
+            return value.decode("utf-8", "replace")
         case BaseModel():
             return fitting(value.model_dump(warnings=False), within)
     text = f"<{type(value).__name__}>"
     inner = (*within, id(value))
     match value:
-        case dict() | list() | tuple() | set() | frozenset() if (
-            id(value) in within or len(within) >= _DEEPEST
-        ):
+        case _ if id(value) in within or len(within) >= _DEEPEST:
             return fitting(text)
         case dict():
             return {fitting(_name(key)): fitting(item, inner) for key, item in value.items()}
         case list() | tuple() | set() | frozenset():
             return [fitting(item, inner) for item in value]
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return {f.name: fitting(getattr(value, f.name, None), inner) for f in fields(value)}
     try:
         made = to_jsonable_python(value, inf_nan_mode="null")
     except Exception:
         made = text
-    # The text of a path, or of what a dataclass holds, may have half a surrogate pair.
+    # The text of a path may have half a surrogate pair.
     return fitting(made, inner)
 
 

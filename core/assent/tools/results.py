@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from typing import Any
@@ -11,6 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from assent.canonical import is_endless
+from assent.lenient_json import dump_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +90,11 @@ def text_of(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    try:
+    with suppress(ValueError):
         return to_json(value, fallback=str).decode()
-    except ValueError:
-        return str(value).encode("utf-8", "replace").decode()
+    with suppress(ValueError):
+        return dump_json(value).decode()
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def _rich_text(result: ToolResult) -> str:
