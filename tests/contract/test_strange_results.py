@@ -105,6 +105,15 @@ RESULTS: dict[str, Any] = {
             ]
         },
     },
+    "meta-unwritable": lambda: {"content": "x", "meta_data": {"a": Unwritable()}},
+    "executed-unwritable": lambda: {
+        "content": "x",
+        "data": {
+            "executed_tool_calls": [
+                {"id": "1", "name": "n", "input": {"a": Unwritable()}, "output": "o"}
+            ]
+        },
+    },
     "executed-surrogate": {
         "content": "x",
         "data": {
@@ -332,6 +341,16 @@ def test_update_that_no_json_holds_breaks_no_stream(served: Serve, case: str) ->
     updates = [e for e in service.stream(user("x")) if e["type"] == "intermittent_update"]
     assert all(type(e["text"]) is str and type(e["content"]) is dict for e in updates)
     assert len(updates) == 3
+
+
+def test_status_line_that_cannot_be_written_is_left_out(served: Serve) -> None:
+    def agent(messages: Any, context: RequestContext) -> str:
+        context.update("50 %", {"a": Unwritable()})
+        return "seen"
+
+    service = served(agent)
+    answered(service, user("x"))
+    assert [e["type"] for e in service.stream(user("x"))] == ["text_delta", "done"]
 
 
 @pytest.mark.parametrize("update", [IntermittentUpdate(7), IntermittentUpdate("x", [1])])  # type: ignore[arg-type]

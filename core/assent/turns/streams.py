@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -16,6 +17,8 @@ from assent.workers import Channel, Running
 
 if TYPE_CHECKING:
     from assent.host import Host
+
+logger = logging.getLogger("assent.turn")
 
 GRACE = 2.0
 """Seconds that a turn which ran over its time has to clean up."""
@@ -170,7 +173,10 @@ class EventStream:
             return b"", False
         events = await self._channel.ready()
         self._look_for_end(events)
-        return encode_lines(events), not self._told
+        try:
+            return encode_lines(events), not self._told
+        except Exception:
+            return self._as_far_as_it_goes(events), not self._told
 
     def lines_now(self) -> tuple[bytes, bool]:
         """What `lines()` would give, without waiting; nothing while nothing waits."""
@@ -180,7 +186,27 @@ class EventStream:
         if events is None:
             return b"", True
         self._look_for_end(events)
-        return encode_lines(events), not self._told
+        try:
+            return encode_lines(events), not self._told
+        except Exception:
+            return self._as_far_as_it_goes(events), not self._told
+
+    def _as_far_as_it_goes(self, events: list[Event | str]) -> bytes:
+        """The lines of `events`, which end with an error where a model of the user's cannot be
+        written; a status line that holds one is left out."""
+        lines = []
+        for event in events:
+            try:
+                lines.append(encode_lines([event]))
+            except Exception as error:
+                if type(event) is IntermittentUpdate:
+                    logger.warning("a status line cannot be written", exc_info=error)
+                    continue
+                self.drop()
+                self._told = True
+                lines.append(encode_lines([self._host.failure(error).event()]))
+                break
+        return b"".join(lines)
 
     def when_ready(self, call: Callable[[], object]) -> None:
         """Have `call` run once, on this loop, when `lines_now()` has something."""
