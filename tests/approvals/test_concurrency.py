@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from agents import Counted, delete, scripted
 from processes import CONFIG, Nursery, Process, commanded, events_logged, lines, lost
-from serving import Json, Serve, Service, approved, said, until, user
+from serving import Json, Serve, Service, approved, rejected, said, until, user
 
 from assent import Call, tool
+from assent.ledger.record import Ledger
+from assent.models import Result
 from assent.turns import slots
 
 
@@ -265,3 +267,29 @@ def test_the_outcome_of_a_callable_whose_host_died_is_told_by_the_other(
     (done,) = two.client.chat(*messages)["data"]["executed_tool_calls"]
     assert done["output"].startswith("Outcome unknown:")
     assert lines(tmp_path / "two", "runs") == []
+
+
+@pytest.mark.parametrize(
+    ("decision", "told"),
+    [(approved, "deleted a"), (rejected, "Rejected by the user: too risky")],
+)
+def test_model_hears_what_another_decided_just_before_a_new_message_superseded_it(
+    served: Serve, monkeypatch: pytest.MonkeyPatch, decision: Any, told: str
+) -> None:
+    tools = Counted()
+    agent, model = scripted([[delete("a")], "as decided", "a joke"], tools.tools)
+    service = served(agent, approvals__on_new_message="supersede")
+    reply = service.chat(user("wipe"))
+    (call,) = reply["data"]["tool_calls"]
+    talk = [user("wipe"), said(reply)]
+    reject = Ledger.reject
+
+    async def too_late(ledger: Ledger, *args: Any) -> Any:
+        data = {"tool_calls": [decision(call)]}
+        await asyncio.to_thread(service.chat, *talk, user("", data=data))
+        return await reject(ledger, *args)
+
+    monkeypatch.setattr(Ledger, "reject", too_late)
+    assert service.chat(*talk, user("leave it, tell a joke"))["content"] == "a joke"
+    outputs = [b.output for t in model.asks[-1].turns for b in t.blocks if isinstance(b, Result)]
+    assert outputs == [told]

@@ -148,6 +148,10 @@ async def _refuse_new_message(turn: RunningTurn) -> None:
     for row in rejected:
         turn.found.rows[row.id] = row
         await turn.fire(decision_event(row, turn.who.principal))
+    if len(rejected) < len(pending):
+        # Somebody has decided one since it was read.
+        others = set(pending) - {row.id for row in rejected}
+        turn.found.rows |= await turn.engine.ledger.settle([*others])
 
 
 async def wait_for_others(turn: RunningTurn) -> bool:
