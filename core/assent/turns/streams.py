@@ -173,10 +173,7 @@ class EventStream:
             return b"", False
         events = await self._channel.ready()
         self._look_for_end(events)
-        try:
-            return encode_lines(events), not self._told
-        except Exception:
-            return self._as_far_as_it_goes(events), not self._told
+        return self._written(events), not self._told
 
     def lines_now(self) -> tuple[bytes, bool]:
         """What `lines()` would give, without waiting; nothing while nothing waits."""
@@ -186,14 +183,17 @@ class EventStream:
         if events is None:
             return b"", True
         self._look_for_end(events)
-        try:
-            return encode_lines(events), not self._told
-        except Exception:
-            return self._as_far_as_it_goes(events), not self._told
+        return self._written(events), not self._told
 
-    def _as_far_as_it_goes(self, events: list[Event | str]) -> bytes:
-        """The lines of `events`, which end with an error where a model of the user's cannot be
-        written; a status line that holds one is left out."""
+    def _written(self, events: list[Event | str]) -> bytes:
+        """The lines of `events`; where a model of the user's cannot be written, an error ends them.
+
+        A status line that holds one is left out.
+        """
+        try:
+            return encode_lines(events)
+        except Exception:
+            pass  # Which of them it is shows when each is written by itself.
         lines = []
         for event in events:
             try:
