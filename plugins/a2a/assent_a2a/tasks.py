@@ -217,8 +217,13 @@ class Tasks:
     async def _keep_alive(self, task: Task) -> None:
         while True:
             await asyncio.sleep(LEASE / 3)
-            await self._rows.lease([task.id], time.time() + LEASE)
-            current = task_of(await self._rows.get(task.owner, task.id))
+            try:
+                await self._rows.lease([task.id], time.time() + LEASE)
+                current = task_of(await self._rows.get(task.owner, task.id))
+            except Exception:
+                # A store that is busy now may take the next one.
+                logger.exception("the lease of a running task could not be prolonged")
+                continue
             run = self._runs.get(task.run)
             if run is not None and current is not None and current.run != task.run:
                 # Canceled through another process.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import sqlite3
 import threading
 import time
 import tracemalloc
@@ -491,6 +492,27 @@ def test_task_of_a_process_that_died_has_failed_and_can_be_continued(
     task = service.http.get("/a2a/tasks/left").json()
     assert (task["status"], task["error"]["code"]) == ("failed", "INTERRUPTED")
     assert service.send("there", id="left")["text"] == "You said: hi there"
+
+
+def test_lease_of_a_running_task_is_prolonged_again_after_the_store_failed_once(
+    serve: Serve, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent_a2a.tasks.LEASE", 0.03)
+    tries: list[str] = []
+    lease = Rows.lease
+
+    async def failing_once(self: Rows, ids: Any, until: float) -> None:
+        tries.extend(ids)
+        if len(tries) == 1:
+            raise sqlite3.OperationalError("database is locked")
+        await lease(self, ids, until)
+
+    monkeypatch.setattr(Rows, "lease", failing_once)
+    service = serve(cluster.agent)
+    answer = service.http.post("/a2a/tasks/send?async=true", json={"message": "hold"})
+    wait_for(lambda: len(tries) > 2, 10.0)
+    assert set(tries) == {answer.json()["task_id"]}
+    cluster.holding.set()
 
 
 def test_tasks_in_memory_end_with_the_service(tmp_path: Path, cluster: Cluster) -> None:
