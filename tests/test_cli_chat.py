@@ -490,6 +490,32 @@ def test_script_decides_by_a_message_of_its_own(
     assert kinds(out)[0] == "executed_tool_calls"
 
 
+def test_command_that_a_script_decided_among_the_approvals_is_not_left_undecided(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suggested = Call("1", "suggest_commands", {"commands": [{"command": "echo $((6 * 7))"}]})
+    agent = Agent(model=scripted([suggested], "Forty-two.", "Bye."), commands=LocalShell())
+
+    class Lines:
+        def isatty(self) -> bool:
+            return False
+
+        def __iter__(self) -> Iterator[str]:
+            yield "what is 6 * 7\n"
+            out, err = capsys.readouterr()
+            assert "1 left undecided" in err
+            (stated,) = next(e for e in events(out) if e["type"] == "approvals")["approvals"]
+            decision = {"id": stated["id"], "execute": True}
+            yield json.dumps({"data": {"approvals": [decision], "cmds": None}}) + "\n"
+            yield "bye\n"
+
+    monkeypatch.setattr(sys, "stdin", Lines())
+    with served(agent, config=PLUGINS) as service:
+        code, out, err = chat(capsys, service, "--json")
+    assert (code, err) == (0, "")
+    assert "42" in events(out)[0]["executed_approvals"][0]["output"]
+
+
 def test_source_and_user_are_sent(capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[Any] = []
 

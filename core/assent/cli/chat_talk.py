@@ -100,7 +100,9 @@ class Talk:
         self._session = reply.data.get("session", self._session)
         new = [proposal for kind in _PROPOSED for proposal in _waiting(kind, reply.data.get(kind))]
         known = {_key(proposal.stated) for proposal in new}
-        known |= {_key(command) for command in (message.get("data") or {}).get("cmds", [])}
+        sent = message.get("data") or {}
+        decided = [*(sent.get("cmds") or ()), *(sent.get("approvals") or ())]
+        known |= {_key(item) for item in decided}
         # A text leaves commands open, and the service does not state them again.
         open_ones = [p for p in self.pending if p.is_command and _key(p.stated) not in known]
         self.pending = open_ones + new
