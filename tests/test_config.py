@@ -544,6 +544,14 @@ def test_tokens_come_from_file_variable_and_configuration(folder: Path) -> None:
     assert "t1" not in repr(tokens)
 
 
+@pytest.mark.parametrize("lines", ["ann = t1\n", "# staff\nann = t1\n"])
+def test_byte_order_mark_is_no_part_of_the_first_name_in_the_tokens_file(
+    folder: Path, lines: str
+) -> None:
+    (folder / "tokens").write_text(f"\ufeff{lines}", "utf-8")
+    assert list(bearer_tokens(loaded(folder, '[auth]\ntokens_file = "tokens"\n'))) == ["ann"]
+
+
 @pytest.mark.parametrize(
     ("toml", "lines", "expected"),
     [

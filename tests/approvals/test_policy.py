@@ -511,6 +511,11 @@ class TestOffline:
         assert (code, said.count("ok  ")) == (0, 5), said
         assert not (tmp_path / "approvals.db").exists(), "no store is opened"
 
+    def test_a_table_that_begins_with_a_byte_order_mark_is_read(
+        self, tmp_path: Path, capsys: Any
+    ) -> None:
+        assert self.run(tmp_path, f"\ufeff{CASES}", capsys)[0] == 0
+
     def test_a_failing_case_is_named(self, tmp_path: Path, capsys: Any) -> None:
         code, said = self.run(tmp_path, CASES.replace('"deny"', '"allow"'), capsys)
         assert code == 1

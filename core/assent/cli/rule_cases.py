@@ -57,7 +57,7 @@ class _Table(Section):
 def _table(file: Path) -> list[_Case]:
     origin = Origin("file", file.name)
     try:
-        cases = _Table.model_validate(tomllib.loads(file.read_text(encoding="utf-8"))).case
+        cases = _Table.model_validate(tomllib.loads(file.read_text(encoding="utf-8-sig"))).case
     except ValidationError as error:
         raise ConfigError(explain(error, _Table, lambda _: origin)) from None
     except ValueError as error:

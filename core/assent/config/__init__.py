@@ -288,7 +288,7 @@ def _tokens_of_file(config: Config) -> dict[str, str]:
         return {}
     path = config.path("auth.tokens_file", config.auth.tokens_file)
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"auth.tokens_file cannot be read: {str(path)!r}: {reason}") from None
