@@ -350,6 +350,7 @@ def test_schema_accepts_what_the_loader_accepts_and_explains_each_key(
     validator = jsonschema_rs.validator_for(schema)
     assert validator.is_valid({"server": {"port": 1, "drain_timeout": "30s"}, "plugins": ["v1"]})
     assert validator.is_valid({"limits": {"body": "10MiB"}, "plugin": {"own": {"x": 1}}})
+    assert validator.is_valid({"server": {"ws_ping_interval": 0, "ws_ping_timeout": 0}})
     assert not validator.is_valid({"server": {"prot": 1}})
     assert not validator.is_valid({"plugin": {"v1": {"unknown": 1}}})
     server = schema["$defs"]["ServerSettings"]["properties"]

@@ -204,9 +204,9 @@ class ServerSettings(Section):
     """Worker processes; in production (2 x CPU cores) + 1."""
     timeout_keep_alive: int = Field(default=5, ge=0)
     """Seconds an idle connection stays open; at least the load balancer's idle timeout."""
-    ws_ping_interval: float | None = Field(default=20.0, gt=0)
+    ws_ping_interval: float | None = Field(default=20.0, ge=0)
     """Seconds between WebSocket pings; 0 turns them off."""
-    ws_ping_timeout: float | None = Field(default=20.0, gt=0)
+    ws_ping_timeout: float | None = Field(default=20.0, ge=0)
     """Seconds to wait for a pong before the connection is closed; 0 waits for ever."""
     a2a: bool | None = None
     """Switch the agent-to-agent endpoints on or off."""
