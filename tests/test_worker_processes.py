@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
+from assent.service import place
 from assent.service.supervisor import pause_after
 from ports import quiet_port
 from programs import DEADLINE, Program, until
@@ -370,6 +372,24 @@ def test_hangup_of_a_worker_is_left_to_the_supervisor(service: Service) -> None:
         os.kill(worker, signal.SIGHUP)
     assert {service.turn() for _ in range(50)} <= workers
     assert service.both() == workers
+
+
+def test_sources_in_the_folder_of_the_environment_itself_are_watched_and_installed_ones_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As after `python -m venv .`, and with the system's Python for a program below /usr.
+    for name in ("prefix", "exec_prefix", "base_prefix"):
+        monkeypatch.setattr(sys, name, str(tmp_path))
+    installed = tmp_path / "lib" / "site-packages" / "library.py"
+    installed.parent.mkdir(parents=True)
+    for name, file in (("my_agent", tmp_path / "my_agent.py"), ("library", installed)):
+        file.touch()
+        module = ModuleType(name)
+        module.__file__ = str(file)
+        monkeypatch.setitem(sys.modules, name, module)
+    found = place._own_files()
+    assert str(tmp_path / "my_agent.py") in found
+    assert not {str(installed), json.__file__, pytest.__file__} & set(found)
 
 
 def test_hangup_ends_a_service_that_reloads(tmp_path: Path) -> None:

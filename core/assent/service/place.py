@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal
 
 from assent.errors import ConfigError
@@ -18,6 +19,7 @@ from assent.service.ports import serves_on
 
 VARIABLE = "_ASSENT_PLACE"
 Role = Literal["worker", "plugins"]
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 class Place:
@@ -115,6 +117,16 @@ def command() -> list[str]:
 
 def _own_files() -> list[str]:
     """The source files of this process that are the user's own, not an installed package's."""
-    prefixes = tuple({sys.prefix, sys.base_prefix, sys.exec_prefix})
+    # Not all below sys.prefix: that may be the project's own folder, or /usr.
+    library = os.path.dirname(os.__file__) + os.sep
     files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return sorted({f for f in files if f and not f.startswith(prefixes) and os.path.isfile(f)})
+    return sorted(
+        {
+            file
+            for file in files
+            if file
+            and not file.startswith(library)
+            and _INSTALLED.isdisjoint(Path(file).parts)
+            and os.path.isfile(file)
+        }
+    )
