@@ -144,6 +144,14 @@ def turn(connection: http.client.HTTPConnection, text: str = "who?") -> int:
     return int(json.loads(raw)["content"])
 
 
+@pytest.fixture(autouse=True)
+def _no_nohup() -> Iterator[None]:
+    """What nohup has ignored for the tests themselves would be ignored by each service, too."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     with closing(Service(tmp_path)) as running:
