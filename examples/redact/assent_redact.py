@@ -13,11 +13,14 @@ from functools import partial
 
 from assent import AgentMessage, ChatRequest, Data, Plugin, hookimpl
 
+# While `re` searches, no other code of the process runs: none of these may take a long text that
+# matches almost everywhere from each of its characters to its end.
 PATTERNS = {
-    "e-mail": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    # A local part has at most 64 characters (RFC 5321).
+    "e-mail": r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+",
     "card number": r"\b\d(?:[ -]?\d){12,18}\b",
     "token": r"\b(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abprs])[-_][\w-]{12,}|\bAKIA[A-Z0-9]{16}\b"
-    r"|\beyJ[\w-]+\.[\w-]+\.[\w-]+",
+    r"|(?<![\w-])eyJ[\w-]+\.[\w-]+\.[\w-]+",
 }
 
 
