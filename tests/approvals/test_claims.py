@@ -482,6 +482,29 @@ def test_equal_commands_of_a_trimmed_history_are_told_apart(make: Make) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("key", ["", "k"], ids=["equal messages", "one conversation"])
+def test_newest_command_is_found_whatever_was_proposed_before_it(key: str) -> None:
+    async def work() -> None:
+        # A monitor that says the same every minute has as many behind it after a week.
+        ledger = Ledger(MemoryStore())
+        await ledger.open()
+        old = [command(f"t{n}", "ls", conversation=key, reference="r") for n in range(10_000)]
+
+        def fill(tx: Any) -> None:
+            for row in old:
+                row.created, row.expires, row.state = 1.0, 2.0, "EXPIRED"
+                tx.put(row)
+
+        await ledger.store.run(fill)
+        row = command("new", "ls", conversation=key, reference="r")
+        await proposed(ledger, row, conversation=key, reference="r")
+        found = await decide(ledger, approve(row, id=None), conversation=Conversation(key, ["r"]))
+        assert [g.proposal.id for g in found.grants] == [row.id]
+        await ledger.close()
+
+    run(work())
+
+
 def test_thirty_two_claims_give_one_grant(make: Make) -> None:
     async def work() -> None:
         ledgers, row = [make() for _ in range(4)], call("t")

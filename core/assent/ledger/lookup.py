@@ -55,7 +55,9 @@ class Lookup:
 
     def _in_conversation(self, wanted: bytes, message: int) -> Sequence[Proposal]:
         if self._own is None:
-            self._own = self._by_text(self._tx.find(conversation=self._conversation.id))
+            # Of more than one page those that were made last.
+            found = self._tx.find(conversation=self._conversation.id, newest=True)
+            self._own = self._by_text(reversed(found))
         rows = self._own.get(wanted, [])
         near = {row.reference for row in rows}
         places = sorted(self._places[one] for one in near if one in self._places)
@@ -90,8 +92,10 @@ class Lookup:
         """What was proposed to this user after each reference, the nearest to the message first."""
         for place in _nearest_first(self._left, message):
             if place not in self._walked:
-                found = self._tx.find(reference=self._conversation.references[place])
-                own = (row for row in found if row.user == self._who.user)
+                reference = self._conversation.references[place]
+                # Everybody who says the same has this reference.
+                found = self._tx.find(reference=reference, newest=True)
+                own = (row for row in reversed(found) if row.user == self._who.user)
                 self._walked[place] = self._by_text(own)
             if rows := self._walked[place]:
                 yield rows
