@@ -222,8 +222,9 @@ class MCPServer:
         return list(made.values())
 
     def _tool(self, name: str, one: Any) -> Tool:
-        async def call(_request: RequestContext, **arguments: Any) -> ToolResult:
-            return await self._call(one.name, arguments, _request)
+        # The first name is ours, and no argument of the server's may have it.
+        async def call(_assent_context: RequestContext, **arguments: Any) -> ToolResult:
+            return await self._call(one.name, arguments, _assent_context)
 
         hints = one.annotations
         return Tool(

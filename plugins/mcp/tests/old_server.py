@@ -3,8 +3,9 @@
 python old_server.py FOLDER [NAME...]      writes what happened into FOLDER; has more tools NAME
 
 The tool `shapeless` gives what is no result, and `unlike` one that its schema does not allow;
-`latin` writes a byte that is no UTF-8. With `silent` the first process lists no tools;
-with `restless` each listing says that the list has changed.
+`named` has arguments of odd names, and says them; `latin` writes a byte that is no UTF-8. With
+`silent` the first process lists no tools; with `restless` each listing says that the list has
+changed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 FOLDER = Path(sys.argv[1])
 OBJECT = {"type": "object", "properties": {"text": {"type": "string"}}}
+NAMED = ["_request", "arguments", "context", "name", "request", "self", "session"]
 FORM = {"type": "object", "properties": {"ok": {"type": "boolean"}}}
 names = ["echo", "ask", "crash", "grow", "refuse", "odd.name", "environment"]
 names += sys.argv[2:]
@@ -79,10 +81,11 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
             if "restless" in names:
                 send(method="notifications/tools/list_changed")
             shape = {"inputSchema": OBJECT, "annotations": {"readOnlyHint": True}}
-            unlike = {"outputSchema": OBJECT}
-            return {
-                "tools": [{"name": n, **shape, **(unlike if n == "unlike" else {})} for n in names]
-            }
+            named = {"type": "object", "properties": {n: {"type": "string"} for n in NAMED}}
+            more = {"unlike": {"outputSchema": OBJECT}, "named": {"inputSchema": named}}
+            return {"tools": [{"name": n, **shape, **more.get(n, {})} for n in names]}
+        case "tools/call" if params["name"] == "named":
+            return call("named", json.dumps(params["arguments"]))
         case "tools/call":
             return call(params["name"], params.get("arguments", {}).get("text", ""))
     return None

@@ -102,6 +102,20 @@ def test_patterns_choose_gate_and_rename(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_argument_of_a_servers_tool_may_have_any_name(tmp_path: Path) -> None:
+    async def run() -> None:
+        source = other(tmp_path, requires_approval=False)
+        source.parts.append("named")
+        async with using(tmp_path, source) as host:
+            schema = host.agent.tools["named"].input_schema
+            arguments = dict.fromkeys(schema["properties"], "value")
+            assert "_request" in arguments
+            outcome = await host.calls.run("named", arguments, SOMEBODY, session=Session())
+            assert json.loads(outcome.output) == arguments
+
+    asyncio.run(run())
+
+
 def test_error_result_is_a_failed_call(tmp_path: Path) -> None:
     async def run() -> None:
         async with using(tmp_path, other(tmp_path, requires_approval=False)) as host:
