@@ -117,6 +117,8 @@ def test_what_is_no_json_value_is_refused() -> None:
         Session().set("x", object())
     with pytest.raises(ValueError, match=r"the session value 'x' holds an integer of more than"):
         Session().set("x", [{"a": 10**4300}])
+    with pytest.raises(ValueError, match=r"the session value 'x' has a key with half a surrogate"):
+        Session().set("x", [{"a": {"half \ud83d": 1}}])
 
 
 @pytest.mark.parametrize("key", [5, None, True, ("a", 1)])

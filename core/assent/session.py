@@ -75,7 +75,12 @@ class Session(MutableMapping[str, Any]):
             raise TypeError(f"a session key must be text, not {type(key).__name__}; try str()")
         if key == RESERVED:
             raise ValueError(f"the session key {RESERVED!r} is reserved")
-        stored = to_jsonable_python(plain(value))
+        try:
+            stored = to_jsonable_python(plain(value))
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"the session value {key!r} has a key with half a surrogate pair, which is no text"
+            ) from None
         if holds_endless(stored):
             raise ValueError(
                 f"the session value {key!r} holds an integer of more than 4,300 digits, which no "
