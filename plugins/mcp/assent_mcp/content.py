@@ -61,15 +61,16 @@ def _json_value(value: Any) -> Any:
     """`value` as JSON holds it; None for what it cannot hold at all, such as what holds itself."""
     try:
         try:
-            return _fit(to_jsonable_python(value, fallback=str))
+            return fit(to_jsonable_python(value, fallback=str))
         except UnicodeEncodeError:
             # A name in it holds half a surrogate pair.
-            return _fit(to_jsonable_python(_fit(value), fallback=str))
+            return fit(to_jsonable_python(fit(value), fallback=str))
     except (ValueError, RecursionError):
         return None
 
 
-def _fit(value: Any) -> Any:
+def fit(value: Any) -> Any:
+    """A JSON value as all take it who read JSON: texts as `clean` has them, odd numbers null."""
     match value:
         case str():
             return clean(value)
@@ -78,9 +79,9 @@ def _fit(value: Any) -> Any:
         case int() if not -_ENDLESS < value < _ENDLESS:
             return None
         case dict():
-            return {clean(str(key)): _fit(item) for key, item in value.items()}
+            return {clean(str(key)): fit(item) for key, item in value.items()}
         case list() | tuple():
-            return [_fit(item) for item in value]
+            return [fit(item) for item in value]
     return value
 
 

@@ -1,10 +1,17 @@
-"""A transport that tells when the server's end of it closes."""
+"""A transport that tells when the server's end of it closes, and reads what the SDK refuses."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
+
+import mcp_types as types
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from assent_mcp.content import fit
 
 
 class Watched:
@@ -35,7 +42,7 @@ class _Stream:
 
     async def receive(self) -> Any:
         try:
-            return await self._inner.receive()
+            return _read(await self._inner.receive())
         except Exception:
             self._ended()
             raise
@@ -45,7 +52,7 @@ class _Stream:
 
     async def __anext__(self) -> Any:
         try:
-            return await self._inner.__anext__()
+            return _read(await self._inner.__anext__())
         except (StopAsyncIteration, Exception):
             self._ended()
             raise
@@ -59,3 +66,18 @@ class _Stream:
 
     async def __aexit__(self, *error: Any) -> Any:
         return await self._inner.__aexit__(*error)
+
+
+def _read(found: Any) -> Any:
+    """A message, or an error that came in its place.
+
+    Servers in JavaScript write half a surrogate pair where they have cut a text. The SDK reads no
+    such line, and its call would wait for ever.
+    """
+    if not isinstance(found, ValidationError):
+        return found
+    try:
+        message = fit(json.loads(found.errors(include_url=False)[0]["input"]))
+        return SessionMessage(types.jsonrpc_message_adapter.validate_python(message, by_name=False))
+    except (ValueError, TypeError, RecursionError):
+        return found

@@ -3,9 +3,9 @@
 python old_server.py FOLDER [NAME...]      writes what happened into FOLDER; has more tools NAME
 
 The tool `shapeless` gives what is no result, and `unlike` one that its schema does not allow;
-`named` has arguments of odd names, and says them; `latin` writes a byte that is no UTF-8. With
-`silent` the first process lists no tools; with `restless` each listing says that the list has
-changed.
+`named` has arguments of odd names, and says them; `latin` writes a byte that is no UTF-8, and
+`half` gives a text that was cut within a surrogate pair. With `silent` the first process lists no
+tools; with `restless` each listing says that the list has changed.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ def call(name: str, text: str) -> dict[str, Any]:
         case "grow":
             names.append("grown")
             send(method="notifications/tools/list_changed")
+        case "half":
+            text = "the first 20 units \ud83d"
         case "latin":
             os.write(1, b"caf\xe9\n")
         case "unlike":

@@ -242,6 +242,18 @@ def test_byte_that_is_no_utf8_loses_neither_its_call_nor_the_next(tmp_path: Path
     asyncio.run(run())
 
 
+def test_result_with_half_a_surrogate_pair_is_given(tmp_path: Path) -> None:
+    async def run() -> None:
+        # As JavaScript writes a text that it has cut at a number of characters.
+        source = other(tmp_path, requires_approval=False, timeout=20)
+        source.parts.append("half")
+        async with using(tmp_path, source) as host:
+            outcome = await call(host, "half")
+            assert (outcome.state, outcome.output) == ("DONE", "the first 20 units ?")
+
+    asyncio.run(run())
+
+
 def test_result_that_does_not_fit_the_servers_own_schema_is_given(tmp_path: Path) -> None:
     async def run() -> None:
         program = [sys.executable, str(OLD), str(tmp_path), "unlike"]
