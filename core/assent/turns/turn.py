@@ -28,6 +28,7 @@ from assent.events import (
 )
 from assent.ledger import Proposal
 from assent.ledger.choices import Choice, Continuation, Conversation, Decided, Requester
+from assent.lenient_json import fitting
 from assent.messages import (
     AgentMessage,
     ChatRequest,
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from assent.turns.engine import Engine
 
 logger = logging.getLogger("assent.turn")
+_TEXTS = ("name", "description", "input_description", "intent")
+"""What of a proposal its readers see beside its input."""
 
 
 class Caller(NamedTuple):
@@ -276,6 +279,8 @@ class RunningTurn:
 
     def new_proposal(self, **fields: Any) -> Proposal:
         """A proposal of this request; the ledger sets its times when it records it."""
+        # Recorded as they are sent: whoever lists what waits could not write them otherwise.
+        fields |= {name: fitting(fields[name]) for name in _TEXTS if name in fields}
         return Proposal(
             id=secrets.token_hex(16),
             created=0.0,

@@ -112,6 +112,32 @@ def test_what_waits_is_listed_with_all_that_a_person_needs(service: Service) -> 
     assert service.get("/console/approvals").headers["cache-control"] == "no-store"
 
 
+def test_call_whose_texts_no_json_holds_hides_nothing_that_waits(assent_served: Served) -> None:
+    half = "cut \ud83d"
+    about = {"a": {"type": half, "limit": float("nan")}}
+    call = {"id": "1", "name": half, "input": {"a": 1}, "intent": half}
+    call |= {"tool_description": half, "input_description": about}
+    command = {"command": "ls", "intent": half}
+    approval = {"id": "2", "type": "tool_call", "name": "n", "input": {}, "description": half}
+    data = {"tool_calls": [call], "cmds": [command], "approvals": [approval]}
+    service = assent_served(lambda messages, context: {"data": data}, config=CONFIG)
+    sent = service.chat("go")["data"]["tool_calls"][0]
+    first, second, third = listed(service)
+    assert first["name"] == first["intent"] == first["description"] == sent["name"] == "cut ?"
+    assert first["input_description"] == {"a": {"type": "cut ?", "limit": None}}
+    assert second["intent"] == third["description"] == "cut ?"
+    approved = {"role": "user", "content": "", "data": {"tool_calls": [{**sent, "execute": True}]}}
+    assert service.ask(approved).status == 200
+
+
+def test_call_after_half_a_character_of_the_model_is_listed(assent_served: Served) -> None:
+    model = scripted(["It goes \ud83d", Call("1", "delete", {"path": "x"})])
+    service = assent_served(Agent(model=model, tools=[delete]), config=CONFIG)
+    service.chat("go")
+    (found,) = listed(service)
+    assert found["intent"] == "It goes ?"
+
+
 def test_decision_is_recorded_and_nothing_runs(service: Service) -> None:
     row = propose(service)
     answer = decide(service, row.id, {"approve": True})
