@@ -8,6 +8,7 @@ import pytest
 from asking import WEATHER, asked, assistant, calls_of, reply_of, said, text_of, user
 from providers import OpenAIServer, chunk, data, stream
 
+from assent import tool
 from assent.models import (
     Ask,
     Call,
@@ -15,6 +16,7 @@ from assent.models import (
     ModelError,
     Result,
     Thought,
+    ToolDefinition,
     ToolStart,
     dump_turns,
     load_model,
@@ -91,6 +93,24 @@ def test_call_whose_end_is_unknown_is_told_as_that_and_as_no_error(
     )
     told = openai_server.requests[0].body["messages"][-1]
     assert told == {"role": "tool", "tool_call_id": "c1", "content": unknown}
+
+
+def test_schema_of_a_tool_holds_nothing_that_openai_refuses() -> None:
+    @tool
+    def draw(line: tuple[float, float], lines: dict[str, list[tuple[int, str] | None]]) -> None:
+        """Draw lines."""
+
+    either = {"properties": {"items": {"type": ["array", "null"]}, "all": True}}
+    close = either | {"type": "object", "not": {"required": ["items", "all"]}, "enum": [{}]}
+    tools = [ToolDefinition("draw", "", draw.input_schema), ToolDefinition("close", "", close)]
+    sent = request(Ask((user("go"),), tools=tools), "gpt-4.1", official=True)["tools"]
+    drawn, closed = (each["function"]["parameters"] for each in sent)
+    numbers = {"maxItems": 2, "minItems": 2, "prefixItems": [{"type": "number"}] * 2}
+    assert drawn["properties"]["line"] == {"type": "array", **numbers, "items": {}}
+    inner = drawn["properties"]["lines"]["additionalProperties"]["items"]["anyOf"][0]
+    assert inner["items"] == {}
+    properties = {"items": {"type": ["array", "null"], "items": {}}, "all": True}
+    assert closed == {"type": "object", "properties": properties}
 
 
 def test_no_key_is_needed_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assent.models import Ask, Call, Result, Text, ToolDefinition, Turn
-from assent.models.schemas import closed, plain_object
+from assent.models.schemas import closed, plain_object, with_items
 from assent.models.transcript import encodable, sent_names, transcript
 
 log = logging.getLogger("assent.models")
@@ -77,7 +77,10 @@ def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _tool(name: str, tool: ToolDefinition) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": name, "parameters": plain_object(tool.input_schema)}
+    schema = plain_object(tool.input_schema)
+    # OpenAI refuses these two at the top, as it does combinators; the engine validates by them.
+    schema = with_items({k: v for k, v in schema.items() if k not in ("enum", "not")})
+    function: dict[str, Any] = {"name": name, "parameters": schema}
     if tool.description.strip():
         function["description"] = tool.description
     return {"type": "function", "function": function}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -74,19 +74,35 @@ def resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str,
 
 def closed(schema: Mapping[str, Any]) -> dict[str, Any]:
     """`schema` with `additionalProperties: false` on each object that does not say otherwise."""
-    copy = {key: _closed_part(key, value) for key, value in schema.items()}
+    copy = {key: _part(key, value, closed) for key, value in schema.items()}
     if copy.get("type") == "object" or "properties" in copy:
         copy.setdefault("additionalProperties", False)
     return copy
 
 
-def _closed_part(keyword: str, value: Any) -> Any:
+def with_items(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """`schema` with `items` on each array, which may be left out, as for a tuple.
+
+    OpenAI refuses every request with a tool that has an array without them.
+    """
+    copy = {key: _part(key, value, with_items) for key, value in schema.items()}
+    kind = copy.get("type")
+    if kind == "array" or (isinstance(kind, list) and "array" in kind):
+        copy.setdefault("items", {})
+    return copy
+
+
+def _part(keyword: str, value: Any, change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Any:
+    """`value` with the schemas in it changed, if `keyword` is one of those that hold any."""
     if keyword in ("properties", "$defs", "definitions") and isinstance(value, Mapping):
-        return {name: closed(part) for name, part in value.items()}
+        return {
+            name: change(part) if isinstance(part, Mapping) else part
+            for name, part in value.items()
+        }
     if keyword in (*_COMBINATORS, "prefixItems") and isinstance(value, list):
-        return [closed(part) for part in value]
-    if keyword in ("items", "not") and isinstance(value, Mapping):
-        return closed(value)
+        return [change(part) if isinstance(part, Mapping) else part for part in value]
+    if keyword in ("items", "additionalProperties", "not") and isinstance(value, Mapping):
+        return change(value)
     return value
 
 
