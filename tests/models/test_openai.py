@@ -340,6 +340,24 @@ def test_reasoning_before_a_call_goes_back_with_it(openai_server: OpenAIServer) 
     assert all(message["tool_calls"] for message in sent)
 
 
+def test_signature_of_a_call_goes_back_with_that_call(openai_server: OpenAIServer) -> None:
+    signature = {"google": {"thought_signature": "c2lnbmF0dXJl"}}
+    function = {"name": "get_weather", "arguments": '{"city": "Rome"}'}
+    signed = {"id": "c1", "function": function, "extra_content": signature}
+    calls = chunk({"tool_calls": [signed, {"id": "c2", "function": function}]})
+    first = reply_of(answered(openai_server, calls, chunk({}, finish_reason="stop"))).turn
+    (first,) = load_turns(json.loads(json.dumps(dump_turns([first]))))
+    openai_server.then(stream(openai_server.message("Fine.")))
+    results = user(Result("c1", "sunny"), Result("c2", "sunny"))
+    asked(model(openai_server), user("weather?"), first, results)
+    message = openai_server.requests[1].body["messages"][1]
+    called = {"type": "function", "function": function}
+    assert message["tool_calls"] == [
+        {"id": "c1", **called, "extra_content": signature},
+        {"id": "c2", **called},
+    ]
+
+
 def test_content_in_parts(openai_server: OpenAIServer) -> None:
     parts = [{"type": "text", "text": "Fi"}, {"type": "text", "text": "ne."}]
     found = answered(openai_server, chunk({"content": parts}), chunk({}, finish_reason="stop"))

@@ -86,6 +86,7 @@ class _Slot:
     id: str = ""
     name: str = ""
     arguments: list[str] = field(default_factory=list)
+    extra: Any = None
 
     def ended(self, name: str) -> bool:
         """Whether a fragment with this call's id, without an index, begins a call of `name`."""
@@ -160,10 +161,14 @@ class Accumulator:
         )
 
     def _raw(self) -> dict[str, Any] | None:
-        # DeepSeek takes a call back only with the reasoning that led to it.
-        if not (self._reasoning and self._slots):
-            return None
-        return {"openai": [{"reasoning_content": encodable("".join(self._reasoning))}]}
+        # DeepSeek takes a call back only with the reasoning that led to it, Gemini only with its
+        # signature of the call.
+        own: dict[str, Any] = {}
+        if self._reasoning and self._slots:
+            own["reasoning_content"] = encodable("".join(self._reasoning))
+        if any(slot.extra for slot in self._slots):
+            own["tool_calls"] = [_kept(slot) for slot in self._slots]
+        return {"openai": [own]} if own else None
 
     def _delta(self, delta: Mapping[str, Any]) -> Iterator[ModelEvent]:
         thought = delta.get("reasoning_content") or delta.get("reasoning")
@@ -195,6 +200,7 @@ class Accumulator:
         filled = bool(text.strip())
         slot = self._slot(piece.get("index"), call_id, function.get("name") or "", filled)
         slot.id = slot.id or call_id
+        slot.extra = piece.get("extra_content") or slot.extra
         if not slot.name and function.get("name"):
             slot.name = function["name"]
             yield ToolStart(self._names.get(slot.name, slot.name))
@@ -222,6 +228,10 @@ class Accumulator:
         value, error = read_input("".join(slot.arguments))
         call_id = slot.id or f"call_{uuid.uuid4().hex}"
         return Call(call_id, self._names.get(slot.name, slot.name), value, error)
+
+
+def _kept(slot: _Slot) -> dict[str, Any]:
+    return {"extra_content": slot.extra} if slot.extra else {}
 
 
 def _spoken(content: Any) -> str:

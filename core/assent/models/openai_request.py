@@ -99,11 +99,14 @@ def _messages(ask: Ask) -> Iterator[dict[str, Any]]:
 
 def _assistant(turn: Turn) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": _text(turn)}
-    calls = [block for block in turn.blocks if isinstance(block, Call)]
+    calls = [_call(block) for block in turn.blocks if isinstance(block, Call)]
     if calls:
-        message["tool_calls"] = [_call(call) for call in calls]
         for own in (turn.raw or {}).get("openai", ()):
+            # What belongs to a call stands at its place.
+            for call, more in zip(calls, own.get("tool_calls", ()), strict=False):
+                call |= more
             message |= own
+        message["tool_calls"] = calls
     return message
 
 
