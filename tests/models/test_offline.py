@@ -332,6 +332,12 @@ def test_missing_argument_is_asked_for_and_never_made_up() -> None:
     assert "`replicas`" in told("scale deployment web", "many", tools=CLUSTER)
 
 
+def test_question_may_be_passed_over_a_thousand_times() -> None:
+    asking = reply_of(asked(Offline(), user("delete a file"), tools=MACHINE)).turn
+    turns = [user("delete a file"), *[asking, user("delete a file")] * 1000]
+    assert "`path`" in said(asked(Offline(), *turns, tools=MACHINE))
+
+
 def test_question_can_be_called_off_or_passed_over() -> None:
     assert told("delete the file", "never mind") == "All right, I leave it."
     assert made("delete the file", "show the memory") == [("memory", {})]

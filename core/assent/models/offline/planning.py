@@ -48,19 +48,22 @@ def plan(text: str, tools: Sequence[ToolDefinition], answers: Sequence[str] = ()
 
     An answer that is a request of its own makes a new plan; one that calls off ends it.
     """
-    made, left = Plan(), list(answers)
-    try:
-        for stage in actions(text, tools):
-            wanted = [call for clause in stage for call in _calls(clause, tools, left, made)]
-            if wanted:
-                made.stages.append(wanted)
-    except _Missing as missing:
-        return replace(made, stages=[], question=str(missing))
-    except _Cancelled:
-        return Plan(cancelled=True)
-    except _Anew as anew:
-        return plan(str(anew), tools, left)
-    return made
+    left = list(answers)
+    while True:
+        made = Plan()
+        try:
+            for stage in actions(text, tools):
+                wanted = [call for clause in stage for call in _calls(clause, tools, left, made)]
+                if wanted:
+                    made.stages.append(wanted)
+        except _Missing as missing:
+            return replace(made, stages=[], question=str(missing))
+        except _Cancelled:
+            return Plan(cancelled=True)
+        except _Anew as anew:
+            text = str(anew)
+        else:
+            return made
 
 
 class _Cancelled(Exception):
