@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serving import Json, Serve, Service, approved, assistant, rejected, said, user
 
-from assent import Ask, Call, LocalShell, Result, Text, Turn
+from assent import Ask, Call, LocalShell, Reply, Result, Text, Turn
 from assent.models.offline import Offline
 
 
@@ -320,8 +320,6 @@ def test_new_system_context_is_computed_for_each_request(served: Serve) -> None:
 
 
 def test_raw_blocks_are_sent_again_only_for_the_same_prefix(served: Serve) -> None:
-    from assent import Reply
-
     raw = {"offline": [{"type": "thinking", "signature": "s"}]}
 
     def first(ask: Ask) -> Reply:
@@ -335,6 +333,25 @@ def test_raw_blocks_are_sent_again_only_for_the_same_prefix(served: Serve) -> No
         c.chat(user("go"), said(reply), user("", data={"tool_calls": [approved(call)]}))
         turn = next(t for t in c.model.asks[-1].turns if t.role == "assistant")
         assert (turn.raw == raw) is kept
+
+
+def test_what_is_bound_to_its_model_alone_is_sent_again_after_another_prefix(served: Serve) -> None:
+    raw = {"offline": [{"signature": "s"}], "offline:small": [{"tool_calls": [{}, {"mark": 1}]}]}
+    of_model = {"offline:small": raw["offline:small"]}
+    second = Reply(Turn("assistant", [look("b", "p"), delete("b", "d")], raw), "tool_use")
+    first = Reply(Turn("assistant", [look("a", "p"), delete("a", "q")], raw), "tool_use")
+    n = iter("one two three four".split())
+    script = [lambda ask: first, lambda ask: second, "Gone."]
+    c = Conversation(served, script, system_context=lambda context: next(n))
+    messages = [user("go")]
+    for _ in range(2):
+        reply = c.chat(*messages)
+        call = reply["data"]["tool_calls"][0]
+        messages += [said(reply), user("", data={"tool_calls": [approved(call)]})]
+    assert c.chat(*messages)["content"] == "Gone."
+    turns = [turn for turn in c.model.asks[-1].turns if turn.role == "assistant"]
+    # The second reply's ids were renamed, since the first had one of them.
+    assert [turn.raw for turn in turns] == [of_model, of_model]
 
 
 def test_model_calls_of_a_turn_are_limited(served: Serve) -> None:

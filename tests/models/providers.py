@@ -301,20 +301,20 @@ class OpenAIServer(Provider):
         *,
         thinking: str = "",
         stop: str | None = None,
+        extra: Mapping[str, Any] | None = None,
     ) -> list[bytes]:
-        """The chunks of one message, `[DONE]` included; calls are `(id, name, JSON text)`."""
+        """The chunks of one message, `[DONE]` included; calls are `(id, name, JSON text)`.
+
+        `extra` is the `extra_content` of each call.
+        """
+        more = {"extra_content": extra} if extra else {}
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": None}]
         deltas += [{"reasoning_content": f} for f in fragments(thinking)]
         deltas += [{"content": f} for f in fragments(text)]
         for index, (call_id, name, arguments) in enumerate(calls):
             function = {"name": name, "arguments": ""}
-            deltas.append(
-                {
-                    "tool_calls": [
-                        {"index": index, "id": call_id, "type": "function", "function": function}
-                    ]
-                }
-            )
+            begun = {"index": index, "id": call_id, "type": "function", "function": function}
+            deltas.append({"tool_calls": [begun | more]})
             deltas += [
                 {"tool_calls": [{"index": index, "function": {"arguments": f}}]}
                 for f in fragments(arguments)

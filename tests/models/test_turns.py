@@ -216,3 +216,29 @@ def test_tools_of_a_cut_off_message_are_not_run(
         events = service.stream(user("delete a"))
         assert events[-1]["stop_reason"] == "max_tokens"
         assert not any(e["type"] == "tool_calls" for e in events)
+
+
+@pytest.mark.parametrize("resumed_by", ["openai:m", "openai:n"])
+def test_reasoning_goes_back_to_its_own_model_after_the_context_changed(
+    openai_server: OpenAIServer, tmp_path: Path, resumed_by: str
+) -> None:
+    server = openai_server
+    signature = {"google": {"thought_signature": "c2lnbmF0dXJl"}}
+    call = ("c1", "delete", '{"name": "a"}')
+    server.then(stream(server.message(calls=[call], thinking="The pod a.", extra=signature)))
+    server.then(stream(server.message("Gone.")))
+    config = f'[approvals]\nledger = "sqlite:///{tmp_path}/ledger.db"\n'
+    clock = iter(["It is noon.", "It is one."])
+    told = {"system_context": lambda context: next(clock)}
+    with served(agent_of(server, **told), config=config) as service:
+        reply = proposed(service)
+    with served(agent_of(server, resumed_by, **told), config=config) as service:
+        said = {k: reply[k] for k in ("role", "content", "data")}
+        last = service.chat(user("delete a"), said, approve(reply))
+    assert last["content"] == "Gone."
+    system, _, asking, result = server.requests[1].body["messages"]
+    assert "one" in system["content"]
+    assert result["content"] == "deleted a"
+    same = resumed_by == "openai:m"
+    assert asking.get("reasoning_content") == ("The pod a." if same else None)
+    assert asking["tool_calls"][0].get("extra_content") == (signature if same else None)

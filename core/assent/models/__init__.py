@@ -79,14 +79,21 @@ Block = Text | Call | Result
 class Turn:
     """One message to or from the model.
 
-    Results come first in a user turn, texts after. `raw` holds the provider's own blocks as JSON
-    values under the adapter's name: `{"anthropic": [...]}`. The adapter of that name sends them
-    verbatim, in place of `blocks` or beside them; every other one ignores them.
+    Results come first in a user turn, texts after. `raw` holds what the provider said besides, as
+    JSON values that only its own adapter reads. Under the adapter's name, `{"anthropic": [...]}`,
+    stand blocks that are sent in place of `blocks` while everything before them is unchanged;
+    under that of adapter and model, `{"openai:gemini-3-pro": [...]}`, what is sent beside `blocks`
+    wherever the turn stands, in the order of its calls and whatever their ids.
     """
 
     role: Literal["user", "assistant"]
     blocks: Sequence[Block]
     raw: Mapping[str, Any] | None = None
+
+
+def bound_to_model(raw: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What of a turn's `raw` its model takes back wherever the turn stands; None if nothing."""
+    return {key: value for key, value in (raw or {}).items() if ":" in key} or None
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class OpenAI:
 
     async def _events(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
         names = {sent: tool.name for sent, tool in sent_names(ask.tools).items()}
-        whole = Accumulator(names, hold_text=ask.schema is not None)
+        whole = Accumulator(names, self.name, hold_text=ask.schema is not None)
         body = json.dumps(request(ask, self.name, official=self._official)).encode()
         headers = {"content-type": "application/json", "accept": "text/event-stream"}
         closed = False

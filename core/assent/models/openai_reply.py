@@ -114,8 +114,9 @@ class Accumulator:
     Raises KeyError, TypeError, ValueError or AttributeError for a chunk of another form.
     """
 
-    def __init__(self, names: Mapping[str, str], *, hold_text: bool) -> None:
+    def __init__(self, names: Mapping[str, str], model: str, *, hold_text: bool) -> None:
         self._names = names
+        self._model = model
         self._hold_text = hold_text
         self._text: list[str] = []
         self._reasoning: list[str] = []
@@ -168,7 +169,7 @@ class Accumulator:
             own["reasoning_content"] = encodable("".join(self._reasoning))
         if any(slot.extra for slot in self._slots):
             own["tool_calls"] = [_kept(slot) for slot in self._slots]
-        return {"openai": [own]} if own else None
+        return {raw_key(self._model): [own]} if own else None
 
     def _delta(self, delta: Mapping[str, Any]) -> Iterator[ModelEvent]:
         thought = delta.get("reasoning_content") or delta.get("reasoning")
@@ -228,6 +229,11 @@ class Accumulator:
         value, error = read_input("".join(slot.arguments))
         call_id = slot.id or f"call_{uuid.uuid4().hex}"
         return Call(call_id, self._names.get(slot.name, slot.name), value, error)
+
+
+def raw_key(model: str) -> str:
+    """Where a turn's `raw` holds what only the model of this name takes back."""
+    return f"openai:{model}"
 
 
 def _kept(slot: _Slot) -> dict[str, Any]:

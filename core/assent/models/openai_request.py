@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from assent.models import Ask, Call, Result, Text, ToolDefinition, Turn
+from assent.models.openai_reply import raw_key
 from assent.models.schemas import closed, plain_object, with_items
 from assent.models.transcript import encodable, sent_names, transcript
 
@@ -25,7 +26,7 @@ def request(ask: Ask, model: str, *, official: bool) -> dict[str, Any]:
     limit = "max_completion_tokens" if official else "max_tokens"
     body: dict[str, Any] = {
         "model": model,
-        "messages": list(_messages(ask)),
+        "messages": list(_messages(ask, model)),
         "stream": True,
         "stream_options": {"include_usage": True},
         limit: ask.config.get("max_tokens", DEFAULT_MAX_TOKENS),
@@ -86,22 +87,22 @@ def _tool(name: str, tool: ToolDefinition) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _messages(ask: Ask) -> Iterator[dict[str, Any]]:
+def _messages(ask: Ask, model: str) -> Iterator[dict[str, Any]]:
     system = "\n\n".join(part for part in (ask.system, ask.context) if part.strip())
     if system:
         yield {"role": "system", "content": encodable(system)}
     for turn in transcript(ask.turns, tools=bool(ask.tools), id_length=_ID_LENGTH):
         if turn.role == "assistant":
-            yield _assistant(turn)
+            yield _assistant(turn, model)
         else:
             yield from _user(turn)
 
 
-def _assistant(turn: Turn) -> dict[str, Any]:
+def _assistant(turn: Turn, model: str) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": _text(turn)}
     calls = [_call(block) for block in turn.blocks if isinstance(block, Call)]
     if calls:
-        for own in (turn.raw or {}).get("openai", ()):
+        for own in (turn.raw or {}).get(raw_key(model), ()):
             # What belongs to a call stands at its place.
             for call, more in zip(calls, own.get("tool_calls", ()), strict=False):
                 call |= more

@@ -21,7 +21,16 @@ from assent.messages import (
     Data,
     Message,
 )
-from assent.models import Block, Call, Result, Text, Turn, dump_turns, load_turns
+from assent.models import (
+    Block,
+    Call,
+    Result,
+    Text,
+    Turn,
+    bound_to_model,
+    dump_turns,
+    load_turns,
+)
 from assent.turns.known_outcomes import KnownOutcomes, calls_run, commands_run
 from assent.turns.mentions import Mentions
 from assent.turns.pairing import paired
@@ -35,7 +44,8 @@ def model_turns(
 
     `references` are the prefix digests of the messages as received; `prefix` is the digest of
     the model, system prompt, context and tools. Provider blocks are sent verbatim if `bound_to`
-    gives the same digest for what stands before them as when they were made.
+    gives the same digest for what stands before them as when they were made; what is bound to its
+    model alone always goes along.
     """
     if not found.rows and not found.turns and (turns := _texts(messages)):
         return turns
@@ -148,7 +158,10 @@ class _Builder:
             if found.get(id(blocks[-1])) != bound:
                 break
             kept |= {id(raw) for raw in blocks}
-        return [turn if id(turn.raw) in kept else replace(turn, raw=None) for turn in turns]
+        return [
+            turn if id(turn.raw) in kept else replace(turn, raw=bound_to_model(turn.raw))
+            for turn in turns
+        ]
 
     def _place(self, turn: SuspendedTurn) -> int:
         """The index of the message that the suspended turn replaces or precedes; the number of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from assent.models import Block, Call, Result, Text, Turn
+from assent.models import Block, Call, Result, Text, Turn, bound_to_model
 from assent.turns.wording import LOST
 
 
@@ -49,11 +49,15 @@ def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Tu
             renamed = fresh != block.id
             results[block.id] = replace(result, call_id=fresh) if renamed else result
             blocks.append(replace(block, id=fresh) if renamed else block)
-    whole = blocks == asking.blocks
+    raw = asking.raw
+    if blocks != asking.blocks:
+        # What stands beside the calls goes by their order, which holds where none was dropped.
+        none_dropped = len(results) == sum(isinstance(b, Call) for b in asking.blocks)
+        raw = bound_to_model(raw) if none_dropped else None
     after = [b for b in answering.blocks if isinstance(b, Text) and b.text.strip()]
     told = [*results.values(), *after]
     return (
-        Turn("assistant", blocks or [Text("(no reply)")], asking.raw if whole else None),
+        Turn("assistant", blocks or [Text("(no reply)")], raw),
         Turn("user", told or [Text("(continue)")]),
     )
 

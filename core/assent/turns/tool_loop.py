@@ -26,6 +26,7 @@ from assent.models import (
     ToolDefinition,
     ToolStart,
     Turn,
+    bound_to_model,
 )
 from assent.traces import hidden_trace
 from assent.turns.ending import finish, suspend
@@ -202,7 +203,8 @@ def _with_fresh_ids(said: Turn, calls: list[Call], used: set[str]) -> tuple[Turn
             blocks.append(block if fresh == block.id else replace(block, id=fresh))
         else:
             blocks.append(block)
-    return Turn(said.role, blocks), [block for block in blocks if isinstance(block, Call)]
+    renamed = Turn(said.role, blocks, bound_to_model(said.raw))
+    return renamed, [block for block in blocks if isinstance(block, Call)]
 
 
 def _prefix(model: Model, system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
