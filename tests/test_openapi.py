@@ -11,7 +11,7 @@ import pytest
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from assent import Agent, Call, Message, RequestContext, tool
+from assent import Agent, Call, Message, ModelError, RequestContext, tool
 from assent.testing import Service, scripted, served, user
 
 CHATS = ["/api/chat", "/api/sendMessage"]
@@ -33,6 +33,10 @@ async def answer(messages: Sequence[Message], context: RequestContext) -> str:
     match messages[-1].content:
         case "fail":
             raise OSError("it failed")
+        case "provider":
+            raise ModelError("server", "the provider failed")
+        case "overload":
+            raise ModelError("overloaded", "the provider has too much to do")
         case "wait":
             await asyncio.sleep(600)
     return "fine"
@@ -52,6 +56,10 @@ def test_openapi_lists_every_plain_route() -> None:
     assert (parameter["name"], parameter["in"], parameter["required"]) == ("id", "path", True)
     assert {"/docs", "/openapi.json"}.isdisjoint(paths)
     assert list(paths["/api/chat"]) == ["post"]
+    for path in ("/health", "/ready"):
+        content = paths[path]["get"]["responses"]["200"]["content"]
+        status = content["application/json"]["schema"]["properties"]["status"]
+        assert status == {"type": "string"}
     assert "security" not in document
 
 
@@ -135,6 +143,8 @@ def test_replies_and_events_are_what_openapi_says() -> None:
         (b'{"messages": "' + b"x" * 2000 + b'"}', {}, 413),
         (b"{}", {"Authorization": "Bearer wrong"}, 401),
         (b'{"messages": [{"role": "user", "content": "fail"}]}', {}, 500),
+        (b'{"messages": [{"role": "user", "content": "provider"}]}', {}, 502),
+        (b'{"messages": [{"role": "user", "content": "overload"}]}', {}, 503),
         (b'{"messages": [{"role": "user", "content": "wait"}]}', {}, 504),
     ],
 )
@@ -152,5 +162,6 @@ def test_refusals_are_those_that_openapi_shows(
         assert got.events[-1]["type"] == "error"
         return
     assert got.status == expected
-    shown = responses[str(got.status)]["content"]["application/json"]["examples"].values()
-    assert got.json().keys() in [example["value"].keys() for example in shown]
+    examples = responses[str(got.status)]["content"]["application/json"]["examples"].values()
+    shown = [(example["value"].keys(), example["value"].get("code")) for example in examples]
+    assert (got.json().keys(), got.json().get("code")) in shown

@@ -16,6 +16,7 @@ from assent.errors import (
     InvalidRequest,
     LedgerUnavailable,
     MessagesMissing,
+    ModelError,
     RequestError,
     StillRunning,
     Stopping,
@@ -34,6 +35,11 @@ from assent.turns.failures import Failure
 
 _COMPONENT = "#/components/schemas/"
 _CORE = {"/health": "Says that the service lives", "/ready": "Says whether new turns are taken"}
+_STATUS = {
+    "type": "object",
+    "properties": {"status": {"type": "string"}},
+    "required": ["status"],
+}
 
 
 def with_raw_routes(
@@ -61,7 +67,8 @@ def with_raw_routes(
             if isinstance(route.endpoint, ChatEndpoint):
                 operation = _chat(route.endpoint, prefix)
             else:
-                operation = _operation(_CORE.get(path, f"{method} {shown}"), _json({}))
+                schema = _STATUS if path in _CORE else {}
+                operation = _operation(_CORE.get(path, f"{method} {shown}"), _json(schema))
             if parameters:
                 operation["parameters"] = [_parameter(name) for name in parameters]
             if bearer and path in PUBLIC:
@@ -123,7 +130,8 @@ def _refusals(endpoint: ChatEndpoint) -> dict[str, Any]:
     if not endpoint.streams:
         causes += [ApprovalsPending(["call_1"]), Busy(), StillRunning(), Stopping()]
         causes += [AgentError(), TurnTimeout(endpoint.host.config.limits.turn_time)]
-        causes.append(LedgerUnavailable())
+        causes += [LedgerUnavailable(), ModelError("server", "the model failed")]
+        causes.append(ModelError("overloaded", "the model is overloaded"))
     told = [(each, *endpoint.shown(each, _failure(each))) for each in causes]
     if endpoint.host.guarded:
         # Told before the request reaches its protocol.
