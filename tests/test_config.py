@@ -340,6 +340,8 @@ def test_zero_turns_pings_off(folder: Path, zero: str) -> None:
         ('[server]\nreload = "yes"\n', "server.reload (assent.toml): expected true or false"),
         ("[server]\nmcp = 1\n", "server.mcp (assent.toml): expected true or false"),
         ("[model]\ntemperature = true\n", "model.temperature (assent.toml): expected a number"),
+        ('[model]\ntemperature = "0.5"\n', "model.temperature (assent.toml): expected a number"),
+        ('[server]\nws_ping_timeout = "5"\n', "ws_ping_timeout (assent.toml): expected a number"),
         ("[limits]\nturns = true\n", "limits.turns (assent.toml): expected a whole number"),
         ('model = "offline"\n', 'write [model] and below it name = "offline"'),
         ("server = 1\n", "server (assent.toml): expected a table, [server]"),

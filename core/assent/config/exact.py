@@ -26,7 +26,7 @@ def exact(value: Any, field: FieldInfo) -> Any:
     if bool in kinds:
         if not kinds & {int, float} and not isinstance(value, bool):
             raise ValueError("expected true or false, without quotes")
-    elif isinstance(value, bool) or (isinstance(value, str) and float not in kinds):
+    elif isinstance(value, bool | str):
         number = "number" if float in kinds else "whole number"
         raise ValueError(f"expected a {number}, without quotes")
     return value
