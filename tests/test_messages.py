@@ -59,7 +59,10 @@ def test_a_missing_messages_field_is_its_own_refusal() -> None:
     ("sent", "kind"),
     [
         (b"{", "json_invalid"),
-        (b'{"messages": NaN}', "list_type"),
+        (b"NaN", "json_invalid"),
+        (b'{"messages": NaN}', "json_invalid"),
+        (b'{"source": -Infinity}', "json_invalid"),
+        (b'{"messages": "NaN"}', "list_type"),
         (body(user(data={"session": {"n": float("nan")}})), "json_invalid"),
         (b'{"messages":[{"role":"user","content":"x"}],"n":1e999}', "finite_number"),
         (

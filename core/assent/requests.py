@@ -39,6 +39,7 @@ def parse_request(
     try:
         request = _request.read(body)
     except InvalidRequest as refused:
+        _refuse_non_finite(body)
         if any(item["loc"] == _MISSING and item["type"] == "missing" for item in refused.items):
             raise MessagesMissing from None
         raise
