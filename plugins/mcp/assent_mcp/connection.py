@@ -59,6 +59,7 @@ class Connection:
         self._checks: set[asyncio.Task[None]] = set()
         self._calls = 0
         self._pause = SHORTEST
+        self._refused: set[str] = set()
         self._closed = False
 
     async def start(self) -> None:
@@ -155,7 +156,7 @@ class Connection:
         self._changed.clear()
         self._status = None
         client = Client(
-            Watched(self._transport(), self._lost.set),
+            Watched(self._transport(), self._lost.set, self._refuse),
             client_info=types.Implementation(name="assent", version=__version__),
             message_handler=self._hear,
             elicitation_callback=_decline,
@@ -205,6 +206,14 @@ class Connection:
     async def _hear(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self._changed.set()
+
+    def _refuse(self, tool: Any, why: str) -> None:
+        """Say once that what the server lists cannot be read."""
+        name = tool.get("name") if isinstance(tool, dict) else tool
+        said = f"tool {name!r:.80} of {self._server!r} is left out: it broke the protocol: {why}"
+        if said not in self._refused:
+            self._refused.add(said)
+            logger.warning("%s", said)
 
     async def _listen(self, client: Client) -> None:
         """From 2026-07-28 on changes come on a stream that is asked for."""

@@ -9,21 +9,32 @@ from typing import Any
 
 import mcp_types as types
 from mcp.shared.message import SessionMessage
+from mcp_types.methods import validate_server_result
+from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
 from assent_mcp.content import fit
+
+Refused = Callable[[Any, str], None]
+"""Gets what is listed as a tool and cannot be read, and why."""
 
 
 class Watched:
     """The transport `inner`; `ended` is called when nothing more can be read."""
 
-    def __init__(self, inner: AbstractAsyncContextManager[Any], ended: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        inner: AbstractAsyncContextManager[Any],
+        ended: Callable[[], None],
+        refused: Refused,
+    ) -> None:
         self._inner = inner
         self._ended = ended
+        self._refused = refused
 
     async def __aenter__(self) -> Any:
         read, write = await self._inner.__aenter__()
-        return _Stream(read, self._ended), write
+        return _Stream(read, self._ended, self._refused), write
 
     async def __aexit__(self, *error: Any) -> Any:
         return await self._inner.__aexit__(*error)
@@ -32,9 +43,10 @@ class Watched:
 class _Stream:
     """What is read from the server; calls `ended` at its end."""
 
-    def __init__(self, inner: Any, ended: Callable[[], None]) -> None:
+    def __init__(self, inner: Any, ended: Callable[[], None], refused: Refused) -> None:
         self._inner = inner
         self._ended = ended
+        self._refused = refused
 
     @property
     def last_context(self) -> Any:
@@ -42,7 +54,7 @@ class _Stream:
 
     async def receive(self) -> Any:
         try:
-            return _read(await self._inner.receive())
+            return _listed(_read(await self._inner.receive()), self._refused)
         except Exception:
             self._ended()
             raise
@@ -52,7 +64,7 @@ class _Stream:
 
     async def __anext__(self) -> Any:
         try:
-            return _read(await self._inner.__anext__())
+            return _listed(_read(await self._inner.__anext__()), self._refused)
         except (StopAsyncIteration, Exception):
             self._ended()
             raise
@@ -81,3 +93,25 @@ def _read(found: Any) -> Any:
         return SessionMessage(types.jsonrpc_message_adapter.validate_python(message, by_name=False))
     except (ValueError, TypeError, RecursionError):
         return found
+
+
+def _listed(found: Any, refused: Refused) -> Any:
+    """A message without the tools that cannot be read: for one of them the SDK refuses the list."""
+    message = found.message if isinstance(found, SessionMessage) else None
+    tools = message.result.get("tools") if isinstance(message, types.JSONRPCResponse) else None
+    if not isinstance(tools, list):
+        return found
+    for one in tools:
+        if isinstance(one, dict):
+            # The versions differ in what it may be, and nothing here reads it.
+            one.pop("outputSchema", None)
+    try:
+        validate_server_result("tools/list", LATEST_HANDSHAKE_VERSION, {"tools": tools})
+    except ValidationError as error:
+        wrong: dict[int, str] = {}
+        for each in error.errors(include_input=False, include_url=False):
+            _, place, *where = each["loc"]
+            wrong.setdefault(int(place), f"{'.'.join(map(str, where))}: {each['msg']}")
+        for place in sorted(wrong, reverse=True):
+            refused(tools.pop(place), wrong[place])
+    return found

@@ -4,7 +4,8 @@ python old_server.py FOLDER [NAME...]      writes what happened into FOLDER; has
 
 The tool `shapeless` gives what is no result, and `unlike` one that its schema does not allow;
 `named` has arguments of odd names, and says them; `latin` writes a byte that is no UTF-8, and
-`half` gives a text that was cut within a surrogate pair. With `silent` the first process lists no
+`half` gives a text that was cut within a surrogate pair; the schemas of `untyped`, of its input,
+and `anything`, of its output, say no type. With `silent` the first process lists no
 tools; with `restless` each listing says that the list has changed.
 """
 
@@ -84,7 +85,12 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
                 send(method="notifications/tools/list_changed")
             shape = {"inputSchema": OBJECT, "annotations": {"readOnlyHint": True}}
             named = {"type": "object", "properties": {n: {"type": "string"} for n in NAMED}}
-            more = {"unlike": {"outputSchema": OBJECT}, "named": {"inputSchema": named}}
+            more = {
+                "unlike": {"outputSchema": OBJECT},
+                "named": {"inputSchema": named},
+                "untyped": {"inputSchema": {"properties": OBJECT["properties"]}},
+                "anything": {"outputSchema": {}},
+            }
             return {"tools": [{"name": n, **shape, **more.get(n, {})} for n in names]}
         case "tools/call" if params["name"] == "named":
             return call("named", json.dumps(params["arguments"]))

@@ -296,6 +296,29 @@ def test_tools_that_stay_the_same_are_told_of_once(
     assert caplog.text.count("two tools that become 'odd_name'") == 1
 
 
+def test_tool_that_cannot_be_read_is_left_out_alone_and_told_of_once(
+    tmp_path: Path,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("assent_mcp.connection.AGAIN", 0.05)
+
+    async def run() -> None:
+        program = [sys.executable, str(OLD), str(tmp_path), "untyped", "anything"]
+        async with using(tmp_path, mcp_server(program, requires_approval=False)) as host:
+            assert "untyped" not in host.agent.tools
+            assert (await call(host, "echo", text="here")).output == "here"
+            # Its schema of what it gives is wrong, which nobody reads.
+            assert (await call(host, "anything", text="there")).output == "there"
+            listed = tmp_path / "listed"
+            await eventually(lambda: listed.read_text().count("listed") > 3)
+
+    asyncio.run(run())
+    assert caplog.text.count("it broke the protocol: inputSchema.type: Field required") == 1
+    assert caplog.text.count("tool 'untyped' of mcp_server(") == 1
+
+
 def test_server_whose_list_always_changes_is_not_asked_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
