@@ -482,6 +482,22 @@ def test_message_that_the_server_could_not_end_is_an_error(
         answered(openai_server, *pieces)
 
 
+@pytest.mark.parametrize(
+    "reason", ["function_call_filter: MALFORMED_FUNCTION_CALL", "MALFORMED_FUNCTION_CALL"]
+)
+def test_call_that_the_provider_could_not_read_is_asked_for_again(
+    openai_server: OpenAIServer, reason: str
+) -> None:
+    """Gemini ends such a message without a word; the next try mostly succeeds."""
+    server = openai_server
+    server.then(stream([chunk({"role": "assistant"}, finish_reason=reason), DONE]))
+    server.then(stream(server.message("Fine.")))
+    assert said(asked(model(server, retries=1))) == "Fine."
+    server.then(stream([chunk({"content": "So"}), chunk({}, finish_reason=reason), DONE]))
+    with pytest.raises(ModelError, match="before it was complete"):
+        asked(model(server, retries=1))
+
+
 @pytest.mark.parametrize("reason", ["model_length", "max_tokens", "MAX_TOKENS", "LENGTH"])
 def test_limit_of_the_model_is_told_as_a_limit(openai_server: OpenAIServer, reason: str) -> None:
     pieces = (chunk({"content": "Half a"}), chunk({}, finish_reason=reason), DONE)

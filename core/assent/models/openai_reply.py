@@ -45,8 +45,15 @@ _STOPS: Mapping[str, Stop] = {
     "prohibited_content": "refusal",
     "spii": "refusal",
 }
-_BROKEN = ("error", "abort", "insufficient_system_resource", "network_error")
-"""Finish reasons of a message that the server itself could not end."""
+_BROKEN = (
+    "error",
+    "abort",
+    "insufficient_system_resource",
+    "network_error",
+    "function_call_filter",
+    "malformed_function_call",
+)
+"""Finish reasons of a message that the server itself could not end, or whose call it dropped."""
 LARGEST_EVENT = 16 * 1024 * 1024
 
 
