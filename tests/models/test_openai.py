@@ -18,6 +18,7 @@ from assent.models import (
     Thought,
     ToolDefinition,
     ToolStart,
+    Turn,
     dump_turns,
     load_model,
     load_turns,
@@ -356,6 +357,83 @@ def test_signature_of_a_call_goes_back_with_that_call(openai_server: OpenAIServe
         {"id": "c1", **called, "extra_content": signature},
         {"id": "c2", **called},
     ]
+
+
+def reasoned(*details: Any) -> bytes:
+    return chunk({"reasoning": "hm", "reasoning_details": list(details)})
+
+
+def test_reasoning_details_go_back_whole_and_with_the_ids_of_their_calls(
+    openai_server: OpenAIServer,
+) -> None:
+    """Gateways such as OpenRouter hold in them what each provider behind them wants back."""
+    server = openai_server
+    text = {"type": "reasoning.text", "format": "google-gemini-v1", "index": 0}
+    signed = {"type": "reasoning.encrypted", "format": "google-gemini-v1"}
+    long = "tool_" + "x" * 60
+    server.then(
+        stream(
+            [
+                reasoned({**text, "text": "Rome ", "signature": None}),
+                reasoned({**text, "text": "it is."}, {**text, "signature": "s"}),
+                reasoned({**signed, "data": "b25l", "id": long, "index": 0}),
+                reasoned(
+                    {**signed, "data": "dHdv", "id": "r1", "index": 0}, {**signed, "id": "r2"}
+                ),
+                called(0, id=long, name="get_weather", arguments='{"city": "Rome"}'),
+                called(1, id="c2", name="get_weather", arguments='{"city": "Oslo"}'),
+                chunk({}, finish_reason="tool_calls"),
+            ]
+        ),
+        stream(server.message("Fine.")),
+    )
+    asker = model(server)
+    found = asked(asker, user("weather?"))
+    assert "".join(e.text for e in found if isinstance(e, Thought)) == "hm" * 4
+    first = reply_of(found).turn
+    assert list(first.raw or ()) == ["openai:some-model"]
+    (first,) = load_turns(json.loads(json.dumps(dump_turns([first]))))
+    asked(asker, user("weather?"), first, user(Result(long, "sunny"), Result("c2", "rain")))
+    message = server.requests[1].body["messages"][1]
+    sent = [call["id"] for call in message["tool_calls"]]
+    assert message["reasoning_details"] == [
+        {**text, "text": "Rome it is.", "signature": "s"},
+        {**signed, "data": "b25l", "id": sent[0], "index": 0},
+        {**signed, "data": "dHdv", "id": "r1", "index": 0},
+    ]
+    assert len(sent[0]) == 40 and sent[1] == "c2"
+    assert server.refusals == []
+
+
+def test_reasoning_details_of_anthropic_are_bound_to_what_stands_before_them(
+    openai_server: OpenAIServer,
+) -> None:
+    detail = {"type": "reasoning.text", "text": "hm", "format": "anthropic-claude-v1"}
+    call = called(0, id="c", name="get_weather", arguments="{}")
+    turn = reply_of(answered(openai_server, reasoned(detail), call, DONE)).turn
+    assert turn.raw == {"openai": [{"reasoning_details": [detail]}]}
+
+
+@pytest.mark.parametrize("details", ["hm", 1, ["hm", None], [{"type": ["x"], "id": ["y"]}], {}])
+def test_reasoning_details_of_another_form_break_no_message(
+    openai_server: OpenAIServer, details: Any
+) -> None:
+    call = called(0, id="c", name="get_weather", arguments="{}")
+    odd = chunk({"reasoning_details": details})
+    assert calls_of(reply_of(answered(openai_server, odd, call, DONE)).turn)
+
+
+@pytest.mark.parametrize(
+    ("key", "sent"), [("openai:some-model", "hm"), ("openai:other", None), ("openai", "hm")]
+)
+def test_fields_of_another_model_are_not_sent(key: str, sent: str | None) -> None:
+    own = {"reasoning_content": "hm", "tool_calls": [{"extra_content": {"google": {}}}]}
+    called = Turn("assistant", [Call("c", "get_weather", {})], {key: [own]})
+    (called,) = load_turns(json.loads(json.dumps(dump_turns([called]))))
+    ask = Ask((user("weather?"), called, user(Result("c", "sunny"))), tools=(WEATHER,))
+    message = request(ask, "some-model", official=False)["messages"][1]
+    assert message.get("reasoning_content") == sent
+    assert ("extra_content" in message["tool_calls"][0]) is (sent is not None)
 
 
 def test_content_in_parts(openai_server: OpenAIServer) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 import codecs
 import json
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from assent.models import (
@@ -127,6 +128,7 @@ class Accumulator:
         self._hold_text = hold_text
         self._text: list[str] = []
         self._reasoning: list[str] = []
+        self._details: list[dict[str, Any]] = []
         self._slots: list[_Slot] = []
         self._by_index: dict[int, _Slot] = {}
         self._finish: str | None = None
@@ -170,13 +172,25 @@ class Accumulator:
 
     def _raw(self) -> dict[str, Any] | None:
         # DeepSeek takes a call back only with the reasoning that led to it, Gemini only with its
-        # signature of the call.
+        # signature of the call. Gateways hand on both, and Anthropic's thinking, as details.
         own: dict[str, Any] = {}
         if self._reasoning and self._slots:
             own["reasoning_content"] = encodable("".join(self._reasoning))
+        if self._slots and (details := _whole(self._details)):
+            own["reasoning_details"] = [self._placed(detail) for detail in details]
         if any(slot.extra for slot in self._slots):
             own["tool_calls"] = [_kept(slot) for slot in self._slots]
-        return {raw_key(self._model): [own]} if own else None
+        if not own:
+            return None
+        bound = any(str(d.get("format")).startswith("anthropic") for d in self._details)
+        return {"openai" if bound else raw_key(self._model): [own]}
+
+    def _placed(self, detail: dict[str, Any]) -> dict[str, Any]:
+        # The call may get another id.
+        for n, slot in enumerate(self._slots):
+            if slot.id and detail.get("id") == slot.id:
+                return {**detail, "id": n}
+        return detail
 
     def _delta(self, delta: Mapping[str, Any]) -> Iterator[ModelEvent]:
         thought = delta.get("reasoning_content") or delta.get("reasoning")
@@ -184,6 +198,8 @@ class Accumulator:
             yield Thought(thought)
             if "reasoning_content" in delta:
                 self._reasoning.append(thought)
+        if isinstance(details := delta.get("reasoning_details"), list):
+            self._details += [detail for detail in details if isinstance(detail, dict)]
         if refusal := delta.get("refusal"):
             self._refused = True
             yield from self._say(_spoken(refusal))
@@ -241,6 +257,22 @@ class Accumulator:
 def raw_key(model: str) -> str:
     """Where a turn's `raw` holds what only the model of this name takes back."""
     return f"openai:{model}"
+
+
+def _whole(pieces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Reasoning details of which the texts came in `pieces`; an encrypted one comes whole."""
+    details: list[dict[str, Any]] = []
+    for (kind, _), given in groupby(pieces, lambda p: (p.get("type"), p.get("index"))):
+        run = [{k: v for k, v in piece.items() if v is not None} for piece in given]
+        if kind == "reasoning.encrypted":
+            details += [piece for piece in run if piece.get("data")]
+            continue
+        detail = {key: value for piece in run for key, value in piece.items()}
+        for key in ("text", "summary"):
+            if key in detail:
+                detail[key] = encodable("".join(str(piece.get(key, "")) for piece in run))
+        details.append(detail)
+    return details
 
 
 def _kept(slot: _Slot) -> dict[str, Any]:

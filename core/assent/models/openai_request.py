@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assent.models import Ask, Call, Result, Text, ToolDefinition, Turn
@@ -102,13 +102,30 @@ def _assistant(turn: Turn, model: str) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": _text(turn)}
     calls = [_call(block) for block in turn.blocks if isinstance(block, Call)]
     if calls:
-        for own in (turn.raw or {}).get(raw_key(model), ()):
+        for own in _own(turn, model):
             # What belongs to a call stands at its place.
             for call, more in zip(calls, own.get("tool_calls", ()), strict=False):
                 call |= more
             message |= own
+            if details := own.get("reasoning_details"):
+                message["reasoning_details"] = [_detail(each, calls) for each in details]
         message["tool_calls"] = calls
     return message
+
+
+def _own(turn: Turn, model: str) -> Sequence[Mapping[str, Any]]:
+    """The model's own fields of its message; another's are left out."""
+    raw = turn.raw or {}
+    own: Sequence[Mapping[str, Any]] = raw.get(raw_key(model)) or raw.get("openai", ())
+    return own
+
+
+def _detail(detail: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The reasoning detail as it came; the id of a call stands in it as the call's place."""
+    at = detail.get("id")
+    if isinstance(at, int) and at < len(calls):
+        return {**detail, "id": calls[at]["id"]}
+    return dict(detail)
 
 
 def _user(turn: Turn) -> Iterator[dict[str, Any]]:
