@@ -341,6 +341,27 @@ def test_reasoning_before_a_call_goes_back_with_it(openai_server: OpenAIServer) 
     assert all(message["tool_calls"] for message in sent)
 
 
+def test_no_message_is_without_reasoning_where_another_of_the_model_has_some(
+    openai_server: OpenAIServer,
+) -> None:
+    """DeepSeek refuses a conversation in which one message lacks it, but takes an empty one."""
+    server = openai_server
+    call = ("c", "get_weather", '{"city": "Rome"}')
+    server.then(stream(server.message(calls=[call], thinking="Rome it is.")))
+    asker = model(server)
+    first = reply_of(asked(asker, user("weather?"))).turn
+    second = assistant("And", Call("d", "get_weather", {}))
+    turns = [first, user(Result("c", "sunny")), second, user(Result("d", "rain")), assistant("So.")]
+    for before in (turns, turns[2:]):
+        server.then(stream(server.message("Fine.")))
+        asked(asker, user("weather?"), *before, user("thanks"))
+    sent = [
+        [m.get("reasoning_content") for m in r.body["messages"] if m["role"] == "assistant"]
+        for r in server.requests[1:]
+    ]
+    assert sent == [["Rome it is.", "", ""], [None, None]]
+
+
 def test_signature_of_a_call_goes_back_with_that_call(openai_server: OpenAIServer) -> None:
     signature = {"google": {"thought_signature": "c2lnbmF0dXJl"}}
     function = {"name": "get_weather", "arguments": '{"city": "Rome"}'}

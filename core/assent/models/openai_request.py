@@ -26,7 +26,7 @@ def request(ask: Ask, model: str, *, official: bool) -> dict[str, Any]:
     limit = "max_completion_tokens" if official else "max_tokens"
     body: dict[str, Any] = {
         "model": model,
-        "messages": list(_messages(ask, model)),
+        "messages": _messages(ask, model),
         "stream": True,
         "stream_options": {"include_usage": True},
         limit: ask.config.get("max_tokens", DEFAULT_MAX_TOKENS),
@@ -87,15 +87,22 @@ def _tool(name: str, tool: ToolDefinition) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _messages(ask: Ask, model: str) -> Iterator[dict[str, Any]]:
+def _messages(ask: Ask, model: str) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
     system = "\n\n".join(part for part in (ask.system, ask.context) if part.strip())
     if system:
-        yield {"role": "system", "content": encodable(system)}
+        messages.append({"role": "system", "content": encodable(system)})
     for turn in transcript(ask.turns, tools=bool(ask.tools), id_length=_ID_LENGTH):
         if turn.role == "assistant":
-            yield _assistant(turn, model)
+            messages.append(_assistant(turn, model))
         else:
-            yield from _user(turn)
+            messages += _user(turn)
+    if any("reasoning_content" in message for message in messages):
+        # DeepSeek refuses a conversation in which a message lacks it, also one without any thought.
+        for message in messages:
+            if message["role"] == "assistant":
+                message.setdefault("reasoning_content", "")
+    return messages
 
 
 def _assistant(turn: Turn, model: str) -> dict[str, Any]:
