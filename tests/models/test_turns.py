@@ -189,6 +189,23 @@ def test_a_resumed_turn_survives_a_restart(
     ]
 
 
+def test_reasoning_goes_back_where_the_text_of_its_message_stands_before_the_call(
+    openai_server: OpenAIServer,
+) -> None:
+    """A client that cuts the history and keeps only the texts of replies."""
+    server = openai_server
+    call = ("c1", "delete", '{"name": "a"}')
+    server.then(stream(server.message("I delete it.", [call], thinking="The pod a.")))
+    server.then(stream(server.message("Gone.")))
+    with served(agent_of(server)) as service:
+        reply = service.chat(user("hello"), ANSWER, user("delete a"))
+        service.chat(user("delete a"), {**ANSWER, "content": reply["content"]}, approve(reply))
+    (asking,) = [m for m in server.requests[1].body["messages"] if m.get("tool_calls")]
+    assert asking["reasoning_content"] == "The pod a."
+    assert RAN == ["a"]
+    assert server.refusals == []
+
+
 @pytest.mark.parametrize("kind", ["anthropic", "openai"])
 def test_a_broken_message_runs_no_tool_and_shows_no_key(
     kind: str, anthropic_server: AnthropicServer, openai_server: OpenAIServer

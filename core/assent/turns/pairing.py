@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from assent.models import Block, Call, Result, Text, Turn, bound_to_model
 from assent.turns.wording import LOST
@@ -18,7 +19,7 @@ def paired(turns: Sequence[Turn]) -> list[Turn]:
     for turn in turns:
         last = merged[-1]
         if last.role == turn.role:
-            last.raw = last.raw if not turn.blocks else turn.raw if not blocks else None
+            last.raw = _raw_of_both(last, turn)
             blocks += turn.blocks
         else:
             blocks = [*turn.blocks]
@@ -60,6 +61,19 @@ def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Tu
         Turn("assistant", blocks or [Text("(no reply)")], raw),
         Turn("user", told or [Text("(continue)")]),
     )
+
+
+def _raw_of_both(first: Turn, second: Turn) -> Mapping[str, Any] | None:
+    """The provider blocks of two neighbours as one turn."""
+    if not second.blocks:
+        return first.raw
+    if not first.blocks:
+        return second.raw
+    for turn, other in ((first, second), (second, first)):
+        raw = bound_to_model(turn.raw)
+        if raw and not any(isinstance(block, Call) for block in other.blocks):
+            return raw
+    return None
 
 
 def _unused(id_: str, seen: dict[str, int]) -> str:
