@@ -630,6 +630,24 @@ def test_unsupported_media_type_of_a_part_is_refused(rpc: Rpc) -> None:
     assert code_of(rpc("SendMessage", message=sent)) == -32005
 
 
+def test_media_type_of_a_part_goes_without_its_case_and_parameters(
+    serve: Serve, cluster: Cluster
+) -> None:
+    skill = {"id": "s", "name": "s", "description": "s", "tags": ["s"], "inputModes": ["audio/ogg"]}
+    card = {"defaultInputModes": ["Text/Plain", "image/*"], "skills": [skill]}
+    rpc = Rpc(serve(cluster.agent, adapter="a2a", agent_card=card))
+
+    def refused(media_type: str) -> bool:
+        sent = message("hello")
+        sent["parts"].append({"raw": "dGNr", "mediaType": media_type})
+        answer = rpc("SendMessage", message=sent)
+        return "error" in answer and code_of(answer) == -32005
+
+    taken = ["", "text/plain; charset=utf-8", "TEXT/PLAIN", "image/png", "audio/ogg;codecs=opus"]
+    assert not any(map(refused, taken))
+    assert all(map(refused, ["text/html", "audio/mpeg", "application/x; text/plain"]))
+
+
 def test_message_to_an_ended_task_or_a_wrong_context_is_refused(rpc: Rpc) -> None:
     ended = rpc.task("hello")
     assert code_of(rpc("SendMessage", message=message("x", taskId=ended["id"]))) == -32004

@@ -67,7 +67,6 @@ class Official:
             task_store=self._tasks,
             agent_executor=self._executor,
             agent_card=card,
-            validate_input_modes=True,
             interrupted_task_timeout=_PARKED_SECONDS,
             **self._extended(settings.url or "http://localhost"),
             **self._push(),

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES
@@ -14,6 +15,7 @@ from a2a.server.events import Event
 from a2a.server.events.event_queue import QueueShutDown  # type: ignore[attr-defined]
 from a2a.server.request_handlers import DefaultRequestHandler
 from a2a.types import (
+    AgentCard,
     CancelTaskRequest,
     GetTaskPushNotificationConfigRequest,
     Message,
@@ -26,6 +28,7 @@ from a2a.types import (
 )
 from a2a.utils.errors import (
     A2AError,
+    ContentTypeNotSupportedError,
     ExtensionSupportRequiredError,
     InternalError,
     InvalidParamsError,
@@ -137,6 +140,7 @@ class Handler(DefaultRequestHandler):
         if not all(part.WhichOneof("content") for part in message.parts):
             raise InvalidParamsError(message="a part has text, raw, url or data")
         user_message(message)
+        _check_modes(message, self._agent_card)
         for extension in self._agent_card.capabilities.extensions:
             if extension.required and extension.uri not in context.requested_extensions:
                 raise ExtensionSupportRequiredError(
@@ -222,6 +226,27 @@ class Handler(DefaultRequestHandler):
         if self._push_sender is not None:
             await self._push_sender.send_notification(task_id, status_of(canceled))
         return canceled
+
+
+def _check_modes(message: Message, card: AgentCard) -> None:
+    """Refuse a part of a media type that the card does not take; what says none is taken.
+
+    The SDK compares texts: it refuses `text/plain; charset=utf-8`, and has `*/*` for a type.
+    """
+    skills = [mode for skill in card.skills for mode in skill.input_modes]
+    modes = sorted({_essence(mode) for mode in (*card.default_input_modes, *skills)})
+    for part in message.parts:
+        sent = _essence(part.media_type)
+        if modes and sent and not any(fnmatchcase(sent, mode) for mode in modes):
+            taken = ", ".join(modes)
+            raise ContentTypeNotSupportedError(
+                message=f"the media type {part.media_type!r} is not taken; the card has: {taken}"
+            )
+
+
+def _essence(media_type: str) -> str:
+    """A media type without its parameters, in lower case (RFC 9110, section 8.3.1)."""
+    return media_type.partition(";")[0].strip().lower()
 
 
 def _check_in_time(message: Message, context: ServerCallContext, *, ended: bool) -> None:
