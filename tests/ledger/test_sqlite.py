@@ -257,7 +257,7 @@ def test_disk_that_does_not_take_what_was_answered_ends_the_store(
     async def work() -> None:
         async with opened(lambda: SqliteStore(path)) as store:
             await store.run(Reading(lambda tx: tx.put(proposal("a")), flushed=False))
-            await refused(store)
+            assert "cannot be flushed to disk; check the disk, restart" in str(await refused(store))
 
     run(work)
     assert "cannot be flushed to disk; check the disk, restart the service" in caplog.text

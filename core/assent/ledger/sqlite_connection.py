@@ -33,6 +33,7 @@ WAYS_OUT = {
     "BUSY": "is locked by another process; end that process, a backup tool perhaps",
 }
 """What is said of the store for each of SQLite's errors, with the way out."""
+UNFLUSHED = "cannot be flushed to disk; check the disk, restart the service"
 
 
 class Gate:
@@ -76,6 +77,8 @@ class SqliteConnection:
     """As `flushed`, for SQLite."""
     _behind = False
     """Whether commits may not be on the disk yet."""
+    _ended = ""
+    """Why nothing is taken any more."""
     _log: int | None = None
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
     distant = False
@@ -116,6 +119,8 @@ class SqliteConnection:
         """Begin, on a file that may have no tables yet."""
         if self._gate:
             self._gate.enter()
+        if self._ended:
+            raise LedgerUnavailable(f"the approvals store {self._ended}")
         self._check_file()
         if self._flushes != self.flushed:
             self.raw.execute(f"PRAGMA synchronous = {'FULL' if self.flushed else 'NORMAL'}")
@@ -147,10 +152,8 @@ class SqliteConnection:
             getattr(os, "fdatasync", os.fsync)(self._log)
         except OSError:
             # Nothing says what of it is on the disk; closed, it refuses all that would build on it.
-            logger.exception(
-                "the approvals store cannot be flushed to disk; check the disk, restart the service"
-            )
-            self.raw.close()
+            logger.exception("the approvals store %s", UNFLUSHED)
+            self._end(UNFLUSHED)
 
     def rollback(self) -> None:
         try:
@@ -158,7 +161,7 @@ class SqliteConnection:
                 self.raw.execute("ROLLBACK")
         except sqlite3.Error:
             # A failed ROLLBACK leaves no way to trust the connection; closed, it refuses all.
-            self.raw.close()
+            self._end("cannot take back a change; check the disk, restart the service")
         finally:
             if self._gate:
                 self._gate.leave()
@@ -175,6 +178,10 @@ class SqliteConnection:
             self._gate.close()
         if self._log is not None:
             os.close(self._log)
+
+    def _end(self, why: str) -> None:
+        self._ended = self._ended or why
+        self.raw.close()
 
     def _check_file(self) -> None:
         """A removed file, also of the log, would take commits that nobody ever sees again."""
