@@ -52,9 +52,12 @@ class _Stream:
     def last_context(self) -> Any:
         return getattr(self._inner, "last_context", None)
 
+    def _taken(self, found: Any) -> Any:
+        return _listed(_complete(_read(found)), self._refused)
+
     async def receive(self) -> Any:
         try:
-            return _listed(_read(await self._inner.receive()), self._refused)
+            return self._taken(await self._inner.receive())
         except Exception:
             self._ended()
             raise
@@ -64,7 +67,7 @@ class _Stream:
 
     async def __anext__(self) -> Any:
         try:
-            return _listed(_read(await self._inner.__anext__()), self._refused)
+            return self._taken(await self._inner.__anext__())
         except (StopAsyncIteration, Exception):
             self._ended()
             raise
@@ -95,10 +98,28 @@ def _read(found: Any) -> Any:
         return found
 
 
+def _result(found: Any) -> dict[str, Any]:
+    """The result that a message brings; empty where it brings none."""
+    message = found.message if isinstance(found, SessionMessage) else None
+    return message.result if isinstance(message, types.JSONRPCResponse) else {}
+
+
+def _complete(found: Any) -> Any:
+    """A message whose result says what servers of earlier versions do not: that it is whole, and
+    a list that nobody should keep it. Clients must take it so (MCP 2026-07-28, "ResultType" and
+    "Caching"); the SDK refuses the result.
+    """
+    result = _result(found)
+    result.setdefault("resultType", "complete")
+    if "tools" in result:
+        result.setdefault("ttlMs", 0)
+        result.setdefault("cacheScope", "private")
+    return found
+
+
 def _listed(found: Any, refused: Refused) -> Any:
     """A message without the tools that cannot be read: for one of them the SDK refuses the list."""
-    message = found.message if isinstance(found, SessionMessage) else None
-    tools = message.result.get("tools") if isinstance(message, types.JSONRPCResponse) else None
+    tools = _result(found).get("tools")
     if not isinstance(tools, list):
         return found
     for one in tools:

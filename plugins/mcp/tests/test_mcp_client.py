@@ -29,6 +29,7 @@ from ports import quiet_port
 
 OLD = Path(__file__).with_name("old_server.py")
 NEW = Path(__file__).with_name("new_server.py")
+MODERN = "2026-07-28"
 SOMEBODY = Caller("test")
 
 
@@ -471,6 +472,28 @@ def test_answer_that_is_no_json_says_that_the_call_may_have_taken_effect(tmp_pat
             assert f"{url!r} gave no result, and the call may have taken effect" in output
 
     with listening(Broken) as server:
+        asyncio.run(run(f"http://127.0.0.1:{server.server_port}/mcp"))
+
+
+def test_result_that_does_not_say_its_type_is_complete(tmp_path: Path) -> None:
+    class Untyped(Plain):
+        """A server of 2026-07-28 that leaves out what older ones do not have."""
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            results = {
+                "server/discover": {"supportedVersions": [MODERN], "capabilities": {"tools": {}}},
+                "tools/list": {"tools": [{"name": "quick", "inputSchema": {"type": "object"}}]},
+                "tools/call": {"content": [{"type": "text", "text": "done"}]},
+            }
+            self.answer(200, {"id": asked["id"], "result": results[asked["method"]]})
+
+    async def run(url: str) -> None:
+        async with using(tmp_path, mcp_server(url, requires_approval=False)) as host:
+            done = await call(host, "quick")
+            assert (done.state, done.output) == ("DONE", "done")
+
+    with listening(Untyped) as server:
         asyncio.run(run(f"http://127.0.0.1:{server.server_port}/mcp"))
 
 
