@@ -55,6 +55,20 @@ def refusal(line: bytes) -> SessionMessage | None:
     return _error(id_, types.INVALID_REQUEST, what)
 
 
+def mismatch(message: types.JSONRPCMessage, header: str | None) -> SessionMessage | None:
+    """The error for a request over streamable-http whose body names another version than `header`.
+
+    The SDK goes by the header, and takes a request of 2026-07-28 without one for an older one.
+    """
+    if not isinstance(message, types.JSONRPCRequest):
+        return None
+    meta = (message.params or {}).get("_meta")
+    if not isinstance(meta, dict) or meta.get(types.PROTOCOL_VERSION_META_KEY, header) == header:
+        return None
+    what = "the MCP-Protocol-Version header is not the protocol version of the request's _meta"
+    return _error(message.id, types.HEADER_MISMATCH, what)
+
+
 def too_long(begin: bytes, end: bytes, limit: int) -> SessionMessage | None:
     """The error for a line of more than `limit` bytes, of which both ends are known."""
     if _ANSWER.match(begin):

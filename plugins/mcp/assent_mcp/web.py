@@ -19,6 +19,8 @@ from mcp.server.transport_security import (
     TransportSecurityMiddleware,
     TransportSecuritySettings,
 )
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCMessage
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -29,7 +31,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assent import Host, authenticate, standard_error, unbroken
-from assent_mcp.refusals import message_of, refusal
+from assent_mcp.refusals import message_of, mismatch, refusal
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 QUIET = 0.2
@@ -58,7 +60,8 @@ async def web_app(
         manager = StreamableHTTPSessionManager(
             server, security_settings=security, max_request_body_size=limit
         )
-        app = Starlette(routes=[Route("/mcp", Messages(manager.handle_request, limit))])
+        messages = Messages(manager.handle_request, limit, headed=True)
+        app = Starlette(routes=[Route("/mcp", messages)])
         sessions = manager.run()
     if host.guarded:
         app = Authentication(app, host)
@@ -114,13 +117,15 @@ def _sse(server: Server[Any], security: TransportSecuritySettings, limit: int) -
 
 class Messages:
     """Refuses a request whose id no request can have, which the SDK takes for a notification that
-    nobody answers; and words the refusals of all that is no message (400).
+    nobody answers, and one whose header (where `headed`) names another version than its body; and
+    words the refusals of all that is no message (400).
 
     The SDK's other refusals come first: of a session that is over, say, which clients begin anew.
     """
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
+    def __init__(self, app: ASGIApp, limit: int, *, headed: bool = False) -> None:
         self.app = app
+        self.headed = headed
         self.whole = RequestBodyLimitMiddleware(self._read, limit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,16 +151,20 @@ class Messages:
             elif not refused:
                 await send(message)
 
-        error = None
         try:
-            message_of(body)
+            answer = self._mismatch(scope, message_of(body))
+            sdk_takes_it = answer is not None
         except ValueError as failure:
-            if (answer := refusal(body)) is not None:
-                error = answer.message.model_dump_json(exclude_unset=True)
-                if not isinstance(failure, ValidationError):
-                    # The SDK would take it.
-                    first[0]["body"] = b""
+            answer = refusal(body)
+            sdk_takes_it = not isinstance(failure, ValidationError)
+        if sdk_takes_it:
+            first[0]["body"] = b""
+        error = None if answer is None else answer.message.model_dump_json(exclude_unset=True)
         await self.app(scope, again, send if error is None else worded)
+
+    def _mismatch(self, scope: Scope, message: JSONRPCMessage) -> SessionMessage | None:
+        version = Headers(scope=scope).get("mcp-protocol-version")
+        return mismatch(message, version) if self.headed else None
 
 
 class Known:

@@ -127,3 +127,25 @@ def test_arguments_that_no_tool_can_have_are_a_failure_of_the_call(serve: Any) -
     asyncio.run(run())
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("header", [{}, {"mcp-protocol-version": "2025-11-25"}])
+def test_request_whose_header_names_another_version_than_its_body_is_refused(
+    serve: Any, header: dict[str, str]
+) -> None:
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
+
+    async def run() -> None:
+        async with serve() as served, httpx2.AsyncClient(timeout=PATIENCE) as http:
+            begun = await http.post(served.url, json=INITIALIZE, headers=HEADERS)
+            session = {"mcp-session-id": begun.headers["mcp-session-id"]}
+            for given in (header, header | session):
+                answer = await http.post(served.url, json=body, headers=HEADERS | given)
+                assert (answer.status_code, answer.json()["id"]) == (400, 1)
+                assert answer.json()["error"]["code"] == -32020
+
+    asyncio.run(run())
