@@ -103,6 +103,11 @@ class Connection:
             raise RuntimeError(f"the MCP server {self._name}{_failure(error)}{status}") from error
         finally:
             self._calls -= 1
+        if result.result_type != "complete":
+            raise RuntimeError(
+                f"the MCP server {self._name} gave a result of the unknown type "
+                f"{result.result_type!r:.80}, and the call may have taken effect"
+            )
         return received(result)
 
     @property

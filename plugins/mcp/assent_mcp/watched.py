@@ -105,15 +105,12 @@ def _result(found: Any) -> dict[str, Any]:
 
 
 def _complete(found: Any) -> Any:
-    """A message whose result says what servers of earlier versions do not: that it is whole, and
-    a list that nobody should keep it. Clients must take it so (MCP 2026-07-28, "ResultType" and
-    "Caching"); the SDK refuses the result.
-    """
+    """A message whose result says what servers of earlier versions do not, and the SDK demands:
+    that it is complete, as an absent `resultType` has it, and of a list that nobody keeps it."""
     result = _result(found)
     result.setdefault("resultType", "complete")
     if "tools" in result:
-        result.setdefault("ttlMs", 0)
-        result.setdefault("cacheScope", "private")
+        result |= {"ttlMs": 0, "cacheScope": "private"}
     return found
 
 

@@ -475,18 +475,32 @@ def test_answer_that_is_no_json_says_that_the_call_may_have_taken_effect(tmp_pat
         asyncio.run(run(f"http://127.0.0.1:{server.server_port}/mcp"))
 
 
-def test_result_that_does_not_say_its_type_is_complete(tmp_path: Path) -> None:
-    class Untyped(Plain):
-        """A server of 2026-07-28 that leaves out what older ones do not have."""
+class Modern(Plain):
+    """A server of 2026-07-28, whose list and results have `hints` and `type` beside the rest."""
 
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            results = {
-                "server/discover": {"supportedVersions": [MODERN], "capabilities": {"tools": {}}},
-                "tools/list": {"tools": [{"name": "quick", "inputSchema": {"type": "object"}}]},
-                "tools/call": {"content": [{"type": "text", "text": "done"}]},
-            }
-            self.answer(200, {"id": asked["id"], "result": results[asked["method"]]})
+    credentials = set()
+    hints: dict[str, Any] = {}
+    type: dict[str, Any] = {}
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        results = {
+            "server/discover": {"supportedVersions": [MODERN], "capabilities": {"tools": {}}},
+            "tools/list": {
+                "tools": [{"name": "quick", "inputSchema": {"type": "object"}}],
+                **self.hints,
+            },
+            "tools/call": {"content": [{"type": "text", "text": "done"}], **self.type},
+        }
+        self.answer(200, {"id": asked["id"], "result": results[asked["method"]]})
+
+
+@pytest.mark.parametrize("given", [{}, {"ttlMs": 0.5, "cacheScope": "world"}])
+def test_result_that_does_not_say_its_type_is_complete_and_no_list_is_kept(
+    tmp_path: Path, given: dict[str, Any]
+) -> None:
+    class Untyped(Modern):
+        hints = given
 
     async def run(url: str) -> None:
         async with using(tmp_path, mcp_server(url, requires_approval=False)) as host:
@@ -494,6 +508,20 @@ def test_result_that_does_not_say_its_type_is_complete(tmp_path: Path) -> None:
             assert (done.state, done.output) == ("DONE", "done")
 
     with listening(Untyped) as server:
+        asyncio.run(run(f"http://127.0.0.1:{server.server_port}/mcp"))
+
+
+def test_result_of_a_type_that_is_not_known_is_none(tmp_path: Path) -> None:
+    class Odd(Modern):
+        type = {"resultType": "odd"}
+
+    async def run(url: str) -> None:
+        async with using(tmp_path, mcp_server(url, requires_approval=False)) as host:
+            wrong = await call(host, "quick")
+            assert wrong.state == "FAILED"
+            assert "gave a result of the unknown type 'odd', and the call may have" in wrong.output
+
+    with listening(Odd) as server:
         asyncio.run(run(f"http://127.0.0.1:{server.server_port}/mcp"))
 
 
