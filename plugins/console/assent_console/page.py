@@ -16,6 +16,7 @@ MODULES = (
     "proposal",
     "reply",
     "service",
+    "still",
     "text",
     "token",
     "view",

@@ -38,16 +38,21 @@ def profile() -> Iterator[Any]:
         browser = playwright.chromium.launch(
             executable_path=chromium, args=FLAGS, timeout=2 * PATIENCE
         )
-        context = browser.new_context(reduced_motion="reduce")
-        context.set_default_timeout(PATIENCE)
-        yield context
+        yield _profile_of(browser)
         browser.close()
+
+
+def _profile_of(browser: Any) -> Any:
+    context = browser.new_context(reduced_motion="reduce")
+    context.set_default_timeout(PATIENCE)
+    return context
 
 
 @pytest.fixture
 def opened(profile: Any) -> Iterator[Opened]:
     """Open the console of a service; `width` and `height` are in pixels.
 
+    With `clock` the page has a profile of its own, and a clock that the test may stop.
     What the page reports as wrong fails the test: exceptions, refused scripts, blocked content.
     """
     pages: list[Any] = []
@@ -58,9 +63,11 @@ def opened(profile: Any) -> Iterator[Opened]:
         if message.type == "error" and "Failed to load resource" not in message.text:
             wrong.append(message.text)
 
-    def open_page(service: Any, *, width: int = 900, height: int = 800) -> Any:
-        page = profile.new_page()
+    def open_page(service: Any, *, width: int = 900, height: int = 800, clock: bool = False) -> Any:
+        page = (_profile_of(profile.browser) if clock else profile).new_page()
         pages.append(page)
+        if clock:
+            page.clock.install()
         page.set_viewport_size({"width": width, "height": height})
         page.on("console", note)
         page.on("pageerror", lambda error: wrong.append(str(error)))
@@ -69,5 +76,5 @@ def opened(profile: Any) -> Iterator[Opened]:
 
     yield open_page
     for page in pages:
-        page.close()
+        page.close() if page.context is profile else page.context.close()
     assert wrong == []

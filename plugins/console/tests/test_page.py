@@ -748,6 +748,161 @@ def test_own_proposals_do_not_wait_elsewhere(assent_served: Served, opened: Open
     assert page.locator("#conversation").inner_text() == ""
 
 
+def proposed(service: Service, *paths: str) -> list[Proposal]:
+    """Calls of another client, which wait in this order."""
+    calls = service.host.calls
+    return [run(calls.propose("delete", {"path": path}, Caller("mcp"))) for path in paths]
+
+
+def state(service: Service, row: Proposal) -> str:
+    found = run(service.host.calls.look(row.id, Caller("test")))
+    assert found is not None
+    return str(found.state)
+
+
+def spot(locator: Any) -> tuple[float, float]:
+    """Where the middle of a button is, for a pointer that does not look again before it presses."""
+    box = locator.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def stop_clock(page: Any) -> None:
+    """From here on a press comes as early after a change as one can."""
+    page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 0.1)
+
+
+def look_through(page: Any) -> None:
+    """Have the page look for what waits, and wait until it has taken the answer."""
+    with page.expect_response("**/console/approvals") as answer:
+        look_again(page)
+    answer.value.finished()
+    page.evaluate(
+        "new Promise(done => { const c = new MessageChannel(); "
+        "c.port1.onmessage = done; c.port2.postMessage(0) })"
+    )
+
+
+def test_press_for_a_call_that_has_just_gone_does_not_decide_the_next_one(
+    assent_served: Served, opened: Opened
+) -> None:
+    service = served(assent_served, Files().agent)
+    first, second = proposed(service, "a", "b")
+    page = opened(service, clock=True)
+    approve = page.locator("#elsewhere").get_by_role("button", name="Approve", exact=True)
+    approve.nth(1).click(trial=True)
+    here, below = spot(approve.first), spot(approve.nth(1))
+    page.mouse.move(*here)
+    decided_elsewhere(service, approved=False, reason="by another")
+    look_through(page)
+    page.mouse.click(*here)
+    look_through(page)
+    assert state(service, second) == "PENDING"
+    page.get_by_text("No longer waits: delete").wait_for()
+    # However long the pointer rests there: nothing moves up under it.
+    page.clock.fast_forward(60_000)
+    look_through(page)
+    page.mouse.click(*here)
+    look_through(page)
+    assert spot(approve.first) == below
+    assert state(service, second) == "PENDING"
+    page.mouse.move(1, 1)
+    look_through(page)
+    page.get_by_text("No longer waits: delete").wait_for(state="detached")
+    approve.click()
+    page.locator("#elsewhere").get_by_text("Approved delete").wait_for()
+    assert (state(service, first), state(service, second)) == ("REJECTED", "APPROVED")
+
+
+def test_call_that_was_decided_here_keeps_its_place_under_the_pointer(
+    assent_served: Served, opened: Opened
+) -> None:
+    service = served(assent_served, Files().agent)
+    first, second = proposed(service, "a", "b")
+    page = opened(service)
+    approve = page.locator("#elsewhere").get_by_role("button", name="Approve", exact=True)
+    approve.nth(1).click(trial=True)
+    here, below = spot(approve.first), spot(approve.nth(1))
+    page.mouse.click(*here)
+    page.locator("#elsewhere").get_by_text("Approved delete").wait_for()
+    page.mouse.click(*here)
+    assert spot(approve) == below
+    # Another decision needs no wait.
+    page.mouse.click(*below)
+    page.locator("#elsewhere").get_by_text("Approved delete").nth(1).wait_for()
+    assert (state(service, first), state(service, second)) == ("APPROVED", "APPROVED")
+
+
+def test_button_that_has_just_moved_takes_no_press(assent_served: Served, opened: Opened) -> None:
+    files = Files(deleting("own"), "It is gone.")
+    service = served(assent_served, files.agent)
+    page = opened(service, height=1200, clock=True)
+    bodies = sent(page)
+    say(page, "delete own")
+    approve = page.locator("#conversation").get_by_role("button", name="Approve", exact=True)
+    approve.click(trial=True)
+    before = spot(approve)
+    stop_clock(page)
+    (other,) = proposed(service, "other")
+    look_through(page)
+    page.locator("#elsewhere .card").wait_for()
+    after = spot(approve)
+    assert after != before
+    page.mouse.click(*before)
+    page.mouse.click(*after)
+    # Nor one that began too early and ended late.
+    page.mouse.move(*after)
+    page.mouse.down()
+    page.clock.run_for(1000)
+    page.mouse.up()
+    look_through(page)
+    assert (len(bodies), state(service, other), files.ran) == (1, "PENDING", [])
+    page.clock.resume()
+    page.mouse.click(*after)
+    sees(page, "It is gone.")
+    assert files.ran == ["own"]
+
+
+def test_press_that_begins_on_one_call_does_not_end_on_another(
+    assent_served: Served, opened: Opened
+) -> None:
+    service = served(assent_served, Files().agent)
+    _, second = proposed(service, "a", "b")
+    page = opened(service)
+    approve = page.locator("#elsewhere").get_by_role("button", name="Approve", exact=True)
+    approve.nth(1).click(trial=True)
+    page.mouse.move(*spot(approve.first))
+    page.mouse.down()
+    decided_elsewhere(service, approved=True)
+    look_through(page)
+    page.mouse.up()
+    look_through(page)
+    assert state(service, second) == "PENDING"
+
+
+def test_key_that_is_held_or_pressed_twice_decides_and_sends_no_more_than_it_was_meant_to(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files(deleting("a", "b"), "Both are gone.")
+    page = opened(served(assent_served, files.agent), clock=True)
+    bodies = sent(page)
+    say(page, "delete both")
+    approve = page.get_by_role("button", name="Approve", exact=True)
+    approve.first.click()
+    approve.click(trial=True)
+    stop_clock(page)
+    approve.focus()
+    for _ in range(4):
+        page.keyboard.down("Enter")
+    page.keyboard.up("Enter")
+    page.keyboard.press("Enter")
+    page.get_by_text("2 of 2 decided").wait_for()
+    assert (len(bodies), files.ran) == (1, [])
+    page.clock.resume()
+    page.get_by_role("button", name="Send decisions").click(trial=True)
+    page.keyboard.press("Enter")
+    sees(page, "Both are gone.")
+
+
 TOKENS = """
 [auth]
 scheme = "bearer"
@@ -843,13 +998,17 @@ def test_focus_goes_to_the_message_field_where_the_pressed_button_goes_away(
     press(page, "Approve")
     press(page, "Approve")
     for button in ("Send decisions", "Try again"):
-        page.get_by_role("button", name=button, exact=True).press("Enter")
+        pressed = page.get_by_role("button", name=button, exact=True)
+        pressed.click(trial=True)
+        pressed.press("Enter")
         assert page.locator("#text").evaluate(at_field), button
     sees(page, "Both are gone.")
     page = opened(served(assent_served, agent))
     say(page, "begin")
     sees(page, "half a reply")
-    page.get_by_role("button", name="Stop", exact=True).press("Enter")
+    pressed = page.get_by_role("button", name="Stop", exact=True)
+    pressed.click(trial=True)
+    pressed.press("Enter")
     rests(page)
     assert page.locator("#text").evaluate(at_field)
     more.set()

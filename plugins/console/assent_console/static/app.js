@@ -4,6 +4,7 @@ import {
   decideAll, isRunning, on, restore, sendDecisions, startAnew, stop,
 } from "./conversation.js";
 import { clearElsewhere, poll } from "./elsewhere.js";
+import { watch } from "./still.js";
 import { byId } from "./text.js";
 import { askToken, forget, take } from "./token.js";
 import { grow } from "./view.js";
@@ -49,5 +50,6 @@ byId("sign-in").addEventListener("submit", (event) => {
 document.addEventListener("visibilitychange", poll);
 
 restore();
+watch();
 poll();
 byId("text").focus({ preventScroll: true });

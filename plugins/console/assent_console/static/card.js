@@ -5,21 +5,14 @@ import { objectOf, sourceOf } from "./json.js";
 import { firstLine, inputOf } from "./proposal.js";
 import { button, el, escaped, visible } from "./text.js";
 
-const SETTLE = 300; // a button that has just appeared under the pointer takes no click yet
-
 export class Card {
   constructor(proposal, decide, origin) {
     this.proposal = proposal;
     this.decide = decide;
     this.origin = origin;
     this.enabled = true;
-    this.ready = false;
     this.more = el("span", { class: "more" });
     this.element = el("div", { class: "holder", "data-id": proposal.id });
-    setTimeout(() => {
-      this.ready = true;
-      this.update();
-    }, SETTLE);
     this.open();
   }
 
@@ -113,7 +106,7 @@ export class Card {
   }
 
   decided(decision) {
-    if (this.enabled && this.ready) this.decide(this, decision);
+    if (this.enabled) this.decide(this, decision);
   }
 
   // Decided, not sent yet; `undo` opens it again.
@@ -167,7 +160,6 @@ export class Card {
   }
 
   update() {
-    const off = !(this.enabled && this.ready);
-    for (const control of this.controls.querySelectorAll("button")) control.disabled = off;
+    for (const control of this.controls.querySelectorAll("button")) control.disabled = !this.enabled;
   }
 }

@@ -8,26 +8,31 @@ import { announce, byId, el, visible } from "./text.js";
 import { askToken, signedIn, untried } from "./token.js";
 
 const POLL = 4000;
-const TOLD = 6000; // how long a decided call stays in sight
+const TOLD = 6000; // how long at least a decided call stays in sight
 const elsewhere = new Map(); // id -> Card
 let polling = 0;
+let looks = 0;
 const PROTOCOLS = { mcp: "MCP", a2a: "A2A", v1: "another chat", v2: "another chat" };
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 
 export async function poll() {
   clearTimeout(polling);
   if (document.hidden) return;
+  const turn = (looks += 1);
   try {
     const response = await request("console/approvals", { signal: AbortSignal.timeout(15000) });
+    const text = await response.text();
+    // An earlier look may be answered later, and would call gone what has come since.
+    if (turn !== looks) return;
     if (response.status === 401) askToken(false);
     if (response.ok) {
       signedIn();
-      list(parse(await response.text()));
+      list(parse(text));
     }
   } catch {
+    if (turn !== looks) return;
     untried(); // else out of reach for the moment; the next look tells
   }
-  clearTimeout(polling);
   if (byId("sign-in").hidden) polling = setTimeout(poll, POLL);
 }
 
@@ -38,13 +43,7 @@ function list({ agent, approvals, more }) {
   for (const { id, editable } of approvals) cards.get(id)?.allow(editable);
   const others = approvals.filter((item) => !ours(item));
   const ids = new Set(others.map((item) => item.id));
-  for (const [id, card] of elsewhere) {
-    if (!ids.has(id) && card.element.contains(document.activeElement)) closeElsewhere(card);
-    if (!ids.has(id) && !(card.until > Date.now())) {
-      card.element.remove();
-      elsewhere.delete(id);
-    }
-  }
+  for (const [id, card] of elsewhere) if (!ids.has(id)) leave(id, card);
   for (const item of others) if (!elsewhere.has(item.id)) addElsewhere(item);
   const count = others.length;
   if (count > Number(byId("elsewhere-count").dataset.count ?? 0)) {
@@ -77,19 +76,31 @@ function addElsewhere(item) {
   byId("elsewhere-list").append(card.element);
 }
 
-// Somebody works on a call that is gone: it says so for a moment.
-function closeElsewhere(card) {
-  if (card.until > Date.now()) return;
-  const why = "It was decided elsewhere, or has expired.";
-  card.until = Date.now() + TOLD;
-  card.close(why, "No longer waits");
-  announce(why);
+// What waits no longer says so, and stays until nobody can be aiming at this list.
+function leave(id, card) {
+  const aimedAt = byId("elsewhere").matches(":hover, :focus-within");
+  if (cards.has(id) || (card.until < Date.now() && !aimedAt)) {
+    card.element.remove();
+    elsewhere.delete(id);
+  } else if (card.until === undefined) {
+    const why = "It was decided elsewhere, or has expired.";
+    if (card.element.contains(document.activeElement)) announce(why);
+    hold(card);
+    card.close(why, "No longer waits");
+    card.until = Date.now() + TOLD;
+  }
+}
+
+// Folded, it takes the room that it had: no other call moves up to where this one's buttons were.
+function hold(card) {
+  card.element.style.minHeight = `${card.element.getBoundingClientRect().height}px`;
 }
 
 async function decideElsewhere(card, decision) {
   const approve = decision.execute === true;
   card.enable(false);
-  card.until = Date.now() + TOLD;
+  card.until = Infinity;
+  hold(card);
   let failed = { message: "The service could not be reached." };
   try {
     const body = JSON.stringify({ approve, reason: decision.rejection_reason, input: decision.input });
@@ -102,6 +113,7 @@ async function decideElsewhere(card, decision) {
   } catch {
     // `failed` says so.
   }
+  card.until = Date.now() + TOLD;
   if (failed) refused(card, decision, failed);
   poll();
 }
@@ -118,6 +130,7 @@ function refused(card, decision, { code, message }) {
   else if (code === "APPROVAL_EXPIRED" || code === "NOT_FOUND") card.close(message);
   else {
     card.until = undefined;
+    card.element.style.minHeight = "";
     card.open(message);
     card.enable(true);
   }

@@ -1,5 +1,6 @@
 // Where the page stands.
 
+import { look } from "./still.js";
 import { byId } from "./text.js";
 
 let due = false;
@@ -11,7 +12,10 @@ export function scroll(always = false) {
   if (due) return;
   due = true;
   requestAnimationFrame(() => {
-    if (follow) window.scrollTo({ top: document.documentElement.scrollHeight });
+    if (follow) {
+      window.scrollTo({ top: document.documentElement.scrollHeight });
+      look(true);
+    }
     due = follow = false;
   });
 }
@@ -26,7 +30,9 @@ export function lookAt(card) {
   if (!card) return;
   requestAnimationFrame(() => requestAnimationFrame(() => {
     const top = document.querySelector("header").getBoundingClientRect().bottom;
-    if (card.getBoundingClientRect().top < top) card.scrollIntoView({ block: "start" });
+    if (card.getBoundingClientRect().top >= top) return;
+    card.scrollIntoView({ block: "start" });
+    look(true);
   }));
 }
 
