@@ -207,15 +207,25 @@ def test_secrets_of_the_platform_context_never_show() -> None:
 
 
 @pytest.mark.parametrize(
-    "secret", ["first line\nsecond line\n", 'a "quoted" one', "a\\back", "Schlüssel\t1", "it's"]
+    "secret",
+    ["first line\nsecond line\n", 'a "quoted" one', "a\\back", "Schlüssel\t1", "it's", "a&b<c>d"],
 )
 def test_secret_is_known_however_it_is_written(secret: str) -> None:
     context = PlatformContext.model_validate({"platform_token": secret})
     bare = secret.strip()
-    texts = [json.dumps(one, ensure_ascii=a) for one in (secret, bare) for a in (True, False)]
-    texts += [str(KeyError(secret)), str(KeyError(bare)), secret, bare, "".join(secret.split())]
+    texts = [*in_json(secret), *in_json(bare)]
+    texts += [deeper for text in texts for deeper in in_json(text)]
+    texts += [repr(secret)[1:-1], repr(bare)[1:-1], secret, bare, "".join(secret.split())]
     for text in texts:
-        assert mask(text, context.secrets()).strip("\"'").removesuffix("\\n") == "[secret]"
+        masked = mask(text, context.secrets())
+        assert masked.removesuffix("n").rstrip("\\\n") == "[secret]"
+
+
+def in_json(text: str) -> list[str]:
+    """The text as it stands in JSON that Python, others, or the tools of Kubernetes write."""
+    plain = json.dumps(text, ensure_ascii=False)[1:-1]
+    kubectl = plain.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e")
+    return [json.dumps(text)[1:-1], plain, kubectl]
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,8 @@ _ELSEWHERE = re.compile(
 )
 """Credentials among the arguments of a user's program, and in addresses."""
 _SHORTEST = 8
+_AS_GO = str.maketrans({"&": r"\u0026", "<": r"\u003c", ">": r"\u003e"})
+"""What the tools of Kubernetes, written in Go, escape in JSON beside what they must."""
 
 
 def secret_forms(values: Iterable[str]) -> list[str]:
@@ -99,10 +101,17 @@ def in_credentials(value: object) -> list[str]:
 
 
 def _forms(value: str) -> set[str]:
-    """A secret as tools and tracebacks write it: in JSON, quoted, without its line ends."""
+    """A secret as tools and tracebacks write it: in JSON, which may stand in JSON itself, quoted,
+    without its line ends."""
     bare = value.strip()
-    said = (json.dumps(bare), json.dumps(bare, ensure_ascii=False), repr(bare))
-    return {value, bare, "".join(bare.split()), *(text[1:-1] for text in said)}
+    once = _in_json(bare)
+    twice = {form for text in once - {bare} for form in _in_json(text)}
+    return {value, bare, "".join(bare.split()), repr(bare)[1:-1], *once, *twice}
+
+
+def _in_json(text: str) -> set[str]:
+    written = json.dumps(text, ensure_ascii=False)[1:-1]
+    return {written, json.dumps(text)[1:-1], written.translate(_AS_GO)}
 
 
 def _is_region(name: object, value: object) -> bool:
