@@ -221,6 +221,13 @@ def test_secret_is_known_however_it_is_written(secret: str) -> None:
         assert masked.removesuffix("n").rstrip("\\\n") == "[secret]"
 
 
+@pytest.mark.parametrize("secret", ["secret", "secr", "[sec", "[secret]", "-4711"])
+def test_what_is_masked_stays_as_it_is_when_it_is_masked_again(secret: str) -> None:
+    secrets = PlatformContext(aws_credentials={"a": "geheim-4711", "b": secret}).secrets()
+    masked = mask({f"<{secret}>": ["geheim-4711", secret * 2]}, secrets)
+    assert masked == mask(masked, secrets) == {"<[secret]>": ["[secret]", "[secret][secret]"]}
+
+
 def in_json(text: str) -> list[str]:
     """The text as it stands in JSON that Python, others, or the tools of Kubernetes write."""
     plain = json.dumps(text, ensure_ascii=False)[1:-1]

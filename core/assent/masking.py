@@ -29,7 +29,10 @@ def _masked(value: Any, held: Callable[[str], Sequence[str]]) -> Any:
     match value:
         case str():
             for secret in held(value):
-                value = value.replace(secret, MASK)
+                if secret in value:
+                    # What is masked stays so: the secret may stand in the mask.
+                    parts = value.split(MASK) if secret in MASK else [value]
+                    value = MASK.join(part.replace(secret, MASK) for part in parts)
             return value
         case dict():
             return {_masked(k, held): _masked(v, held) for k, v in value.items()}
