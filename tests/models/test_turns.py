@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from providers import BODY_MARK, SECRET, AnthropicServer, OpenAIServer, status, stream
+from providers import BODY_MARK, SECRET, AnthropicServer, OpenAIServer, chunk, status, stream
 
 from assent import Agent, tool
 from assent.models import load_model
@@ -165,6 +165,54 @@ def test_thinking_is_left_out_when_a_secret_in_it_was_masked(
         service.chat({**asking, **context}, reply, approve(reply))
     sent = server.requests[1].body["messages"]
     assert [b["type"] for b in sent[1]["content"]] == ["tool_use"]
+
+
+@pytest.mark.parametrize(
+    "secret", ["pass-word-1", "text", "type", "reasoning", "tool_calls", "content", "call_", "data"]
+)
+def test_reasoning_with_a_secret_goes_back_masked_and_in_the_form_in_which_it_came(
+    openai_server: OpenAIServer, tmp_path: Path, secret: str
+) -> None:
+    """Providers refuse a message with a field that they do not know, and some one without."""
+    server = openai_server
+    signature = {"google": {"thought_signature": "c2lnbmF0dXJl"}}
+    detail = {"type": "reasoning.text", "text": f"<{secret}>", "format": "google-gemini-v1"}
+    coded = {"type": "reasoning.encrypted", "data": "b25l", "id": "call_2", "format": "unknown"}
+    first, second = ("call_1", "look", '{"name": "a"}'), ("call_2", "delete", '{"name": "a"}')
+    reasoned = chunk({"reasoning_details": [detail, coded]})
+    server.then(
+        stream(server.message(calls=[first], thinking=f"<{secret}>")),
+        stream(
+            [
+                reasoned,
+                *server.message(f"<{secret}>", [second], thinking=f"<{secret}>", extra=signature),
+            ]
+        ),
+        stream(server.message("Gone.")),
+    )
+    config = f'[approvals]\nledger = "sqlite:///{tmp_path}/ledger.db"\n'
+    asking = {**user("delete a"), "platform_context": {"platform_token": secret}}
+    with served(agent_of(server), config=config) as service:
+        reply = service.chat(asking)
+    stored = b"".join(f.read_bytes() for f in tmp_path.glob("*.db*") if f.is_file())
+    assert b"<[secret]>" in stored and f"<{secret}>".encode() not in stored
+    with served(agent_of(server), config=config) as service:
+        deciding = {**approve(reply), "platform_context": asking["platform_context"]}
+        last = service.chat(asking, reply, deciding)
+        assert service.chat(asking, reply, deciding) == last
+    assert (RAN, last["content"], server.refusals) == (["a"], "Gone.", [])
+    _, looking, up, deleting, gone = server.requests[2].body["messages"]
+    (looked,), (deleted,) = looking.pop("tool_calls"), deleting.pop("tool_calls")
+    assert (up["tool_call_id"], up["content"]) == (looked["id"], "a is up")
+    assert (gone["tool_call_id"], gone["content"]) == (deleted["id"], "deleted a")
+    assert looking == {"role": "assistant", "content": None, "reasoning_content": "<[secret]>"}
+    assert deleting == {
+        "role": "assistant",
+        "content": "<[secret]>",
+        "reasoning_content": "<[secret]>",
+        "reasoning_details": [{**detail, "text": "<[secret]>"}, {**coded, "id": deleted["id"]}],
+    }
+    assert deleted["extra_content"] == signature
 
 
 def test_a_resumed_turn_survives_a_restart(

@@ -126,8 +126,7 @@ def _change(
     except Exception:
         # No caller could send it back: the reply fails for it, once its outcomes are recorded.
         return None
-    change: dict[str, Any] | None = mask(change_of(before, turn.session), turn.secrets)
-    return change
+    return change_of(before, turn.session, turn.secrets)
 
 
 async def _ended(

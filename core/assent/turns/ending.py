@@ -9,16 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import from_json
-
 from assent import approvals
 from assent.events import ApprovalRequested, Done, Event, MessageAdded, StopReason, fold_done
 from assent.ledger import Proposal, SuspendedTurn
 from assent.lenient_json import dump_json
-from assent.masking import mask, mask_sent
+from assent.masking import mask
 from assent.messages import AgentMessage
 from assent.models import Turn, dump_turns
 from assent.session import Session
+from assent.turns.hidden import hidden_reply, hidden_session, hidden_turns
 from assent.turns.interceptors import alter
 from assent.turns.output import done_of, proposal_events
 
@@ -42,8 +41,8 @@ async def suspend(
         turn.session.conversation = secrets.token_hex(16)
     key = turn.session.conversation or ""
     references = turn.references or approvals.references(turn.said)
-    dumped = dump_turns(transcript)
-    masked = mask(dumped, turn.secrets)
+    tools = [tool.name for tool in turn.engine.agent.definitions]
+    hidden, fresh_ids = hidden_turns(transcript, turn.secrets, tools)
     suspended = SuspendedTurn(
         id=secrets.token_hex(16),
         created=0.0,
@@ -52,18 +51,21 @@ async def suspend(
         principal=turn.who.principal,
         tenant=turn.who.tenant,
         user=turn.who.user,
-        transcript=masked,
+        transcript=dump_turns(hidden),
         # A provider refuses blocks of its own that read otherwise.
-        prefix=prefix if masked == dumped else "",
+        prefix=prefix if hidden is transcript else "",
         calls=[p.id for p in proposals],
         from_callable=turn.engine.agent.function is not None,
     )
     for i, p in enumerate(proposals):
         p.turn, p.index = suspended.id, i
         p.conversation, p.reference = key, references[-1]
-        p.description = mask(p.description, turn.secrets)
-        p.input_description = mask(p.input_description, turn.secrets)
+        p.call_id = fresh_ids.get(p.call_id, p.call_id)
         p.intent = mask(p.intent, turn.secrets)
+        if suspended.from_callable:
+            # Of any other agent they are its tools' own.
+            p.description = mask(p.description, turn.secrets)
+            p.input_description = mask(p.input_description, turn.secrets)
     await finish(turn, "approval_required", pending=proposals, suspended=suspended, reply=reply)
 
 
@@ -107,7 +109,7 @@ def done(turn: RunningTurn, stop: StopReason, reply: AgentMessage | None = None)
     if turn.caller.request_fields:
         echo = mask(dict(turn.caller.request_fields), turn.secrets)
         last.meta_data["request_context"] = echo
-    last.session = mask_sent(turn.session.dump(), turn.secrets)
+    last.session = hidden_session(turn.session, turn.secrets)
     return last
 
 
@@ -144,14 +146,11 @@ async def _record(
         # The echo is of each request's own fields.
         meta_data = {k: v for k, v in last.meta_data.items() if k != "request_context"}
         fold_done(replace(last, meta_data=meta_data), reply)
-        recorded = mask(
-            {
-                "reply": from_json(dump_json(reply)),
-                "stop_reason": stop,
-                "proposals": [_plain(row) for row in pending],
-            },
-            turn.secrets,
-        )
+        recorded = {
+            "reply": hidden_reply(reply, turn.secrets),
+            "stop_reason": stop,
+            "proposals": [_plain(row) for row in pending],
+        }
     await turn.engine.ledger.propose(
         suspended, list(pending) if suspended else [], turn.continuing, recorded
     )

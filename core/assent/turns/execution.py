@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +68,8 @@ async def carry_out(
     if grant.again:
         outcome = _again(row, outcome)
     # What has changed while a command ran was done by calls beside it.
-    changed = change_of(before, context.session) if row.kind == "tool_call" else None
-    change = mask(changed, context.platform.secrets())
+    hidden = context.platform.secrets()
+    change = change_of(before, context.session, hidden) if row.kind == "tool_call" else None
     if await record(engine, grant, outcome, change, resume, unrecorded):
         row = replace(
             row,
@@ -182,15 +182,19 @@ async def _command(engine: Engine, row: Proposal, grant: Grant, context: Request
     return Outcome("DONE", output, took)
 
 
-def change_of(before: dict[str, Any] | None, session: Session) -> dict[str, Any] | None:
-    """How the session has changed since its `state_of` was `before`; None if it has not, or that
-    cannot be told."""
+def change_of(
+    before: dict[str, Any] | None, session: Session, secrets: Sequence[str]
+) -> dict[str, Any] | None:
+    """How the session has changed since its `state_of` was `before`, without the request's secrets;
+    None if it has not, or that cannot be told."""
     after = state_of(session)
     if before is None or after is None:
         return None
     changed = {k: v for k, v in after.items() if k not in before or before[k] != v}
     gone = [k for k in before if k not in after]
-    return {"set": changed, "delete": gone} if changed or gone else None
+    if not changed and not gone:
+        return None
+    return {"set": mask(changed, secrets), "delete": mask(gone, secrets)}
 
 
 def state_of(session: Session) -> dict[str, Any] | None:

@@ -11,7 +11,6 @@ from assent.errors import AgentError, Blocked, InvalidRequest, Silence
 from assent.events import Event
 from assent.ledger import OPEN, Proposal
 from assent.ledger.choices import Choice
-from assent.masking import mask
 from assent.messages import (
     AgentMessage,
     ChatRequest,
@@ -135,9 +134,9 @@ def _keep_session(
     The interceptor was shown `shown` in the reply; `before` was the state of the context's session.
     """
     stated = shown if reply.data.session is None else dict(reply.data.session)
-    change = change_of(before, turn.session)
+    change = change_of(before, turn.session, turn.secrets)
     if change is not None:
-        merged = {**(stated or {}), **mask(change["set"], turn.secrets)}
+        merged = {**(stated or {}), **change["set"]}
         stated = {k: v for k, v in merged.items() if k not in change["delete"]}
     # What the interceptor holds may change in place.
     reply.data.session = copy.deepcopy(stated)
