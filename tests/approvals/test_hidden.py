@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import scripted
+from agents import scripted, suggest
 from hypothesis import given
 from hypothesis import strategies as st
-from serving import Json, approved, said, service, user
+from serving import Json, Serve, approved, said, service, user
 
 from assent import (
     AgentMessage,
     Call,
+    LocalShell,
     PlatformContext,
     RequestContext,
     Result,
@@ -330,3 +331,30 @@ def test_such_a_credential_changes_nothing_of_what_a_callable_carries_out(
     outputs = [done["output"] for done in usual[1]["data"]["executed_tool_calls"]]
     assert outputs == ["a gone", "b gone", "up"]
     assert of_callable(tmp_path / "words", *WORDS[words].split()) == usual
+
+
+def test_such_a_credential_changes_nothing_of_a_command_and_its_conversation(
+    served: Serve, tmp_path: Path
+) -> None:
+    agent, model = scripted(
+        [
+            [suggest({"command": "cat a", "files": [{"file_path": "a", "file_content": "A\n"}]})],
+            "Ok.",
+        ],
+        commands=LocalShell(workdir=tmp_path / "work"),
+    )
+    running = served(agent, approvals__ledger="sqlite:///approvals.db")
+    words = "command files file_path file_content terminal suggest_commands _assent".split()
+    platform = {"aws_credentials": {"output": words}}
+    reply = running.chat(user("go", platform_context=platform))
+    (command,) = reply["data"]["cmds"]
+    assert reply["data"]["approvals"][0]["description"] == "A terminal command"
+    conversation = reply["data"]["session"]["_assent"]
+    for ids in ((), (conversation[:8], command["id"][:8])):
+        platform = {"aws_credentials": {"output": [*words, *ids]}}
+        last = user("", data={"cmds": [approved(command)]}, platform_context=platform)
+        got = running.chat(user("go", platform_context=platform), said(reply), last)
+        assert got["data"]["executed_cmds"][0]["output"] == "A\n"
+        assert got["data"]["session"] == {"_assent": conversation}
+        assert got["content"] == "Ok."
+    assert [turn.role for turn in model.asks[1].turns] == ["user", "assistant", "user"]

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from assent.ledger import Proposal
 from assent.lenient_json import dump_json
 from assent.masking import holds_secret, mask, mask_sent
 from assent.messages import (
@@ -55,6 +56,14 @@ _WIRE = frozenset(
     """.split()
 )
 """Words of chat completions in what is bound to a model, which their servers check."""
+
+
+def input_holds_secret(row: Proposal, secrets: Sequence[str]) -> bool:
+    """Whether the input of a proposal holds a secret; the names in that of a command are ours."""
+    given: Any = row.input
+    if row.kind == "command":
+        given = [given["command"], *([*file.values()] for file in given["files"] or ())]
+    return holds_secret(given, secrets)
 
 
 def hidden_turns(

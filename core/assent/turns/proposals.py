@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from assent import approvals
 from assent.errors import AgentError
 from assent.ledger import Proposal
-from assent.masking import holds_secret
 from assent.messages import AgentMessage, Approval, Command, Data, ToolCall
+from assent.turns.hidden import input_holds_secret
 from assent.turns.replies import INVALID
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:
     for row in found:
         if why := approvals.unsendable(row.input, turn.engine.limits.nesting):
             raise AgentError(f"the agent proposed a call with an input that cannot be sent: {why}")
-    if any(holds_secret(row.input, turn.secrets) for row in found):
+    if any(input_holds_secret(row, turn.secrets) for row in found):
         raise AgentError("the agent proposed a call that holds a secret of the platform context")
     return found
 

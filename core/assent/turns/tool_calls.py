@@ -11,12 +11,13 @@ from assent.commands.suggestions import SUGGEST_COMMANDS, read_suggestion
 from assent.errors import ToolInputError
 from assent.events import IntermittentUpdate
 from assent.ledger import Proposal
-from assent.masking import holds_secret, mask
+from assent.masking import mask
 from assent.messages import Approval
 from assent.models import Call, Result, Text, Turn
 from assent.policy import forbidden
 from assent.tools import Tool
 from assent.turns.gate import Outcome
+from assent.turns.hidden import input_holds_secret
 from assent.turns.wording import spoken
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class RequestedCalls:
         for proposal in proposals:
             if why := approvals.unsendable(proposal.input, self.turn.engine.limits.nesting):
                 raise ToolInputError(f"nobody could send the input back to approve it: {why}")
-            if holds_secret(proposal.input, self.turn.secrets):
+            if input_holds_secret(proposal, self.turn.secrets):
                 raise ToolInputError("the input holds a secret of the platform context")
         self.proposals += proposals
 
