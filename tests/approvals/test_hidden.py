@@ -358,3 +358,13 @@ def test_such_a_credential_changes_nothing_of_a_command_and_its_conversation(
         assert got["data"]["session"] == {"_assent": conversation}
         assert got["content"] == "Ok."
     assert [turn.role for turn in model.asks[1].turns] == ["user", "assistant", "user"]
+
+
+def test_an_error_begins_with_that_word_whatever_the_credential(served: Serve) -> None:
+    agent, model = scripted(
+        [[Call("1", "nothing", {}), Call("2", "show", {"pod": 1})], "Ok."], Pods(Path(), "").tools
+    )
+    running = served(agent)
+    running.chat(user("go", platform_context={"platform_token": "Error"}))
+    outputs = [block.output for block in model.asks[1].turns[-1].blocks]
+    assert [output.partition(":")[0] for output in outputs] == ["Error", "Error"]

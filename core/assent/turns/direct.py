@@ -71,7 +71,7 @@ class DirectCalls:
         secret = (platform or PlatformContext()).secrets()
         given = mask(dict(input), secret)
         call = Approval(id=secrets.token_hex(16), name=name, input=given, execute=True)
-        refused = Outcome("FAILED", mask(f"Error: {why}", secret))
+        refused = Outcome("FAILED", f"Error: {mask(why, secret)}")
         await self._engine.code.workers.on_engine_loop(
             partial(self._engine.fire, refused.event(call))
         )

@@ -167,7 +167,7 @@ class _Run:
 
     def failed(self, error: BaseException) -> Outcome:
         if isinstance(error, _Unfit):
-            return Outcome("FAILED", mask(f"Error: {error}", self.secrets), began=False)
+            return Outcome("FAILED", f"Error: {mask(str(error), self.secrets)}", began=False)
         took = self.took
         logger.info("%s failed\n%s", self.what, hidden_trace(error, self.secrets))
         return Outcome("FAILED", error_text(error, self.secrets), took)

@@ -55,8 +55,7 @@ class RequestedCalls:
                     # hand-over.
                     now.append((call, tool))
             except ToolInputError as error:
-                text = mask(f"Error: {error}", self.turn.secrets)
-                refused = Outcome("FAILED", text)
+                refused = Outcome("FAILED", f"Error: {mask(str(error), self.turn.secrets)}")
                 if self.turn.events_on:
                     await self._tell(call, refused)
                 ready[call.id] = _result(call, refused)
