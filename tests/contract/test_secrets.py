@@ -14,7 +14,7 @@ import pytest
 from agents import Counted, delete, scripted, suggest
 from serving import Json, Serve, approved, said, user
 
-from assent import Call, IntermittentUpdate, LocalShell, RequestContext, Session, tool
+from assent import Call, IntermittentUpdate, LocalShell, RequestContext, Session, Silence, tool
 
 TOKEN = "tok-SECRET-0123456789"
 KUBE = base64.b64encode(b"apiVersion: v1 KUBE-SECRET").decode()
@@ -137,6 +137,18 @@ def test_log_of_a_failed_event_handler_shows_no_secret(
     with caplog.at_level(logging.DEBUG):
         assert served(agent).chat(ask())["content"] == "I see."
     assert "on_event failed" in caplog.text and "/audit?token=" in caplog.text
+    clean(caplog.text)
+
+
+def test_log_of_why_an_agent_is_silent_shows_no_secret(
+    served: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    def agent(messages: Any, context: RequestContext) -> str:
+        raise Silence(f"nothing to say of {reveal(context)}")
+
+    with caplog.at_level(logging.DEBUG):
+        assert served(agent).chat(ask())["content"] == ""
+    assert "nothing to say of" in caplog.text
     clean(caplog.text)
 
 

@@ -29,6 +29,7 @@ from assent.events import (
 from assent.ledger import Proposal
 from assent.ledger.choices import Choice, Continuation, Conversation, Decided, Requester
 from assent.lenient_json import fitting
+from assent.masking import mask
 from assent.messages import (
     AgentMessage,
     ChatRequest,
@@ -197,7 +198,7 @@ class RunningTurn:
             await self._started()
             await self._blocked(error)
         except Silence as error:
-            logger.debug("silent: %s", error.reasoning)
+            logger.debug("silent: %s", mask(error.reasoning, self.secrets))
             await self._started()
             self.out.drop()
             await self.out.finish([done(self, "silent")])
