@@ -382,6 +382,22 @@ def test_caller_finds_just_its_own_single_calls_that_have_not_run(tmp_path: Path
     run(work())
 
 
+def test_the_reason_of_a_single_decision_is_recorded_without_a_secret_of_the_platform(
+    tmp_path: Path,
+) -> None:
+    async def work() -> None:
+        async with hosting(tmp_path, Counted()) as host:
+            row = await host.calls.propose("delete", {"name": "a"}, SOMEBODY)
+            platform = PlatformContext.model_validate({"platform_token": "tell-nobody"})
+            more: Any = {"reason": "not with tell-nobody", "platform": platform}
+            await host.calls.decide(row.id, SOMEBODY, approved=False, **more)
+            found = await host.calls.look(row.id, SOMEBODY)
+        assert found is not None and found.decision is not None
+        assert found.decision.reason == "not with [secret]"
+
+    run(work())
+
+
 @pytest.mark.parametrize("gated", [False, True])
 def test_status_lines_of_a_single_call_hold_no_secret_of_the_platform(
     tmp_path: Path, gated: bool

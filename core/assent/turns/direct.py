@@ -183,7 +183,9 @@ class DirectCalls:
         changes = approved and edited is not None
         stated = edited if changes else input
         given = None if stated is None else dict(stated)
-        why = reason if approved or reason is not None else "no reason given"
+        why = mask(reason, context.platform.secrets())
+        if not approved and why is None:
+            why = "no reason given"
         choice = Choice(
             id, kind, approved, loc=("body", "id"), newest=True, reason=why, input=given
         )
