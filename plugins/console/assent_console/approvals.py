@@ -20,6 +20,8 @@ from assent_console.page import HEADERS
 PROTOCOL = "console"
 LIMIT = 100
 """How many proposals one answer lists."""
+_LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+"""The last second that ISO-8601 has a date of four digits for."""
 
 
 class ForeignPage(RequestError):
@@ -143,7 +145,7 @@ class Approvals:
 
 
 def shown(row: Proposal) -> dict[str, Any]:
-    """A proposal as the page lists it; times are ISO-8601 in UTC."""
+    """A proposal as the page lists it; times are ISO-8601 in UTC, none after the year 9999."""
     return {
         "id": row.id,
         "type": row.kind,
@@ -163,7 +165,7 @@ def shown(row: Proposal) -> dict[str, Any]:
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    return datetime.fromtimestamp(min(seconds, _LAST), UTC).isoformat(timespec="seconds")
 
 
 def _answer(body: dict[str, Any], status: int = 200) -> Response:

@@ -138,6 +138,19 @@ def test_call_after_half_a_character_of_the_model_is_listed(assent_served: Serve
     assert found["intent"] == "It goes ?"
 
 
+def test_call_that_expires_after_the_year_9999_hides_nothing_that_waits(
+    assent_served: Served,
+) -> None:
+    service = assent_served(Agent(model=scripted(), tools=[delete]), config=CONFIG)
+    service.host.ledger.ttl = 1e300
+    late = propose(service)
+    service.host.ledger.ttl = 60.0
+    soon = propose(service)
+    first, second = listed(service)
+    assert (first["id"], first["expires"]) == (late.id, "9999-12-31T23:59:59+00:00")
+    assert second["id"] == soon.id
+
+
 def test_decision_is_recorded_and_nothing_runs(service: Service) -> None:
     row = propose(service)
     answer = decide(service, row.id, {"approve": True})
