@@ -50,8 +50,9 @@ In the environment a list is separated by commas, `ASSENT_PLUGINS=v1,v2`, or is 
 tables has to be; keys of a table follow two more underscores, `ASSENT_AUTH__TOKENS__ANN=...` (in
 small letters: `ann`). An empty variable counts as none.
 
-Durations are `"24h"`, `"10m"`, `"30s"`, `"300ms"` or seconds; sizes are `"10MiB"` or bytes. Paths
-in the file are relative to it. This page is written by `python docs/generate.py`.
+Durations are `"24h"`, `"10m"`, `"30s"`, `"300ms"` or seconds, at most 100 years;
+sizes are `"10MiB"` or bytes. Paths in the file are relative to it. This page is written by
+`python docs/generate.py`.
 """
 
 

@@ -443,6 +443,13 @@ def test_what_is_no_duration_is_refused(value: object) -> None:
         seconds(value)
 
 
+@pytest.mark.parametrize("value", ["36501d", "9" * 400 + "d", 1e300, "1e10", 10**400])
+def test_duration_beyond_what_a_clock_can_time_is_refused(value: object) -> None:
+    assert seconds("36500d") == 36_500 * 86_400.0
+    with pytest.raises(ValueError, match="at most 100 years, '36500d'"):
+        seconds(value)
+
+
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
@@ -458,7 +465,7 @@ def test_size_is_text_or_bytes(value: object, expected: int) -> None:
     assert size(value) == expected
 
 
-@pytest.mark.parametrize("value", ["", "MiB", "10XB", 1.5, True, None, "-1"])
+@pytest.mark.parametrize("value", ["", "MiB", "10XB", 1.5, True, None, "-1", "9" * 400 + "MiB"])
 def test_what_is_no_size_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match="expected a size"):
         size(value)

@@ -33,6 +33,8 @@ from pydantic_core import to_jsonable_python
 from assent.config.exact import exact
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_LONGEST = 36_500 * 86_400.0
+"""No timer of the system takes three centuries, and no date comes after the year 9999."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])")
 _SIZES = {
     "": 1,
@@ -55,10 +57,13 @@ def seconds(value: object) -> float:
         text = value.strip().lower()
         parts = _DURATION.findall(text)
         if parts and not _DURATION.sub("", text).strip():
-            return sum(float(number) * _UNITS[unit] for number, unit in parts)
-        value = _number(text)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            value = sum(float(number) * _UNITS[unit] for number, unit in parts)
+        else:
+            value = _number(text)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise ValueError("expected a duration: seconds, or text such as '30s', '10m', '24h'")
+    if abs(value) > _LONGEST:
+        raise ValueError("expected a duration of at most 100 years, '36500d'")
     return float(value)
 
 
@@ -67,7 +72,8 @@ def size(value: object) -> int:
     if isinstance(value, str):
         match = _SIZE.fullmatch(value.strip().lower())
         if match and match[2] in _SIZES:
-            return int(float(match[1]) * _SIZES[match[2]])
+            number = float(match[1]) * _SIZES[match[2]]
+            value = int(number) if math.isfinite(number) else value
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError("expected a size: bytes, or text such as '256KiB', '10MiB'")
     return value
