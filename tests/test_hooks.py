@@ -387,6 +387,8 @@ ROUTE = """
         router.add_api_route("/mine", lambda: None)
         return router
 """
+# What extension modules in Rust raise is no Exception.
+PANIC = "class Panic(BaseException): ...\n"
 BROKEN = {
     "raises at import": ("raise OSError('no disk')", "cannot be imported: OSError: no disk"),
     "hangs at import": ("import time; time.sleep(60)", "did not come back within 3 seconds"),
@@ -410,6 +412,18 @@ BROKEN = {
     "exits in its resources": (
         "import sys\nfrom assent import hookimpl\n@hookimpl\ndef resources(host): sys.exit('no')",
         "resources raised SystemExit: no",
+    ),
+    "panics in its routes": (
+        f"{PANIC}from assent import hookimpl\n@hookimpl\ndef register_routes(host): raise Panic()",
+        "register_routes raised Panic; mend",
+    ),
+    "panics at start": (
+        f"{PANIC}from assent import hookimpl\n@hookimpl\ndef lifespan(host): raise Panic('no')",
+        "lifespan raised Panic: no",
+    ),
+    "panics in its resources": (
+        f"{PANIC}from assent import hookimpl\n@hookimpl\ndef resources(host): raise Panic('no')",
+        "resources raised Panic: no",
     ),
     "hangs at start": (
         "import time\nfrom assent import hookimpl\n@hookimpl\ndef lifespan(host): time.sleep(60)",

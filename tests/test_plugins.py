@@ -195,6 +195,9 @@ MODULE = """
     def on_event(event): pass
 """
 
+# What extension modules in Rust raise is no Exception.
+PANIC = "class Panic(BaseException): ...\n"
+
 
 class TestLoading:
     def test_installing_a_distribution_is_all_it_takes(self, site: Site) -> None:
@@ -258,6 +261,26 @@ class TestLoading:
         [
             ("1 / 0", "", "assent", "ZeroDivisionError"),
             ("import sys; sys.exit('no')", "", "assent", "SystemExit: no"),
+            (
+                f"{PANIC}raise Panic('called `unwrap()`')",
+                "",
+                "assent",
+                "cannot be imported: Panic: called `unwrap()`",
+            ),
+            (
+                f"{PANIC}from assent import Plugin\nclass P(Plugin):\n"
+                "    def __init__(self, settings): raise Panic('no memory')",
+                ":P",
+                "assent",
+                "cannot be made: Panic: no memory",
+            ),
+            (
+                f"{PANIC}from assent import Plugin, hookimpl\nclass P(Plugin):\n"
+                "    @property\n    def public_paths(self): raise Panic('no files')",
+                ":P",
+                "assent",
+                "cannot be registered: Panic: no files",
+            ),
             ("import time; time.sleep(60)", "", "assent", "did not come back within 1 second"),
             ("P = 5", ":P", "assent", "neither a subclass of assent.Plugin nor a module"),
             (
@@ -313,6 +336,11 @@ class TestLoading:
         assert cause in caplog.text
         assert cause in next(info.why for info in plugins.info() if info.name == "bad")
 
+    def test_interrupt_ends_the_import_of_a_plugin(self, site: Site) -> None:
+        site.install("slow", "raise KeyboardInterrupt")
+        with pytest.raises(KeyboardInterrupt):
+            Plugins.load(Config())
+
     def test_two_distributions_with_one_name_are_a_conflict(self, site: Site) -> None:
         site.install("acme", MODULE)
         site.install("other", MODULE)
@@ -363,6 +391,14 @@ class TestLoading:
                 "        @classmethod\n"
                 "        def fail(cls, values): raise OSError('no disk')",
                 "cannot read its settings: OSError: no disk",
+            ),
+            (
+                "class Settings(Plugin.Settings):\n"
+                "        key: int = 1\n"
+                "        @model_validator(mode='before')\n"
+                "        @classmethod\n"
+                "        def fail(cls, values): raise SystemExit('no disk')",
+                "cannot read its settings: SystemExit: no disk",
             ),
         ],
     )

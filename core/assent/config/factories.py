@@ -7,7 +7,7 @@ from importlib import metadata
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from assent.errors import ConfigError
+from assent.errors import ConfigError, named
 
 
 def installed(group: str) -> dict[str, list[EntryPoint]]:
@@ -35,11 +35,11 @@ def made(entries: list[EntryPoint], what: str, needed: Sequence[str], *arguments
         factory = entry.load()
         failure = "cannot be made"
         result = factory(*arguments)
-    except ConfigError:
+    except (ConfigError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise ConfigError(
-            f"the {what} {entry.name!r} {failure}: {type(error).__name__}: {error}; mend its "
+            f"the {what} {entry.name!r} {failure}: {named(error)}; mend its "
             f"distribution {sources[0]!r}, or take it out of the configuration"
         ) from error
     if missing := [repr(name) for name in needed if not hasattr(result, name)]:

@@ -65,7 +65,9 @@ def _import_module(subject: str, name: str, directory: Path) -> ModuleType:
             f"in {str(directory)!r} nor among the installed packages; "
             "write 'module:object' or 'path/to/file.py:object'"
         ) from error
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise _failed(subject, error, directory) from error
 
 
@@ -85,7 +87,9 @@ def _import_file(subject: str, path: Path) -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         sys.modules.pop(name, None)
         raise _failed(subject, error, root) from error
     return module

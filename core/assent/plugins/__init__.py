@@ -25,7 +25,7 @@ from assent.canonical import copied
 from assent.config import Config
 from assent.config.layers import Origin, check_keys, explain, parsed_table
 from assent.config.settings import Section
-from assent.errors import ConfigError, PluginError, counted
+from assent.errors import ConfigError, PluginError, counted, named
 from assent.hookspecs import HOOKS, PROJECT
 from assent.plugins.deadlines import Overdue, interrupted
 from assent.plugins.discovery import (
@@ -222,8 +222,10 @@ class Plugins:
         try:
             with interrupted(30.0):
                 source = installed.entry_point.load()
-        except (Exception, Overdue, SystemExit) as error:
-            log.warning("plugin %r cannot be imported: %s", installed.name, error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            log.warning("plugin %r cannot be imported: %s", installed.name, named(error))
             return None
         if not (isinstance(source, type) and issubclass(source, Plugin)):
             return None
@@ -269,19 +271,30 @@ class Plugins:
         return self._run(choice, "cannot be imported", choice.installed.entry_point.load)
 
     def _run(self, choice: Choice, failure: str, function: Callable[[], Any]) -> Any:
-        """What `function` returns; whatever it raises becomes a PluginError."""
+        """What `function` returns; whatever it raises, but an interrupt, becomes a PluginError."""
         try:
             with interrupted(self.start_timeout):
                 return function()
-        except (Exception, Overdue, SystemExit) as error:
-            cause = f"{type(error).__name__}: {error}"
-            if isinstance(error, Overdue):
-                cause = f"it did not come back within {counted(self.start_timeout, 'second')}"
-            raise PluginError(
-                f"{_described(choice)} {failure}: {cause}; {_repair(choice)}"
-            ) from error
+        except KeyboardInterrupt:
+            raise
+        except Overdue as error:
+            seconds = counted(self.start_timeout, "second")
+            cause = f"{failure}: it did not come back within {seconds}"
+            raise PluginError(f"{_described(choice)} {cause}; {_repair(choice)}") from error
+        except BaseException as error:
+            raise _broken(choice, failure, error) from error
 
     def _register(self, choice: Choice, plugin: object) -> None:
+        try:
+            hooks = self._hooks_of(choice, plugin)
+            self._manager.register(plugin, choice.name)
+        except (PluginError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise _broken(choice, "cannot be registered", error) from error
+        self._active.append(_Active(choice, plugin, hooks))
+
+    def _hooks_of(self, choice: Choice, plugin: object) -> tuple[str, ...]:
         described = _described(choice)
         hooks = checked_hooks(plugin, self._manager.parse_hookimpl_opts, described)
         if not hooks and not isinstance(plugin, Plugin):
@@ -290,11 +303,7 @@ class Plugins:
                 "of Plugin"
             )
         check_paths(getattr(plugin, "public_paths", ()), described)
-        try:
-            self._manager.register(plugin, choice.name)
-        except (pluggy.PluginValidationError, ValueError) as error:
-            raise PluginError(f"{described} cannot be registered: {error}") from error
-        self._active.append(_Active(choice, plugin, hooks))
+        return hooks
 
     def _finish(self) -> None:
         self._manager.check_pending()
@@ -332,6 +341,10 @@ def _repair(choice: Choice) -> str:
     return MEND
 
 
+def _broken(choice: Choice, failure: str, error: BaseException) -> PluginError:
+    return PluginError(f"{_described(choice)} {failure}: {named(error)}; {_repair(choice)}")
+
+
 def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> BaseModel:
     """The settings of `plugin` from its table; raises ConfigError for what the table says wrong.
 
@@ -356,11 +369,10 @@ def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> BaseModel
         problem = explain(error, plugin.Settings, _origin_in(config), path)
         message = f"{_described(choice)} has wrong settings: {problem}"
         raise (ConfigError(message) if values else PluginError(message)) from None
-    except Exception as error:
-        raise PluginError(
-            f"{_described(choice)} cannot read its settings: {type(error).__name__}: {error}; "
-            f"{_repair(choice)}"
-        ) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _broken(choice, "cannot read its settings", error) from error
 
 
 def _origin_in(config: Config) -> Callable[[tuple[str, ...]], Origin | None]:

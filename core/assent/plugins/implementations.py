@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from assent import hookspecs
-from assent.errors import PluginError, StartupError, counted, nearest
+from assent.errors import PluginError, StartupError, counted, named, nearest
 from assent.hookspecs import HOOKS, PROJECT
 from assent.plugins.deadlines import Overdue, interrupted
 
@@ -56,9 +56,11 @@ class Impl(NamedTuple):
             ) from None
         except StartupError as error:
             raise PluginError(f"{self.described}: {error}") from error
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise PluginError(
-                f"{self.described}: {self.hook} raised {type(error).__name__}: {error}; {MEND}"
+                f"{self.described}: {self.hook} raised {named(error)}; {MEND}"
             ) from error
 
     def _now(self, **available: Any) -> Any:

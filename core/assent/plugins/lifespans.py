@@ -15,7 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from assent.errors import PluginError, StartupError, counted
+from assent.errors import PluginError, StartupError, counted, named
 from assent.plugins.deadlines import Overdue, interrupted, watched
 from assent.plugins.implementations import MEND
 
@@ -28,6 +28,8 @@ log = logging.getLogger("assent.plugins")
 Stuck = Callable[[PluginError], object]
 PATIENCE = 1.0
 """Seconds over its timeout after which code is known to block its loop."""
+_NOT_ITS_OWN = (KeyboardInterrupt, GeneratorExit)
+"""What comes from outside: the user's interrupt, and the end of a task that is given up."""
 
 
 @asynccontextmanager
@@ -69,16 +71,16 @@ class _Named(AbstractAsyncContextManager[None]):
             with self._alarm(overdue):
                 async with deadline:
                     await self._enter()
-        except PluginError:
+        except (PluginError, *_NOT_ITS_OWN):
             raise
         except StartupError as error:
             raise PluginError(f"{self._impl.described}: {error}") from error
-        except (Exception, Overdue, SystemExit, asyncio.CancelledError) as error:
+        except BaseException as error:
             if _cancelled(error):
                 raise
             if isinstance(error, Overdue) or deadline.expired():
                 raise overdue from error
-            raise self._failed(f"raised {type(error).__name__}: {error}") from error
+            raise self._failed(f"raised {named(error)}") from error
 
     async def _enter(self) -> None:
         inner = await self._impl(host=self._host)
@@ -123,7 +125,9 @@ class _Named(AbstractAsyncContextManager[None]):
                     # As at an ordinary end: what ended the service is no error of this plugin,
                     # and its clean-up may stand after a bare `yield`.
                     await self._inner.__aexit__(None, None, None)
-        except (Exception, Overdue, SystemExit, asyncio.CancelledError) as failure:
+        except _NOT_ITS_OWN:
+            raise
+        except BaseException as failure:
             if _cancelled(failure):
                 raise
             if isinstance(failure, Overdue) or deadline.expired():
