@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import EntryPoint, EntryPoints
@@ -122,6 +123,8 @@ FAILING = """
 import sys
 def broken(name, settings): raise OSError("no key")
 def leaves(name, settings): sys.exit(3)
+class Panic(BaseException): ...
+def panics(name, settings): raise Panic("no memory")
 def wrong(name, settings): return 5
 async def later(name, settings): ...
 class halfway:
@@ -135,6 +138,7 @@ number = 5
     [
         ("broken", "cannot be made: OSError: no key; mend its distribution 'strange 1.0'"),
         ("leaves", "cannot be made: SystemExit: 3"),
+        ("panics", "cannot be made: Panic: no memory"),
         ("number", "cannot be made: TypeError"),
         ("wrong", "(distribution 'strange 1.0') made int, which is no model"),
         ("later", "made coroutine, which is no model"),
@@ -162,6 +166,36 @@ def test_factory_of_others_that_fails_is_named_with_its_distribution(
         load_model(f"{name}:x", {})
     assert f"the model {name!r}" in str(caught.value) or name == "twice"
     assert cause in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ("import not_there_at_all", "ModuleNotFoundError: No module named 'not_there_at_all'"),
+        ("raise OSError('no libssl')", "OSError: no libssl"),
+        ("class Panic(BaseException): ...\nraise Panic('no memory')", "Panic: no memory"),
+        ("raise SystemExit", "SystemExit"),
+    ],
+)
+def test_client_that_cannot_be_imported_is_named_with_the_way_out(
+    tmp_path: Path, source: str, cause: str
+) -> None:
+    (tmp_path / "anthropic.py").write_text(source)
+    code = (
+        "from assent.errors import ConfigError\nfrom assent.models import load_model\n"
+        "try: load_model('anthropic:x', {'api_key': 'x'})\n"
+        "except ConfigError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == (
+        f"the model 'anthropic:x' cannot be loaded: {cause}; "
+        "try: pip install --force-reinstall 'assent[anthropic]'\n"
+    ), done.stderr
 
 
 def test_importing_models_imports_no_client() -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
-from assent.errors import ConfigError, ModelError
+from assent.errors import ConfigError, ModelError, named
 from assent.events import TextDelta
 
 __all__ = [
@@ -224,7 +224,7 @@ def _load(value: Mapping[str, Any]) -> Block:
 
 _Factory = Callable[[str, Mapping[str, Any]], Model]
 _BUILT_IN = ("anthropic", "offline", "openai")
-_EXTRAS = {"anthropic": "anthropic", "httpx2": "openai"}
+_PACKAGES = ("anthropic", "httpx2")
 
 
 def load_model(spec: str, settings: Mapping[str, Any]) -> Model:
@@ -235,17 +235,9 @@ def load_model(spec: str, settings: Mapping[str, Any]) -> Model:
     ConfigError for an unknown provider, a missing extra or missing credentials.
     """
     provider, _, name = spec.strip().partition(":")
-    try:
-        factory = _factory(provider)
-        return factory(name, settings)
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
-            raise
-        raise ConfigError(
-            f"model {spec!r} needs the package {error.name!r}; "
-            f"try: pip install 'assent[{provider if provider in _BUILT_IN else extra}]'"
-        ) from None
+    # The built-in ones are known without metadata, and the newer metadata module is slow to load.
+    factory = _built_in(provider, spec) if provider in _BUILT_IN else _installed(provider)
+    return factory(name, settings)
 
 
 def checked_model(given: object) -> Model:
@@ -264,11 +256,25 @@ def checked_model(given: object) -> Model:
     return cast("Model", given)
 
 
-def _factory(provider: str) -> _Factory:
-    # The built-in ones are known without metadata, and the newer metadata module is slow to load.
-    if provider in _BUILT_IN:
-        built_in: _Factory = import_module(f"assent.models.{provider}").connect
-        return built_in
+def _built_in(provider: str, spec: str) -> _Factory:
+    try:
+        factory: _Factory = import_module(f"assent.models.{provider}").connect
+        return factory
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in _PACKAGES:
+            raise ConfigError(
+                f"model {spec!r} needs the package {error.name!r}; "
+                f"try: pip install 'assent[{provider}]'"
+            ) from None
+        raise ConfigError(
+            f"the model {spec!r} cannot be loaded: {named(error)}; "
+            f"try: pip install --force-reinstall 'assent[{provider}]'"
+        ) from error
+
+
+def _installed(provider: str) -> _Factory:
     from assent.config.factories import installed, made
 
     found = installed("assent.models")
