@@ -397,6 +397,10 @@ BROKEN = {
         "'on_event' has the argument 'evnt'; the hook is on_event(event, host)",
     ),
     "claims a route": (ROUTE, "GET /mine is claimed by 'good' and by plugin 'bad'"),
+    "covers a route": (
+        ROUTE.replace('"/mine"', '"/{rest:path}"'),
+        "GET /{rest:path} of plugin 'bad' covers GET /mine of plugin 'good'",
+    ),
     "raises at start": (
         "from assent import hookimpl\n@hookimpl\ndef lifespan(host): raise OSError('no port')",
         "lifespan raised OSError: no port",
@@ -450,7 +454,7 @@ def test_broken_plugin_stops_the_start_with_one_line(tmp_path: Path, case: str) 
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("assent: ")]
     assert cause in line
-    assert ("'bad';" if case == "claims a route" else "'bad' (distribution ") in line
+    assert ("'bad'" if case.endswith("a route") else "'bad' (distribution ") in line
     assert "Traceback" not in done.stderr
 
 

@@ -589,6 +589,8 @@ def router(*routes: tuple[str, str]) -> APIRouter:
     for method, path in routes:
         if method == "WEBSOCKET":
             made.add_api_websocket_route(path, lambda websocket: None)
+        elif method == "MOUNT":
+            made.mount(path, Router())
         else:
             made.add_api_route(path, lambda: None, methods=[method])
     return made
@@ -659,6 +661,53 @@ class TestRoutes:
         again = Plugins.load(NONE, [type("Made", (Plugin,), hooks | {"name": n})() for n in "bc"])
         with pytest.raises(PluginError, match="claimed by 'b' and by plugin 'c'; uninstall one"):
             again.routes(HOST)
+
+    @pytest.mark.parametrize(
+        ("wide", "narrow", "expected"),
+        [
+            (("MOUNT", "/api"), ("POST", "/api/chat"), "covers POST /api/chat of plugin"),
+            (("MOUNT", "/api"), ("WEBSOCKET", "/api/ws"), "covers WEBSOCKET /api/ws of plugin"),
+            (("MOUNT", "/api"), ("MOUNT", "/api/v9"), "covers MOUNT /api/v9 of plugin"),
+            (("MOUNT", "/{team}"), ("GET", "/api/{id}"), r"covers GET /api/\{id\} of plugin"),
+            (("GET", "/{rest:path}"), ("GET", "/api/list"), "covers GET /api/list of plugin"),
+            (("GET", "/{rest:path}"), ("MOUNT", "/api"), "covers MOUNT /api of plugin"),
+            (("GET", "/api/{name}"), ("GET", "/api/list"), "covers GET /api/list of plugin"),
+            (("GET", "/api/{name}"), ("GET", "/api/{id:int}"), "is claimed by"),
+        ],
+    )
+    @pytest.mark.parametrize("first", ["wide", "narrow"])
+    def test_route_that_covers_another_plugins_stops_the_start_whichever_is_first(
+        self, wide: tuple[str, str], narrow: tuple[str, str], expected: str, first: str
+    ) -> None:
+        both = [routed("wide", wide), routed("narrow", narrow)]
+        plugins = Plugins.load(NONE, both if first == "wide" else both[::-1])
+        with pytest.raises(PluginError, match=expected) as caught:
+            plugins.routes(HOST)
+        said = str(caught.value)
+        assert "plugin 'wide'" in said or "by 'wide'" in said
+        assert "plugin 'narrow'" in said or "by 'narrow'" in said
+        assert wide[1] in said or narrow[1] in said
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            (("MOUNT", "/api"), ("GET", "/apis")),
+            (("MOUNT", "/api"), ("MOUNT", "/apis")),
+            (("MOUNT", "/api/files"), ("GET", "/api/{name}")),
+            (("POST", "/{rest:path}"), ("GET", "/api/list")),
+            (("GET", "/{rest:path}"), ("WEBSOCKET", "/api/ws")),
+            (("GET", "/api/{id:int}"), ("GET", "/api/list")),
+        ],
+    )
+    def test_routes_that_no_request_reaches_both_of_are_no_conflict(
+        self, one: tuple[str, str], other: tuple[str, str]
+    ) -> None:
+        plugins = Plugins.load(NONE, [routed("a", one), routed("b", other)])
+        assert len(plugins.routes(HOST)) == 2
+
+    def test_plugin_may_cover_its_own_routes_and_come_after_the_services(self) -> None:
+        routes = ("GET", "/{rest:path}"), ("GET", "/page"), ("MOUNT", "/page")
+        assert len(Plugins.load(NONE, [routed("a", *routes)]).routes(HOST)) == 1
 
     def test_websocket_and_get_of_one_path_are_two_routes(self) -> None:
         plugins = Plugins.load(NONE, [routed("a", ("GET", "/x")), routed("b", ("WEBSOCKET", "/x"))])

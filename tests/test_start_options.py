@@ -205,6 +205,21 @@ def test_additional_router_that_claims_a_taken_path_is_refused(tmp_path: Path) -
         app_of(tmp_path, answer, additional_routers=[Router(tasks)], a2a=True)
 
 
+def test_additional_route_that_another_covers_is_refused_and_one_that_covers_all_comes_last(
+    tmp_path: Path,
+) -> None:
+    tasks = Router([Route("/a2a/tasks/mine", mine)])
+    with pytest.raises(ConfigError, match="GET /a2a/tasks/mine is served already by .*/{"):
+        app_of(tmp_path, answer, additional_routers=[tasks], a2a=True)
+    mounts = [Mount("/own", app=Router()), Route("/own/page", mine)]
+    with pytest.raises(ConfigError, match="GET /own/page is served already by MOUNT /own"):
+        app_of(tmp_path, answer, additional_routers=mounts)
+    app = app_of(tmp_path, answer, additional_routers=[Route("/{rest:path}", mine)])
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        assert client.get("/any/page").text == "closed"
+        assert client.get("/health").json() == {"status": "ok"}
+
+
 def test_additional_route_of_all_methods_claims_each_of_them(tmp_path: Path) -> None:
     async def everything(scope: Any, receive: Any, send: Any) -> None:
         await PlainTextResponse("mine")(scope, receive, send)

@@ -19,7 +19,7 @@ from assent.errors import ConfigError
 from assent.host import Host
 from assent.http.access import Authentication, Fixed, WebPages
 from assent.http.asgi import App, PlainApp
-from assent.plugins.routes import LOST_MIDDLEWARE, Claimed, claims, is_api_router, loses_middleware
+from assent.plugins.routes import LOST_MIDDLEWARE, Claim, claims, is_api_router, loses_middleware
 
 if TYPE_CHECKING:
     from assent.http.fastapi_app import FastAPIApp
@@ -125,19 +125,19 @@ def _include(app: App, routers: Any) -> None:
     is taken, or a router whose middleware would be lost."""
     if not isinstance(routers, (list, tuple)):
         raise ConfigError("additional_routers takes a list of FastAPI or Starlette routers")
-    claimed = Claimed()
-    for method, path in claims(app.router):
-        claimed.add(method, path, "the service")
+    claimed = [Claim(method, path, "the service") for method, path in claims(app.router)]
     for number, router in enumerate(routers):
         if not isinstance(router, (Router, BaseRoute)):
             kind = type(router).__name__
             raise ConfigError(f"additional_routers takes FastAPI or Starlette routers, not {kind}")
         whole = router if isinstance(router, Router) else Router([router])
         for method, path in claims(whole):
-            if (other := claimed.add(method, path, f"router {number}")) is not None:
-                raise ConfigError(f"additional_routers: {other[0]} {path} is served already")
             if is_api_router(whole) and not path:
                 raise ConfigError("additional_routers: a route without a path; write '/' or more")
+            claim = Claim(method, path, f"router {number}")
+            if (wide := next((one for one in claimed if one.covers(claim)), None)) is not None:
+                raise ConfigError(f"additional_routers: {claim} is served already by {wide}")
+            claimed.append(claim)
         if loses_middleware(whole):
             raise ConfigError(f"additional_routers: {LOST_MIDDLEWARE}")
         app.include(whole)

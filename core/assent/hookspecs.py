@@ -42,7 +42,8 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def register_routes(host: Host) -> Router | None:
     """Return a FastAPI APIRouter or a Starlette Router with this plugin's routes, or None.
 
-    Called once while the app is built. Two plugins that claim one method and path stop the start.
+    Called once while the app is built. Two plugins that claim one method and path stop the start,
+    and so does one whose Mount, or path with parameters, covers a route of the other.
     """
 
 

@@ -16,27 +16,25 @@ if TYPE_CHECKING:
     from assent.host import Host
     from assent.plugins.implementations import Impl
 
-OWN = {("GET", "/health"): "assent itself", ("GET", "/ready"): "assent itself"}
-"""The routes of the core, which no plugin may claim."""
+OWN = ("/health", "/ready")
+"""What the core answers with GET, before all others."""
 
 LOST_MIDDLEWARE = (
     "a Starlette Router's middleware is not its routes'; mount the router, "
     "Mount('/path', app=router), or give each Route its own"
 )
-_ANY = "*"
-_APART = {"WEBSOCKET", "MOUNT"}
-"""What no method of HTTP is."""
+_ANY, _WEBSOCKET, _MOUNT = "*", "WEBSOCKET", "MOUNT"
 _PARAMETER = re.compile(r"\{[^}]*\}")
 
 
 def collect_routes(
     implementations: Sequence[Impl], host: Host, timeout: float
 ) -> tuple[tuple[str, Router], ...]:
-    """Each plugin's router with its name; raises PluginError when two claim one route."""
+    """Each plugin's router with its name; raises PluginError when two claim one route, or when one
+    answers for a route of another."""
     routers = []
-    claimed = Claimed()
-    for (method, path), owner in OWN.items():
-        claimed.add(method, path, owner)
+    own = [Claim("GET", path, "assent itself") for path in OWN]
+    claimed: list[Claim] = []
     for impl in implementations:
         router = _router(impl, host, timeout)
         if router is None:
@@ -47,34 +45,52 @@ def collect_routes(
                     f"{impl.described}: a route of its router has no path, or a Mount that of all, "
                     "'/'; write '/' for a route, give the router a prefix, or mount at '/name'"
                 )
-            if (other := claimed.add(method, path, impl.plugin)) is not None:
-                taken, owner = other
-                raise PluginError(
-                    f"{taken} {path} is claimed by {owner!r} and by plugin {impl.plugin!r}; "
-                    f"{ONE_TOO_MANY}"
-                )
+            claim = Claim(method, path, impl.plugin)
+            before = [(one, claim) for one in (*own, *claimed)]
+            # Whose turn is first would depend on the order of the plugins.
+            for wide, narrow in (*before, *((claim, one) for one in claimed)):
+                if wide.covers(narrow):
+                    raise PluginError(f"{_conflict(wide, narrow)}; {ONE_TOO_MANY}")
+            claimed.append(claim)
         routers.append((impl.plugin, router))
     return tuple(routers)
 
 
-class Claimed:
-    """The owner of each method and path; paths that match alike are one."""
+def _conflict(wide: Claim, narrow: Claim) -> str:
+    if wide.shape != narrow.shape:
+        return f"{wide} of plugin {wide.owner!r} covers {narrow} of plugin {narrow.owner!r}"
+    method = wide.method if narrow.method == _ANY else narrow.method
+    return f"{method} {narrow.path} is claimed by {wide.owner!r} and by plugin {narrow.owner!r}"
 
-    def __init__(self) -> None:
-        self._owners: dict[str, list[tuple[str, str]]] = {}
 
-    def add(self, method: str, path: str, owner: str) -> tuple[str, str] | None:
-        """Claim the route for `owner`; where another has it: a method of which, and who."""
-        known = self._owners.setdefault(_PARAMETER.sub("{}", path), [])
-        for theirs, other in known:
-            if other != owner and _overlap(method, theirs):
-                return theirs if method == _ANY else method, other
-        known.append((method, owner))
-        return None
+class Claim:
+    """A method and path, or what is mounted at a path, with who claims it."""
+
+    def __init__(self, method: str, path: str, owner: str) -> None:
+        from starlette.routing import compile_path
+
+        self.method, self.path, self.owner = method, path, owner
+        whole = f"{path}/{{path:path}}" if method == _MOUNT else path
+        # Paths that match alike have one shape.
+        self.shape = _PARAMETER.sub("{}", whole)
+        self._sample = _PARAMETER.sub("x", whole)
+        self._pattern = compile_path(whole)[0] if "{" in whole else None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    def covers(self, other: Claim) -> bool:
+        """Whether it, if it comes first, answers what is for `other`, which is another owner's."""
+        if self.owner == other.owner or not _overlap(self.method, other.method):
+            return False
+        if self.shape == other.shape:
+            return True
+        return self._pattern is not None and self._pattern.match(other._sample) is not None
 
 
 def _overlap(one: str, other: str) -> bool:
-    return one == other or (_ANY in (one, other) and not {one, other} & _APART)
+    both = {one, other}
+    return len(both) == 1 or _MOUNT in both or (_ANY in both and _WEBSOCKET not in both)
 
 
 def claims(router: Router) -> Iterator[tuple[str, str]]:
@@ -85,7 +101,7 @@ def claims(router: Router) -> Iterator[tuple[str, str]]:
         if path is None:
             continue
         if methods is None:
-            kinds = (("WEBSOCKET", WebSocketRoute), ("MOUNT", Mount))
+            kinds = ((_WEBSOCKET, WebSocketRoute), (_MOUNT, Mount))
             methods = {next((name for name, kind in kinds if isinstance(route, kind)), _ANY)}
         for method in sorted(methods):
             yield method, path
