@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from assent.config.targets import load_agent
 from assent.errors import ConfigError, InvalidRequest
 from assent.plugins.discovery import select
 from assent.requests import parse_request
+from programs import until
 
 
 @pytest.fixture
@@ -169,12 +172,30 @@ def test_assent_toml_that_cannot_be_read_stops_where_defaults_would_serve_withou
 ) -> None:
     # Docker makes such a folder where the file that is to be mounted is missing.
     (folder / "assent.toml").mkdir()
-    with pytest.raises(ConfigError, match=r"^assent\.toml cannot be read: Is a directory$"):
+    with pytest.raises(ConfigError, match=r"assent\.toml cannot be read: it is a folder, no file"):
         load_config(environ={}, directory=folder)
     (folder / "assent.toml").rmdir()
     (folder / "assent.toml").symlink_to("gone.toml")
     with pytest.raises(ConfigError, match=r"^assent\.toml cannot be read: No such file"):
         load_config(environ={}, directory=folder)
+
+
+@pytest.mark.parametrize("named", [None, "assent.toml"])
+def test_configuration_that_is_a_pipe_or_a_device_is_told_and_not_waited_for(
+    folder: Path, named: str | None
+) -> None:
+    os.mkfifo(folder / "assent.toml")
+    with pytest.raises(ConfigError, match=r"assent\.toml cannot be read: it is a pipe, no file"):
+        load_config(named, environ={}, directory=folder)
+    (folder / "assent.toml").unlink()
+    (folder / "assent.toml").symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match=r"assent\.toml cannot be read: it is a device, no file"):
+        load_config(named, environ={}, directory=folder)
+
+
+def test_folder_that_is_named_as_the_configuration_is_told(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot be read: it is a folder, no file"):
+        load_config(str(folder), environ={})
 
 
 def test_file_is_named_by_text_or_by_path(folder: Path) -> None:
@@ -561,10 +582,25 @@ def test_byte_order_mark_is_no_part_of_the_first_name_in_the_tokens_file(
     assert list(bearer_tokens(loaded(folder, '[auth]\ntokens_file = "tokens"\n'))) == ["ann"]
 
 
+def test_tokens_come_from_a_pipe_and_the_wait_for_its_writer_is_told(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    os.mkfifo(folder / "tokens")
+    config = loaded(folder, '[auth]\ntokens_file = "tokens"\n')
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(bearer_tokens, config)
+        until(lambda: "the start waits until its writer has ended" in caplog.text)
+        (folder / "tokens").write_text("ann = t1\n", "utf-8")
+        assert list(reading.result()) == ["ann"]
+    assert str(folder / "tokens") in caplog.text
+
+
 @pytest.mark.parametrize(
     ("toml", "lines", "expected"),
     [
         ("", None, "there is no token"),
+        ('tokens_file = "/dev/zero"', None, "cannot be read: '/dev/zero': it is a device"),
+        ('tokens_file = "."', None, "it is a folder"),
         ('tokens_file = "missing"', None, "cannot be read"),
         ('tokens_file = "tokens"', "hunter2", "line 1: expected 'name = token'"),
         ('tokens_file = "tokens"', "ann = a\nann = b", "line 2: the name 'ann' was there before"),

@@ -432,6 +432,16 @@ def test_several_workers_cannot_share_a_ledger_in_memory(
     assert "memory://" in capsys.readouterr().err
 
 
+def test_several_workers_cannot_share_a_pipe_of_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    os.mkfifo(tmp_path / "tokens")
+    config = Config.model_validate({"auth": {"tokens_file": tmp_path / "tokens"}})
+    with pytest.raises(SystemExit):
+        serve(object(), config=config, workers=2, port=0)
+    assert "is a pipe, which only one process can read; " in capsys.readouterr().err
+
+
 def test_serve_inside_a_running_loop_says_what_to_do_instead() -> None:
     async def within() -> None:
         serve(object(), port=0)

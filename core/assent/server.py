@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from assent.agent import as_agent
 from assent.config import Config
+from assent.config.files import PIPE, no_file
 from assent.config.options import Extras, Options, configured
 from assent.config.targets import load_agent, loading
 from assent.errors import ConfigError, StartupError
@@ -169,6 +170,12 @@ def _supervise(config: Config) -> None:
         raise ConfigError(
             "approvals.ledger 'memory://' cannot be shared by several processes; "
             "use sqlite:/// or postgresql://, or workers = 1"
+        )
+    tokens = config.auth.tokens_file
+    if tokens is not None and no_file(config.path("auth.tokens_file", tokens)) == PIPE:
+        raise ConfigError(
+            f"auth.tokens_file {str(tokens)!r} is a pipe, which only one process can read; "
+            "write the tokens into a file, or set workers = 1 and reload = false"
         )
     status = Supervisor(
         bind(server.host, server.port, server.workers),

@@ -421,6 +421,22 @@ def test_a_file_in_the_place_of_the_folder_is_named_as_the_cause(
     assert "a file stands where its folder should be" in stopped(tmp_path / "file" / below)
 
 
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_what_is_no_file_stops_the_start_and_nothing_is_made_beside_it(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "store"
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case _:
+            path.symlink_to(os.devnull)
+    assert f"is a {kind}, no file; choose another" in stopped(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_newer_schema_stops_the_start(path: Path) -> None:
     made(path)
     with sqlite3.connect(path) as db:

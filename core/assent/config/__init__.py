@@ -8,6 +8,7 @@ no message shows a value (design, section 8, "Configuration").
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
@@ -17,6 +18,7 @@ from typing import Any, Literal
 
 from pydantic import PrivateAttr, SecretStr, ValidationError
 
+from assent.config.files import PIPE, no_file
 from assent.config.layers import (
     Layers,
     Origin,
@@ -35,6 +37,8 @@ from assent.config.settings import (
     ServerSettings,
 )
 from assent.errors import ConfigError
+
+logger = logging.getLogger("assent.config")
 
 FILE = "assent.toml"
 
@@ -154,7 +158,7 @@ def load_config(
 def _read_file(file: Path | None, folder: Path) -> tuple[Path | None, dict[str, Any]]:
     if file is not None:
         path = file.expanduser() if file.is_absolute() else folder / file.expanduser()
-        if not path.is_file():
+        if not path.exists():
             raise ConfigError(f"there is no configuration file {str(file)!r}")
         return path.resolve(), _table(path, _parse(path))
     # A folder or a dead link too: what stands there was meant to say who may call.
@@ -170,6 +174,10 @@ def _read_file(file: Path | None, folder: Path) -> tuple[Path | None, dict[str, 
 def _parse(path: Path) -> dict[str, Any]:
     import tomllib  # needed for a file alone
 
+    if (kind := no_file(path)) is not None:
+        raise ConfigError(
+            f"{path} cannot be read: it is {kind}, no file; write the configuration into a file"
+        )
     try:
         # Some editors begin a file with a byte order mark.
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -287,6 +295,16 @@ def _tokens_of_file(config: Config) -> dict[str, str]:
     if config.auth.tokens_file is None:
         return {}
     path = config.path("auth.tokens_file", config.auth.tokens_file)
+    kind = no_file(path)
+    if kind == PIPE:
+        logger.warning(
+            "auth.tokens_file is the pipe %r: the start waits until its writer has ended", str(path)
+        )
+    elif kind is not None:
+        raise ConfigError(
+            f"auth.tokens_file cannot be read: {str(path)!r}: it is {kind}, no file; "
+            "write the tokens into a file"
+        )
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:

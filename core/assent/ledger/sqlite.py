@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+from assent.config.files import no_file
 from assent.errors import ConfigError, LedgerUnavailable
 from assent.ledger import Owner, Transaction
 from assent.ledger.owners import Owners
@@ -117,6 +118,8 @@ class SqliteStore:
             raise
 
     def _open(self) -> None:
+        if (kind := no_file(self.path)) is not None:
+            raise ConfigError(f"{self._name} is {kind}, no file; {_ANOTHER}")
         with self._explained():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._owners.folder.mkdir(mode=0o700, exist_ok=True)
