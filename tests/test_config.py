@@ -346,10 +346,10 @@ def test_every_wrong_key_gets_a_line(folder: Path) -> None:
     assert len(lines) == 3
 
 
-@pytest.mark.parametrize("zero", ["0", "0.0"])
-def test_zero_turns_pings_off(folder: Path, zero: str) -> None:
+@pytest.mark.parametrize(("zero", "variable"), [("0", "0"), ("0.0", "0.0"), ("0", "null")])
+def test_zero_turns_pings_off(folder: Path, zero: str, variable: str) -> None:
     toml = f"[server]\nws_ping_interval = {zero}\n"
-    config = loaded(folder, toml, {"ASSENT_SERVER__WS_PING_TIMEOUT": zero})
+    config = loaded(folder, toml, {"ASSENT_SERVER__WS_PING_TIMEOUT": variable})
     assert (config.server.ws_ping_interval, config.server.ws_ping_timeout) == (None, None)
 
 
@@ -363,6 +363,8 @@ def test_zero_turns_pings_off(folder: Path, zero: str) -> None:
         ("[model]\ntemperature = true\n", "model.temperature (assent.toml): expected a number"),
         ('[model]\ntemperature = "0.5"\n', "model.temperature (assent.toml): expected a number"),
         ('[server]\nws_ping_timeout = "5"\n', "ws_ping_timeout (assent.toml): expected a number"),
+        ('[server]\nws_ping_timeout = "0"\n', "ws_ping_timeout (assent.toml): expected a number"),
+        ('[server]\nws_ping_interval = "none"\n', "ws_ping_interval (assent.toml): expected a nu"),
         ("[limits]\nturns = true\n", "limits.turns (assent.toml): expected a whole number"),
         ('model = "offline"\n', 'write [model] and below it name = "offline"'),
         ("server = 1\n", "server (assent.toml): expected a table, [server]"),

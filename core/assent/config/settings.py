@@ -30,7 +30,7 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
-from assent.config.exact import exact
+from assent.config.exact import VariableText, exact
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LONGEST = 36_500 * 86_400.0
@@ -244,8 +244,8 @@ class ServerSettings(Section):
     @field_validator("ws_ping_interval", "ws_ping_timeout", mode="before")
     @classmethod
     def _zero_is_null(cls, value: object) -> object:
-        if isinstance(value, str) and value.strip().lower() in ("0", "0.0", "null", "none"):
-            return None
+        if isinstance(value, VariableText):
+            return None if value.strip().lower() in ("0", "0.0", "null", "none") else value
         return None if value == 0 and not isinstance(value, bool) else value
 
     @field_validator("hosts")
