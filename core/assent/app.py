@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -9,13 +10,14 @@ from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic_core import to_json
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from assent.config import Config
 from assent.config.options import Extras, configured
-from assent.errors import ConfigError
+from assent.errors import ConfigError, TurnError, reasons
 from assent.host import Host
 from assent.http.access import Authentication, Fixed, WebPages
 from assent.http.asgi import App, PlainApp
@@ -23,6 +25,8 @@ from assent.plugins.routes import LOST_MIDDLEWARE, Claim, claims, is_api_router,
 
 if TYPE_CHECKING:
     from assent.http.fastapi_app import FastAPIApp
+
+logger = logging.getLogger("assent.app")
 
 AnyApp = TypeVar("AnyApp", bound=App)
 
@@ -144,13 +148,26 @@ def _include(app: App, routers: Any) -> None:
 
 
 class _Ready:
-    """Says whether new turns are taken."""
+    """Says whether new turns are taken, and where the ledger's store does not answer, why not."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
         self.yes = Fixed(b'{"status":"ready"}')
         self.no = Fixed(b'{"status":"stopping"}', 503)
+        self._logged: str | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self.no if self.host.stopping else self.yes
+        answer = self.no if self.host.stopping else await self._asked()
         await answer(scope, receive, send)
+
+    async def _asked(self) -> Fixed:
+        try:
+            await self.host.check_ledger()
+        except TurnError as error:
+            # Once for each cause: the question is asked every few seconds.
+            if (why := reasons(error)) != self._logged:
+                logger.warning("not ready: %s", why)
+            self._logged = why
+            return Fixed(to_json({"status": "not ready", "detail": str(error)}), 503)
+        self._logged = None
+        return self.yes

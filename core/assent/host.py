@@ -265,6 +265,13 @@ class Host:
         finally:
             slot.end()
 
+    async def check_ledger(self) -> None:
+        """Raise LedgerUnavailable where no approval could be recorded, NotStarted before there is a
+        ledger."""
+        if self.workers.home is None:
+            raise NotStarted
+        await self.workers.on_engine_loop(self.ledger.check)
+
     def failure(self, error: BaseException) -> Failure:
         """How to show `error` to a caller; what is not the caller's fault is logged."""
         return Failure.of(error, debug=self.config.server.debug)

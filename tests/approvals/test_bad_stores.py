@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import resource
 import socket
 import threading
@@ -15,7 +16,15 @@ import pytest
 from processes import CONFIG, Nursery, Process, database, lines
 from serving import Answer, Json, approved, said, until, user
 
+from assent import Agent, Call, tool
+from assent.testing import Served, Service, scripted
 from ports import quiet_port
+
+
+@tool(requires_approval=True)
+def delete(path: str) -> str:
+    """Delete a file."""
+    return f"deleted {path}"
 
 
 def deciding(reply: Json) -> list[Json]:
@@ -82,6 +91,39 @@ def test_memory_for_several_workers_stops_the_start(nursery: Nursery, tmp_path: 
     told = stopped(nursery, tmp_path, OPTIONS='{"workers": 2}')
     assert "memory://" in told
     assert "workers = 1" in told
+
+
+def test_service_whose_store_takes_nothing_more_is_not_ready_and_says_why(
+    tmp_path: Path,
+    assent_served: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    agent = Agent(model=scripted([Call("1", "delete", {"path": "x"})], "fine"), tools=[delete])
+    config = f'plugins = ["v2"]\n[approvals]\nledger = "sqlite:///{tmp_path}/approvals.db"\n'
+    service = assent_served(agent, config=config, ready=True)
+    assert (service.get("/ready").status, service.get("/ready").json()) == (
+        200,
+        {"status": "ready"},
+    )
+
+    def fdatasync(descriptor: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.fdatasync", fdatasync)
+    service.chat("go")
+    answer = until(lambda: _unless_ready(service), "the end of the store")
+    why = "the approvals store cannot be flushed to disk; check the disk, restart the service"
+    assert (answer.status, answer.json()) == (503, {"status": "not ready", "detail": why})
+    service.get("/ready")
+    (line,) = [line for line in caplog.messages if line.startswith("not ready")]
+    assert line == f"not ready: {why}"
+    assert service.get("/health").status == 200
+
+
+def _unless_ready(service: Service) -> Any:
+    answer = service.get("/ready")
+    return None if answer.status == 200 else answer
 
 
 def limit_files(process: Process, size: int) -> None:

@@ -80,6 +80,10 @@ class Ledger:
         """Open the store; raises ConfigError naming it and the way out."""
         await self.store.open()
 
+    async def check(self) -> None:
+        """Raise LedgerUnavailable where the store does not answer."""
+        await self.store.run(lambda tx: None)
+
     async def close(self) -> None:
         """Stop renewing leases and close the store."""
         self._writes.stop()
