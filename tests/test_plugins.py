@@ -368,13 +368,19 @@ class TestLoading:
         assert Plugins.load(Config()).names == ()
         assert "its requirement 'assent>=' cannot be read" in caplog.text
 
-    def test_plugin_with_the_name_of_the_agents_own_is_left_out(self, site: Site) -> None:
+    def test_plugin_with_the_name_of_the_agents_own_is_left_out_with_a_warning(
+        self, site: Site, caplog: pytest.LogCaptureFixture
+    ) -> None:
         site.install("agent", MODULE)
         site.install("zoo", MODULE)
         given = [interceptor("agent", lambda self: None)]
         assert Plugins.load(Config(), given).names == ("zoo", "agent")
+        caplog.clear()
         plugins = Plugins.load(Config())
         assert plugins.names == ("zoo",)
+        (line,) = [line for line in caplog.messages if "rename its entry point" in line]
+        assert line.startswith("plugin 'agent' (distribution 'dist-agent 1.5') cannot be used: ")
+        assert line.endswith("; it is left out")
         (left_out,) = [info.why for info in plugins.info() if info.name == "agent"]
         assert left_out.endswith("agent's own interceptors; rename its entry point")
         with pytest.raises(PluginError, match="rename its entry point"):

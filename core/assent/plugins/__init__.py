@@ -23,12 +23,13 @@ from pydantic_core import to_jsonable_python
 from assent import hookspecs
 from assent.canonical import copied
 from assent.config import Config
-from assent.config.layers import Origin, check_keys, explain, parsed_table
+from assent.config.layers import Origin, canonical, check_keys, explain, parsed_table
 from assent.config.settings import Section
 from assent.errors import ConfigError, PluginError, counted, named
 from assent.hookspecs import HOOKS, PROJECT
 from assent.plugins.deadlines import Overdue, interrupted
 from assent.plugins.discovery import (
+    AGENT,
     BUILT_IN,
     Choice,
     Installed,
@@ -137,6 +138,11 @@ class Plugins:
         plugins._installed = discover()
         selection = select(config, plugins._installed, given)
         plugins._left_out = selection.left_out
+        for name in selection.left_out if config.plugins is None else ():
+            if canonical(name) == AGENT:
+                # Never chosen: the agent's own has its place, the last.
+                unusable = Choice(name, plugins._installed[name], False, "installed")
+                log.warning("%s; it is left out", _unusable(unusable))
         for choice in _ordered(selection, given):
             plugins._add(choice, config, given)
         plugins._finish()
@@ -267,7 +273,7 @@ class Plugins:
     def _load(self, choice: Choice) -> object:
         assert choice.installed is not None, "a choice is installed or given"
         if choice.installed.problem is not None:
-            raise PluginError(f"{_described(choice)} cannot be used: {choice.installed.problem}")
+            raise PluginError(_unusable(choice))
         return self._run(choice, "cannot be imported", choice.installed.entry_point.load)
 
     def _run(self, choice: Choice, failure: str, function: Callable[[], Any]) -> Any:
@@ -333,6 +339,11 @@ def _described(choice: Choice) -> str:
     if installed is None:
         return plugin
     return f"{plugin} (distribution '{installed.distribution} {installed.version}')"
+
+
+def _unusable(choice: Choice) -> str:
+    problem = choice.installed and choice.installed.problem
+    return f"{_described(choice)} cannot be used: {problem}"
 
 
 def _repair(choice: Choice) -> str:
