@@ -62,9 +62,10 @@ def seconds(value: object) -> float:
             value = _number(text)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         raise ValueError("expected a duration: seconds, or text such as '30s', '10m', '24h'")
-    if abs(value) > _LONGEST:
+    if value > _LONGEST:
         raise ValueError("expected a duration of at most 100 years, '36500d'")
-    return float(value)
+    # What is below zero is for the key to refuse.
+    return float(max(value, -_LONGEST))
 
 
 def size(value: object) -> int:
