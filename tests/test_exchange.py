@@ -11,6 +11,7 @@ import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -622,6 +623,30 @@ def test_body_through_asgi_takes_no_more_memory_than_it_has_bytes() -> None:
         tracemalloc.stop()
     assert len(body) == 100_000
     assert taken[0] < 500_000
+
+
+def test_others_are_answered_between_two_long_bodies_that_came_together() -> None:
+    long = b"x" * 70_000
+    seen: list[str] = []
+    scope = {"headers": [(b"content-type", b"application/json")]}
+
+    async def receive() -> dict[str, Any]:
+        return {"body": long, "more_body": False}
+
+    async def read() -> None:
+        assert await read_body(scope, receive, 10**6) == long
+        seen.append("long")
+
+    async def together() -> None:
+        readers = [asyncio.create_task(read()) for _ in range(5)]
+        while not all(reader.done() for reader in readers):
+            await asyncio.sleep(0)
+            seen.append("other")
+
+    asyncio.run(together())
+    ends = [at for at, what in enumerate(seen) if what == "long"]
+    assert len(ends) == 5
+    assert all(after - before > 2 for before, after in pairwise(ends))
 
 
 class Unspeakable(Exception):

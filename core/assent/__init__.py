@@ -67,7 +67,13 @@ if TYPE_CHECKING:
     from assent.hookspecs import hookimpl
     from assent.host import Host
     from assent.http.access import authenticate
-    from assent.http.endpoints import ChatEndpoint, caller_of, read_body, standard_error
+    from assent.http.endpoints import (
+        ChatEndpoint,
+        caller_of,
+        read_body,
+        standard_error,
+        turn_to_read,
+    )
     from assent.http.protocol import Http
     from assent.http.sockets import Socket
     from assent.ledger import (
@@ -156,7 +162,7 @@ _MODULES = {
     "hookspecs": "hookimpl",
     "host": "Host",
     "http.access": "authenticate",
-    "http.endpoints": "ChatEndpoint caller_of read_body standard_error",
+    "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "http.protocol": "Http",
     "http.sockets": "Socket",
     "ledger": "Decision LogRow Owner Proposal Store SuspendedTurn Transaction",
@@ -300,6 +306,7 @@ __all__ = [
     "standard_error",
     "state_dir",
     "tool",
+    "turn_to_read",
     "unbroken",
     "unseen",
 ]

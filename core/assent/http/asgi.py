@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from assent.errors import Unauthenticated
 from assent.host import Host
 from assent.http.access import Authentication, WebPages, bearer
-from assent.http.endpoints import ChatEndpoint, Headers, is_json
+from assent.http.endpoints import LONG, ChatEndpoint, Headers, is_json
 from assent.plugins.routes import each_route
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Direct:
             elif name == b"content-encoding":
                 return None
         config = endpoint.host.config
-        short = length.isdigit() and int(length) <= config.limits.body
+        short = length.isdigit() and int(length) <= min(config.limits.body, LONG)
         if not (short and hosts == 1 and is_json(kind) and self._pages.serves(host)):
             return None
         if config.auth.scheme == "none":

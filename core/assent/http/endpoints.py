@@ -22,9 +22,15 @@ from assent.requests import parse_request
 from assent.turns.failures import Failure
 from assent.turns.output import Gathered
 from assent.turns.turn import Caller
+from assent.workers import per_loop
 
 PRINCIPAL = "assent.principal"
 """Where the authentication of the app puts the caller's name in an ASGI scope."""
+
+LONG = 64 * 2**10
+"""Bytes above which a body or a frame waits for its turn to be read."""
+_ROUNDS = 3
+"""Rounds of the event loop between two long bodies: a short request is read, run and answered."""
 
 _PLAIN = {b"", b"identity", b"chunked"}
 JSON = (b"content-type", b"application/json")
@@ -44,8 +50,24 @@ def is_json(kind: bytes) -> bool:
     return kind == JSON[1] or kind.split(b";", 1)[0].strip().lower() == JSON[1]
 
 
+_reading = per_loop(asyncio.Lock)
+
+
+async def turn_to_read(body: str | bytes | bytearray) -> None:
+    """Return when it is the turn of this body or frame to be read: at once, unless it is long.
+
+    To read a long one takes up to a second in which nobody is answered. Ten that have come
+    together would take ten seconds in one go, and their callers hold up everybody's `/health`;
+    whoever waits is served between two of them.
+    """
+    if len(body) > LONG:
+        async with _reading():
+            for _ in range(_ROUNDS):
+                await asyncio.sleep(0)
+
+
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
-    """The whole body.
+    """The whole body, as soon as it may be read (`turn_to_read`).
 
     Raises UnsupportedMediaType for one that is not JSON or is compressed, TooLarge for one above
     `limit` bytes, and InvalidRequest for one that breaks off.
@@ -71,6 +93,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     message = await receive()
     body: bytes = message.get("body", b"")
     if not message.get("more_body") and len(body) <= limit:
+        await turn_to_read(body)
         return body
     # A list of pieces of two bytes would take twenty times the memory that the limit allows.
     whole = bytearray(body)
@@ -82,6 +105,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     if message.get("type") == "http.disconnect":
         # What came may be a whole request all the same, with a decision in it.
         raise InvalidRequest.at(["body"], "json_invalid", "the body broke off before its end")
+    await turn_to_read(whole)
     return bytes(whole)
 
 

@@ -19,6 +19,7 @@ from assent import (
     TooLarge,
     caller_of,
     encode,
+    turn_to_read,
 )
 
 WAITING = 8
@@ -102,11 +103,15 @@ class _Connection(Socket):
         try:
             if _size(frame) > limit:
                 raise TooLarge("frame", limit)
+            await turn_to_read(frame)
             request, caller = self.endpoint.read(frame, known.principal, known.address)
         except RequestError as error:
             await self._send(encode(ErrorEvent(str(error), error.code)) + b"\n")
             return
         stream = self.stream = host.stream(request, caller)
+        if self.gone:
+            # It left while its frame waited to be read.
+            asyncio.get_running_loop().call_later(A_MOMENT, self._end)
         try:
             more = True
             while more:
