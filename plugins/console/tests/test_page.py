@@ -936,6 +936,33 @@ def test_token_is_asked_for_and_kept_in_this_tab_only(
     assert page.evaluate("sessionStorage.getItem('assent.token')") is None
 
 
+def test_message_that_was_sent_again_by_hand_is_not_sent_by_signing_in(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files("Hello, Ann.", "Hello once more.")
+    page = opened(served(assent_served, files.agent, PLUGINS + TOKENS))
+    bodies = sent(page)
+    page.get_by_label("This service asks for a token").wait_for()
+    say(page, "hello")
+    page.get_by_role("alert").wait_for()
+    # The page's own look takes its time; the person does not wait for it.
+    page.route("**/console/approvals", lambda route: route.abort())
+    page.get_by_label("This service asks for a token").fill("a-token-for-ann-0123456789")
+    page.keyboard.press("Enter")
+    page.locator("#token-note").get_by_text("The service could not be reached.").wait_for()
+    press(page, "Try again")
+    sees(page, "Hello, Ann.")
+    rests(page)
+    page.unroute("**/console/approvals")
+    look_again(page)
+    page.locator("#sign-in").wait_for(state="hidden")
+    look_through(page)
+    rests(page)
+    assert len(bodies) == 2
+    assert len(files.model.asks) == 1
+    sees(page, "Hello, Ann.")
+
+
 def test_token_that_could_not_be_sent_is_told(assent_served: Served, opened: Opened) -> None:
     page = opened(served(assent_served, Files().agent, PLUGINS + TOKENS.replace("-", " ")))
     field = page.get_by_label("This service asks for a token")

@@ -6,9 +6,10 @@ import {
 import { clearElsewhere, poll } from "./elsewhere.js";
 import { watch } from "./still.js";
 import { byId } from "./text.js";
-import { askToken, forget, take } from "./token.js";
+import { askToken, begun, forget, take } from "./token.js";
 import { grow } from "./view.js";
 
+on.begun = begun;
 on.ended = poll;
 on.tokenNeeded = () => askToken(true);
 

@@ -14,7 +14,7 @@ const REFUSED = /^(APPROVAL_\w+|APPROVALS_PENDING|NOTHING_TO_ANSWER)$/;
 const PLACE = /^body(?:\.messages\.\d+(?:\.data\.(\w+)\.(\d+))?)?[\w.]*: /;
 
 // What the page does then; app.js sets it.
-export const on = { ended() {}, tokenNeeded() {} };
+export const on = { begun() {}, ended() {}, tokenNeeded() {} };
 
 let entries = []; // what was said and answered, in order; kept for this tab
 export const cards = new Map(); // id -> Card, of each call of this conversation
@@ -152,6 +152,7 @@ function clearActions() {
 }
 
 async function answer() {
+  on.begun();
   const reply = (last = new Reply());
   byId("conversation").append(reply.element);
   const turn = (running = new AbortController());

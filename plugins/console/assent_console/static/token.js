@@ -20,6 +20,11 @@ export function askToken(thenAnswer) {
   }
 }
 
+// A turn begins, by hand perhaps: none waits for the token any more.
+export function begun() {
+  resume = false;
+}
+
 function tell(text) {
   byId("token-note").textContent = text;
 }
