@@ -279,7 +279,8 @@ class LimitSettings(Section):
     messages: _Count = 10_000
     """Most messages of a request."""
     values: _Count = 500_000
-    """Most values of a request's JSON: while those of a body are read nobody else is answered."""
+    """Most values of a request's JSON: while those of a body are read nobody else is answered; long
+    bodies that come together are read with pauses between them."""
     nesting: int = Field(default=64, ge=1, le=200)  # the parser's own bound
     """Deepest nesting of a request's JSON."""
     tool_output: _Bytes = 2**20

@@ -67,7 +67,12 @@ class Approvals:
     host: Host
 
     async def listed(self, request: Request) -> Response:
-        """`{"agent": {name, description}, "approvals": [...], "more": bool}`, the oldest first."""
+        """`{"agent": {name, description, editable}, "approvals": [...], "more": bool}`, the oldest
+        first.
+
+        Whoever proposed a call can change its input on approval where its tool says so: `editable`
+        has true, or the names of parameters, for each such tool.
+        """
         try:
             self._refuse_foreign(request, needs_origin=False)
             caller = caller_of(request.scope, PROTOCOL)
@@ -75,10 +80,16 @@ class Approvals:
         except Exception as error:
             return self._failed(error)
         agent = self.host.agent
+        # Not with each call: the page has calls of its own, which a long list leaves out.
+        editable = {tool.name: tool.editable for tool in agent.tools.values() if tool.editable}
         return _answer(
             {
-                "agent": {"name": agent.name, "description": agent.description},
-                "approvals": [self._shown(row) for row in rows[:LIMIT]],
+                "agent": {
+                    "name": agent.name,
+                    "description": agent.description,
+                    "editable": editable,
+                },
+                "approvals": [shown(row) for row in rows[:LIMIT]],
                 "more": len(rows) > LIMIT,
             }
         )
@@ -109,12 +120,6 @@ class Approvals:
             edited=verdict.input,
             run=False,
         )
-
-    def _shown(self, row: Proposal) -> dict[str, Any]:
-        # Who proposed the call can change its input on approval, where its tool says so.
-        tool = self.host.agent.tools.get(row.name)
-        editable = tool is not None and row.kind == "tool_call" and tool.editable
-        return {**shown(row), "editable": editable}
 
     def _refuse_foreign(self, request: Request, *, needs_origin: bool) -> None:
         """Raise ForeignPage unless the request is of this page (design, section 6, "Web pages").

@@ -10,6 +10,7 @@ import { askToken, signedIn, untried } from "./token.js";
 const POLL = 4000;
 const TOLD = 6000; // how long at least a decided call stays in sight
 const elsewhere = new Map(); // id -> Card
+let editable = {}; // name of a tool -> true, or the names of its parameters
 let polling = 0;
 let looks = 0;
 const PROTOCOLS = { mcp: "MCP", a2a: "A2A", v1: "another chat", v2: "another chat" };
@@ -40,7 +41,8 @@ function list({ agent, approvals, more }) {
   introduce(agent);
   // A call of the turn that runs is listed a moment before its event comes.
   const ours = (item) => cards.has(item.id) || (isRunning() && /^v[12]$/.test(item.protocol) && !elsewhere.has(item.id));
-  for (const { id, editable } of approvals) cards.get(id)?.allow(editable);
+  editable = agent.editable;
+  for (const card of cards.values()) allow(card);
   const others = approvals.filter((item) => !ours(item));
   const ids = new Set(others.map((item) => item.id));
   for (const [id, card] of elsewhere) if (!ids.has(id)) leave(id, card);
@@ -54,6 +56,11 @@ function list({ agent, approvals, more }) {
   byId("elsewhere").hidden = elsewhere.size === 0;
   byId("elsewhere-link").hidden = count === 0;
   byId("elsewhere-link").replaceChildren(`${count} waiting`, el("span", { class: "hidden" }, " elsewhere"));
+}
+
+function allow(card) {
+  const { type, name } = card.proposal;
+  if (type === "tool_call" && Object.hasOwn(editable, name)) card.allow(editable[name]);
 }
 
 function introduce({ name, description }) {
@@ -71,7 +78,7 @@ function addElsewhere(item) {
   ].filter(Boolean).join(" \u00b7 ");
   const proposal = { ...item, about: item.input_description, raw: item };
   const card = new Card(proposal, decideElsewhere, from);
-  card.allow(item.editable);
+  allow(card);
   elsewhere.set(item.id, card);
   byId("elsewhere-list").append(card.element);
 }
