@@ -3,8 +3,8 @@
 A task, its future and the coroutines of ASGI around a turn cost as much as the turn, and each of
 their hand-overs is one more round of the event loop. Here the parsed request goes to the endpoint
 at once, and callbacks write what comes back. A request that is unusual in any way (a body in
-pieces, pipelining, a foreign host, `Expect`, …) goes through ASGI, which answers the same byte for
-byte (`tests/test_exchange.py`).
+chunks or a long one, pipelining, a foreign host, `Expect`, …) goes through ASGI, which answers the
+same byte for byte (`tests/test_exchange.py`).
 """
 
 from __future__ import annotations
