@@ -883,6 +883,38 @@ def test_button_that_has_just_moved_takes_no_press(assent_served: Served, opened
     assert files.ran == ["own"]
 
 
+def test_answer_that_comes_after_a_newer_one_takes_no_call_away(
+    assent_served: Served, opened: Opened
+) -> None:
+    service = served(assent_served, Files().agent)
+    proposed(service, "a")
+    page = opened(service)
+    approve = page.locator("#elsewhere").get_by_role("button", name="Approve", exact=True)
+    approve.wait_for()
+    late: list[Any] = []
+
+    def answer(route: Any) -> None:
+        if late:
+            route.continue_()
+        else:
+            late.append((route, route.fetch()))
+
+    page.route("**/console/approvals", answer)
+    with page.expect_request("**/console/approvals"):
+        look_again(page)
+    while not late:
+        page.wait_for_timeout(20)
+    route, before = late[0]
+    proposed(service, "b")
+    look_through(page)
+    approve.nth(1).wait_for()
+    with page.expect_event("requestfinished"):
+        route.fulfill(response=before)
+    look_through(page)
+    assert approve.count() == 2
+    assert page.get_by_text("No longer waits").count() == 0
+
+
 def test_press_that_begins_on_one_call_does_not_end_on_another(
     assent_served: Served, opened: Opened
 ) -> None:
