@@ -415,6 +415,28 @@ def test_an_approved_call_expires_too(make: Make) -> None:
     run(work())
 
 
+def test_what_was_refused_as_expired_stays_so_when_the_clock_is_set_back(make: Make) -> None:
+    async def work() -> None:
+        ledger, row = make(ttl=1000), call("t")
+        shell = command("u", "ls", conversation="k")
+        choices = [approve(row), approve(shell, id=None)]
+        await proposed(ledger, row)
+        await proposed(ledger, shell)
+        staged(ledger).world.late = 1100
+        for choice in choices:
+            told = await refused(ledger, choice, conversation=Conversation("k"))
+            assert told == {"approval_expired"}
+        staged(ledger).world.late = 0
+        for choice in choices:
+            told = await refused(ledger, choice, conversation=Conversation("k"))
+            assert told == {"approval_expired"}
+        log = await ledger.store.run(lambda tx: tx.log())
+        assert [one.entry["event"] for one in log].count("expired") == 2
+        await ledger.close()
+
+    run(work())
+
+
 def test_what_has_expired_is_not_rejected_any_more(make: Make) -> None:
     async def work() -> None:
         ledger, row, decided = make(ttl=1000), call("t"), call("u")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from assent.errors import LedgerUnavailable, StillRunning
+from assent.errors import InvalidRequest, LedgerUnavailable, StillRunning
 from assent.ledger import (
     OPEN,
     Decision,
@@ -152,9 +152,12 @@ class Ledger:
         if claim:
             self._lease.hold()
 
+        late: list[str] = []
+
         def work(tx: Transaction) -> Decided:
             found = self._rules.rows(tx, ids, who)
             self._rules.choose(tx, choices, found, who, conversation, dry=dry)
+            late[:] = [row.id for _, row in found.chosen if row.state == "EXPIRED"]
             self._rules.check(found, edit)
             if not dry:
                 self._rules.record(tx, found, who, edit, decided_by)
@@ -164,7 +167,14 @@ class Ledger:
             return found
 
         reading = Reading(work, proposals=ids)
-        return await (self._claiming(reading, token) if claim else self.store.run(reading))
+        try:
+            return await (self._claiming(reading, token) if claim else self.store.run(reading))
+        except InvalidRequest:
+            # What was told to have expired stays so, whatever becomes of the clock; the refusal
+            # has undone that it was recorded.
+            if late:
+                await self.settle(late)
+            raise
 
     async def _claiming(
         self, work: Callable[[Transaction], T], token: str, turns: Sequence[str] = ()
