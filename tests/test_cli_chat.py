@@ -648,15 +648,52 @@ STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n"
     [
         (STREAM + b'{"type": "text_delta", "text": "hal', "before the turn was done"),
         (STREAM + b'{"type": "text_delta", "text": "half"}\n', "before the turn was done"),
-        (STREAM + b"[]\n", "a line that is no event"),
+        (STREAM + b'{"type": "text_delta", "text": "half"}\n[]\n', "a line that is no event"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n", "before the turn was done"),
         (b"HTTP/1.1 308 Moved\r\nLocation: https://x\r\nContent-Length: 0\r\n\r\n", "https://x"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "cannot be reached"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "answers, but not in HTTP"),
+        (STREAM + b"[]\n", "answers, but not as an Assent service does"),
+        (STREAM + b'{"hello": "world"}\n', "answers, but not as an Assent service does"),
+        (STREAM + b"<html>\n</html>\n", "answers, but not as an Assent service does"),
+        (STREAM + b"<html></html>", "answers, but not as an Assent service does"),
     ],
 )
 def test_broken_answer_is_one_error(answer: bytes, said: str) -> None:
     with answering(answer) as url, pytest.raises(ChatError, match=said):
         list(Client(url).turn([], {}))
+
+
+def test_answer_of_a_stranger_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    moved = b"HTTP/1.1 308 Moved\r\nLocation: https://\x1b]0;x\x07\r\nContent-Length: 0\r\n\r\n"
+    with answering(b"", moved) as url:
+        assert cli.run(["chat", url, "-m", "hello"]) == 1
+    assert capsys.readouterr().err == (
+        f"assent: {url} has moved to https://<U+001B>]0;x<U+0007>; give that address\n"
+    )
+
+
+def test_address_with_a_path_too_much_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    refused = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+    with answering(b"", refused, refused) as url:
+        assert cli.run(["chat", f"{url}/console", "-m", "hello"]) == 1
+    err = capsys.readouterr().err
+    assert f"{url}/console answers, but has no chat endpoint; try {url}, or " in err
+
+
+def test_service_without_tls_is_told_from_one_that_is_away() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def refuse() -> None:
+            with listening.accept()[0] as connection:
+                connection.recv(1)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=refuse, daemon=True)
+        thread.start()
+        url = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(ChatError, match="answers, but not in TLS; try http://127"):
+            list(Client(url).turn([], {}))
+        thread.join(60)
 
 
 def test_refusal_without_a_body_of_ours_is_an_error_event() -> None:

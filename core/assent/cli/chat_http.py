@@ -106,12 +106,16 @@ class Client:
         if answer.status != 200:
             yield self._refused(answer)
             return
+        begun = False
         for line in self._lines(answer):
             event = _object(line)
-            if event is None and line.endswith(b"\n"):
-                raise ChatError(f"{self.url} sent a line that is no event")
-            if event is None:
+            if event is None and line.startswith(b"{") and not line.endswith(b"\n"):
                 break
+            if event is None or "type" not in event:
+                what = "sent a line that is no event"
+                stranger = "answers, but not as an Assent service does; check the address"
+                raise ChatError(f"{self.url} {what if begun else stranger}")
+            begun = True
             yield event
             if event.get("type") in ("done", "error"):
                 return
@@ -133,9 +137,11 @@ class Client:
                 self._path = path
                 return answer
             connection.close()
+        root = self.url.removesuffix(self._prefix)
         raise ChatError(
             f"{self.url} answers, but has no chat endpoint; "
-            "if it is an Assent service, install one there: pip install 'assent[v2]'"
+            + f"try {root}, or " * bool(self._prefix)
+            + "if it is an Assent service, install one there: pip install 'assent[v2]'"
         )
 
     def _lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
@@ -165,6 +171,11 @@ class Client:
                 f"nothing listens at {self.url}; start a service with: assent demo, "
                 "or assent serve FILE.py; or chat with an agent at once: assent chat FILE.py"
             )
+        if isinstance(error, http.client.BadStatusLine) and not isinstance(error, OSError):
+            return f"{self.url} answers, but not in HTTP; check the address"
+        if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+            plain = self.url.partition("://")[2]
+            return f"{self.url} answers, but not in TLS; try http://{plain}"
         if isinstance(error, TimeoutError):
             return f"{self.url} did not answer within {CONNECT_SECONDS:g} seconds"
         return f"{self.url} cannot be reached: {_cause(error)}"

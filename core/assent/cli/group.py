@@ -159,8 +159,11 @@ def _give_up_output() -> None:
 
 
 def _failed(message: str, code: int, arguments: Sequence[str] = ()) -> int:
+    from assent.cli.chat_text import visible  # needed for a failure alone
+
     if "--debug" in arguments:
         traceback.print_exc()
     for line in message.splitlines():
-        click.echo(f"assent: {line}", err=True)
+        # Some of it may be what a stranger answered.
+        click.echo(f"assent: {visible(line)}", err=True)
     return code
