@@ -727,9 +727,22 @@ class TestLoadAgent:
             (":agent", "names no agent"),
             ("good.py:", "names no agent"),
             ("./good", "names no agent"),
+            ("two.py", "has no 'agent'; write 'two.py:blue' or 'two.py:red'"),
+            ("two", "has no 'agent'; write 'two:blue' or 'two:red'"),
+            ("two.py:rde", "has no 'rde'; did you mean 'red'?"),
+            ("callable.py", "has no 'agent'; write one that it has after a colon"),
+            ("sub/good", "there is no module 'sub/good' in"),
+            ("sub/good", "; did you mean the file 'sub/good.py'?"),
+            ("sub/good:agent", "; did you mean the file 'sub/good.py'?"),
+            ("sub/good.txt", "there is no module 'sub/good.txt' in"),
+            ("folder.py", "folder.py' is a folder, no file"),
+            ("loop.py", "there is no file"),
         ],
     )
     def test_failure_says_what_is_wrong(self, folder: Path, target: str, expected: str) -> None:
+        (folder / "sub").mkdir()
+        (folder / "folder.py").mkdir()
+        (folder / "loop.py").symlink_to("loop.py")
         for name, text in {
             "broken": "1 / 0",
             "builds": "from assent import Agent\nagent = Agent(tools=[1])",
@@ -738,6 +751,9 @@ class TestLoadAgent:
             "syntax": "def",
             "needs": "import not_there_at_all",
             "good": "agent = 1",
+            "sub/good": "agent = 1",
+            "callable": "from assent import Agent\ndef answer(messages, context): ...",
+            "two": "from assent import Agent\nred = Agent(tools=[])\nblue = Agent(tools=[])",
         }.items():
             (folder / f"{name}.py").write_text(text, "utf-8")
         with pytest.raises(ConfigError) as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from contextvars import ContextVar
@@ -11,9 +12,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from assent.config.files import no_file
 from assent.errors import ConfigError, nearest
 
 DEFAULT_ATTRIBUTE = "agent"
+_AGENT = "assent.agent.Agent"
 loading: ContextVar[bool] = ContextVar("assent_loading", default=False)
 """Whether what is running is the import of a module for `load_agent`."""
 
@@ -30,12 +33,13 @@ def load_agent(target: str, directory: Path, what: str = "agent") -> Any:
     before = loading.set(True)
     try:
         if place.endswith(".py"):
-            module = _import_file(subject, (directory / place).resolve())
+            # Of links that lead in a circle Path.resolve makes an error of its own.
+            module = _import_file(subject, Path(os.path.realpath(directory / place)))
         else:
             module = _import_module(subject, place, directory.resolve())
     finally:
         loading.reset(before)
-    return _attribute(subject, module, attribute)
+    return _attribute(subject, module, place, attribute)
 
 
 def _split(target: str, what: str) -> tuple[str, str]:
@@ -58,12 +62,15 @@ def _import_module(subject: str, name: str, directory: Path) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _failed(subject, error, directory) from error
-        if (directory / name).with_suffix(".py").is_file():
+        is_path = "/" in name
+        if not is_path and (directory / name).with_suffix(".py").is_file():
             raise _failed(subject, error, directory) from error
+        way_out = "write 'module:object' or 'path/to/file.py:object'"
+        if is_path and (directory / f"{name}.py").is_file():
+            way_out = f"did you mean the file '{name}.py'?"
         raise ConfigError(
-            f"{subject}: there is no module {error.name!r} "
-            f"in {str(directory)!r} nor among the installed packages; "
-            "write 'module:object' or 'path/to/file.py:object'"
+            f"{subject}: there is no module {(name if is_path else error.name)!r} "
+            f"in {str(directory)!r} nor among the installed packages; {way_out}"
         ) from error
     except KeyboardInterrupt:
         raise
@@ -72,6 +79,8 @@ def _import_module(subject: str, name: str, directory: Path) -> ModuleType:
 
 
 def _import_file(subject: str, path: Path) -> ModuleType:
+    if (kind := no_file(path)) is not None:
+        raise ConfigError(f"{subject}: {str(path)!r} is {kind}, no file")
     if not path.is_file():
         raise ConfigError(f"{subject}: there is no file {str(path)!r}")
     if (running := _already_loaded(path)) is not None:
@@ -127,21 +136,32 @@ def _search_first(directory: Path) -> None:
         sys.path.insert(0, str(directory))
 
 
-def _attribute(subject: str, module: ModuleType, attribute: str) -> Any:
+def _attribute(subject: str, module: ModuleType, place: str, attribute: str) -> Any:
     found: Any = module
     for name in attribute.split("."):
         if not hasattr(found, name):
             raise ConfigError(
-                f"{subject}: {module.__name__!r} has no {attribute!r}"
-                + _nearest(name, [n for n in vars(found) if not n.startswith("_")])
+                f"{subject}: {module.__name__!r} has no {attribute!r}; "
+                + _way_out(name, found, place)
             )
         found = getattr(found, name)
     return found
 
 
-def _nearest(name: str, names: list[str]) -> str:
-    close = nearest(name, names)
-    return f"; did you mean {close!r}?" if close else "; write one that it has after a colon"
+def _way_out(name: str, inside: Any, place: str) -> str:
+    """What may have been meant by `name`; `Agent`, which was imported to make one, was not."""
+    own = {n: value for n, value in vars(inside).items() if not n.startswith("_")}
+    close = nearest(name, [n for n in own if n != "Agent"])
+    if close:
+        return f"did you mean {close!r}?"
+    made = sorted(n for n in own if _AGENT in map(_dotted, type(own[n]).__mro__))
+    if isinstance(inside, ModuleType) and made:
+        return "write " + " or ".join(repr(f"{place}:{n}") for n in made)
+    return "write one that it has after a colon"
+
+
+def _dotted(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__name__}"
 
 
 def _failed(subject: str, error: BaseException, directory: Path) -> ConfigError:
