@@ -63,6 +63,16 @@ def test_openapi_lists_every_plain_route() -> None:
     assert "security" not in document
 
 
+def test_openapi_tells_when_the_service_is_not_ready() -> None:
+    with served(answer, docs=True, ready=True) as service:
+        document = document_of(service)
+    no = document["paths"]["/ready"]["get"]["responses"]["503"]["content"]["application/json"]
+    told = validator(document, no["schema"])
+    for body in ({"status": "stopping"}, {"status": "not ready", "detail": "no room"}):
+        told(body)
+    assert list(document["paths"]["/health"]["get"]["responses"]) == ["200"]
+
+
 def test_openapi_says_that_the_paths_of_v1_are_deprecated() -> None:
     with served(answer, docs=True) as service:
         paths = document_of(service)["paths"]

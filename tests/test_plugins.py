@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from functools import partialmethod
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import MagicMock
 
@@ -21,14 +22,15 @@ from fastapi import APIRouter
 from starlette.routing import Mount, Route, Router
 
 from assent.config import Config, load_config
+from assent.config.settings import ServerSettings
 from assent.errors import ConfigError, PluginError
 from assent.hookspecs import HOOKS, hookimpl
 from assent.plugins import Plugin, Plugins, discovery
 from assent.plugins.discovery import Installed, discover, select
 from assent.plugins.versions import admits
 
-HOST = cast("Any", object())
 NONE = Config(plugins=[])
+HOST = cast("Any", SimpleNamespace(config=NONE))
 
 
 def installed(*names: str) -> dict[str, Installed]:
@@ -722,6 +724,15 @@ class TestRoutes:
     def test_health_is_the_cores(self) -> None:
         with pytest.raises(PluginError, match="GET /health is claimed by 'assent itself'"):
             Plugins.load(NONE, [routed("a", ("GET", "/health"))]).routes(HOST)
+
+    @pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+    def test_documents_are_the_cores_where_it_serves_them(self, path: str) -> None:
+        plugins = Plugins.load(NONE, [routed("a", ("GET", path))])
+        assert len(plugins.routes(HOST)) == 1
+        documented = Config(plugins=[], server=ServerSettings(docs=True))
+        said = rf"GET {path} is claimed by 'assent itself, for server.docs' and by plugin 'a'"
+        with pytest.raises(PluginError, match=said):
+            plugins.routes(cast("Any", SimpleNamespace(config=documented)))
 
     def test_route_without_a_path_names_the_plugin(self) -> None:
         plugins = Plugins.load(NONE, [routed("a", ("GET", ""))])

@@ -40,6 +40,7 @@ _STATUS = {
     "properties": {"status": {"type": "string"}},
     "required": ["status"],
 }
+_NOT_READY = {**_STATUS, "properties": {"status": {"type": "string"}, "detail": {"type": "string"}}}
 
 
 def with_raw_routes(
@@ -69,6 +70,8 @@ def with_raw_routes(
             else:
                 schema = _STATUS if path in _CORE else {}
                 operation = _operation(_CORE.get(path, f"{method} {shown}"), _json(schema))
+            if path == "/ready":
+                operation["responses"]["503"] = _response(503, _json(_NOT_READY))
             if parameters:
                 operation["parameters"] = [_parameter(name) for name in parameters]
             if bearer and path in PUBLIC:
@@ -139,8 +142,8 @@ def _refusals(endpoint: ChatEndpoint) -> dict[str, Any]:
         told.append((nobody, *standard_error(nobody, _failure(nobody))))
     responses: dict[str, Any] = {}
     for error, status, body in told:
-        described = {"description": HTTPStatus(status).phrase, "content": _json({"type": "object"})}
-        content = responses.setdefault(str(status), described)["content"]["application/json"]
+        described = responses.setdefault(str(status), _response(status, _json({"type": "object"})))
+        content = described["content"]["application/json"]
         content.setdefault("examples", {})[type(error).__name__] = {"value": body}
     return responses
 
@@ -151,7 +154,11 @@ def _failure(error: RequestError | TurnError) -> Failure:
 
 
 def _operation(summary: str, content: dict[str, Any]) -> dict[str, Any]:
-    return {"summary": summary, "responses": {"200": {"description": "OK", "content": content}}}
+    return {"summary": summary, "responses": {"200": _response(200, content)}}
+
+
+def _response(status: int, content: dict[str, Any]) -> dict[str, Any]:
+    return {"description": HTTPStatus(status).phrase, "content": content}
 
 
 def _json(schema: Any) -> dict[str, Any]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 OWN = ("/health", "/ready")
 """What the core answers with GET, before all others."""
 
+DOCS = ("/docs", "/docs/oauth2-redirect", "/openapi.json")
+"""What it answers besides where `server.docs` is true."""
+
 LOST_MIDDLEWARE = (
     "a Starlette Router's middleware is not its routes'; mount the router, "
     "Mount('/path', app=router), or give each Route its own"
@@ -34,6 +37,8 @@ def collect_routes(
     answers for a route of another."""
     routers = []
     own = [Claim("GET", path, "assent itself") for path in OWN]
+    if host.config.server.docs:
+        own += [Claim("GET", path, "assent itself, for server.docs") for path in DOCS]
     claimed: list[Claim] = []
     for impl in implementations:
         router = _router(impl, host, timeout)
