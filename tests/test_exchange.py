@@ -464,6 +464,19 @@ def test_turns_at_the_end_of_the_service_are_told_so(
     assert "2 turns and 0 calls did not end within drain_timeout" in caplog.text
 
 
+def test_single_turn_that_still_runs_is_counted_as_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = Waiting()
+    with served(agent, tmp_path) as both:
+        connection = socket.create_connection(("127.0.0.1", both.port), DEADLINE)
+        connection.sendall(request(PATHS[0], ask("speak")))
+        assert agent.begun.acquire(timeout=DEADLINE)
+    rest(connection)
+    connection.close()
+    assert "1 turn and 0 calls did not end within drain_timeout" in caplog.text
+
+
 def test_idle_connection_is_closed_and_a_busy_one_is_not(tmp_path: Path) -> None:
     goes_on = threading.Event()
 

@@ -21,7 +21,7 @@ from typing import Any
 from assent.agent import Agent, as_agent
 from assent.approvals import carries_calls
 from assent.config import Config, bearer_tokens, state_dir
-from assent.errors import Busy, ConfigError, NotStarted, Stopping, TurnTimeout
+from assent.errors import Busy, ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from assent.events import fold
 from assent.ledger.record import Ledger
 from assent.ledger.stores import open_store
@@ -282,13 +282,12 @@ class Host:
         self.stopping = True
         self._drained_by = deadline = monotonic() + timeout
         if any(left := self._left()):
-            what = "stopping; %d turns and %d calls have %g s (drain_timeout) to end"
-            logger.info(what, *left, timeout)
+            logger.info("stopping; %s have %g s (drain_timeout) to end", _counted(left), timeout)
         while any(self._left()) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
         if any(left := self._left()):
-            what = "%d turns and %d calls did not end within drain_timeout, %g s"
-            logger.warning(what, *left, timeout)
+            what = "%s did not end within drain_timeout, %g s"
+            logger.warning(what, _counted(left), timeout)
         self._cut_off = True
         for stream in list(self._running):
             stream.stop()
@@ -367,6 +366,10 @@ def _model(agent: Agent, config: Config) -> Model:
     if config.model.base_url:
         settings["base_url"] = config.model.base_url
     return load_model(given or "offline", settings)
+
+
+def _counted(left: tuple[int, int]) -> str:
+    return f"{counted(left[0], 'turn')} and {counted(left[1], 'call')}"
 
 
 def ledger_of(config: Config, *, for_callable: bool = False) -> Ledger:
