@@ -334,6 +334,20 @@ def test_unknown_ledger_is_refused_without_its_secrets(
     assert "SECRETQ" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("ledger", "meant"),
+    [
+        ("postgres://h/d", "did you mean 'postgresql'?"),
+        ("sqllite:///a.db", "did you mean 'sqlite'?"),
+        ("approvals.db", "a file is written sqlite:///NAME.db"),
+    ],
+)
+def test_unknown_ledger_is_told_with_what_was_meant(folder: Path, ledger: str, meant: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store(ledger, folder, folder)
+    assert meant in str(caught.value)
+
+
 def test_tool_is_no_agent(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "ops.py").write_text(
         "from assent import tool\n@tool\ndef load() -> str:\n    return '1'\n", "utf-8"

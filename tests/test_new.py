@@ -107,6 +107,7 @@ def test_new_with_a_misspelt_kind_writes_nothing(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert assent(["new", "plugn", "shout"]) == 2
+    assert "No such command 'plugn'; did you mean 'plugin'?" in capsys.readouterr().err
     assert list(here.iterdir()) == []
 
 

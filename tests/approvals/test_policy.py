@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -22,7 +24,7 @@ from pydantic import (
     field_serializer,
 )
 from pydantic.alias_generators import to_camel
-from serving import Json, Serve, approved, said, user
+from serving import Json, Serve, approved, said, until, user
 from typing_extensions import TypedDict
 
 from assent import Call, cli, tool
@@ -488,7 +490,9 @@ def test_an_edit_cannot_get_around_a_rule(served: Serve) -> None:
 
 
 class TestOffline:
-    def run(self, folder: Path, cases: str, capsys: Any, *options: str) -> tuple[int, str]:
+    def run(
+        self, folder: Path, cases: str, capsys: Any, *options: str, file: str = "cases.toml"
+    ) -> tuple[int, str]:
         (folder / "pods.py").write_text(AGENT)
         (folder / "assent.toml").write_text(RULES)
         (folder / "cases.toml").write_text(cases)
@@ -499,7 +503,7 @@ class TestOffline:
                 "test",
                 "--config",
                 str(folder / "assent.toml"),
-                str(folder / "cases.toml"),
+                str(folder / file),
                 *options,
             ]
         )
@@ -515,6 +519,23 @@ class TestOffline:
         self, tmp_path: Path, capsys: Any
     ) -> None:
         assert self.run(tmp_path, f"\ufeff{CASES}", capsys)[0] == 0
+
+    def test_a_table_from_a_pipe_is_read_and_the_wait_for_its_writer_is_told(
+        self, tmp_path: Path, capsys: Any
+    ) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        said: list[str] = []
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(self.run, tmp_path, CASES, capsys, file="pipe")
+
+            def waits() -> bool:
+                said.append(capsys.readouterr().err)
+                return "pipe' is a pipe: the test waits until its writer" in "".join(said)
+
+            until(waits)
+            (tmp_path / "pipe").write_text(CASES, "utf-8")
+            code, end = running.result()
+        assert (code, "".join([*said, end]).count("ok  ")) == (0, 5)
 
     def test_a_failing_case_is_named(self, tmp_path: Path, capsys: Any) -> None:
         code, said = self.run(tmp_path, CASES.replace('"deny"', '"allow"'), capsys)

@@ -14,7 +14,7 @@ from string import Template
 
 import click
 
-from assent.errors import ConfigError
+from assent.errors import ConfigError, nearest
 from assent.plugins.discovery import AGENT, BUILT_IN
 
 FILES: Mapping[str, Mapping[str, str]] = {
@@ -43,6 +43,10 @@ class _Kinds(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if self.get_command(ctx, args[0]) is None:
+            close = nearest(args[0], self.commands) if len(args) > 1 else None
+            if close is not None:
+                message = f"No such command {args[0]!r}; did you mean {close!r}?"
+                raise click.UsageError(message, ctx)
             args = ["agent", *args]
         return super().resolve_command(ctx, args)
 

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+import click
 from pydantic import ValidationError
 
 from assent.cli.options import configuration
+from assent.config.files import PIPE, no_file
 from assent.config.layers import Origin, explain
 from assent.config.settings import Section
 from assent.errors import ConfigError
@@ -56,6 +58,9 @@ class _Table(Section):
 
 def _table(file: Path) -> list[_Case]:
     origin = Origin("file", file.name)
+    if no_file(file) == PIPE:
+        wait = f"{str(file)!r} is a pipe: the test waits until its writer has ended"
+        click.echo(f"assent: {wait}", err=True)
     try:
         cases = _Table.model_validate(tomllib.loads(file.read_text(encoding="utf-8-sig"))).case
     except ValidationError as error:

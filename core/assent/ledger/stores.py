@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from assent.config.factories import installed, made
-from assent.errors import ConfigError
+from assent.errors import ConfigError, nearest
 from assent.ledger import Store
 
 _BUILT_IN = ("memory", "postgresql", "sqlite")
@@ -60,9 +60,16 @@ def _postgresql(url: str) -> Store:
 def _installed(scheme: str, url: str) -> Store:
     found = installed("assent.ledgers")
     if scheme not in found:
-        known = ", ".join(repr(name) for name in sorted({*_BUILT_IN, *found}))
+        names = sorted({*_BUILT_IN, *found})
         # What stands behind the first word may be a password.
         shown = re.split(r"[^\w.+-]", scheme, maxsplit=1)[0][:20]
-        raise ConfigError(f"'approvals.ledger' has the unknown scheme {shown!r}; known: {known}")
+        close = nearest(shown, names)
+        meant = f"; did you mean {close!r}?" if close else ""
+        if "://" not in url and "." in shown:
+            meant = "; a file is written sqlite:///NAME.db"
+        raise ConfigError(
+            f"'approvals.ledger' has the unknown scheme {shown!r}; "
+            f"known: {', '.join(map(repr, names))}{meant}"
+        )
     store: Store = made(found[scheme], "ledger", _MEMBERS, url)
     return store
