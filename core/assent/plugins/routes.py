@@ -26,6 +26,7 @@ LOST_MIDDLEWARE = (
     "a Starlette Router's middleware is not its routes'; mount the router, "
     "Mount('/path', app=router), or give each Route its own"
 )
+_CORE = "assent itself"
 _ANY, _WEBSOCKET, _MOUNT = "*", "WEBSOCKET", "MOUNT"
 _PARAMETER = re.compile(r"\{[^}]*\}")
 
@@ -36,9 +37,8 @@ def collect_routes(
     """Each plugin's router with its name; raises PluginError when two claim one route, or when one
     answers for a route of another."""
     routers = []
-    own = [Claim("GET", path, "assent itself") for path in OWN]
-    if host.config.server.docs:
-        own += [Claim("GET", path, "assent itself, for server.docs") for path in DOCS]
+    docs = DOCS if host.config.server.docs else ()
+    own = [Claim("GET", path, _CORE) for path in (*OWN, *docs)]
     claimed: list[Claim] = []
     for impl in implementations:
         router = _router(impl, host, timeout)
@@ -55,7 +55,7 @@ def collect_routes(
             # Whose turn is first would depend on the order of the plugins.
             for wide, narrow in (*before, *((claim, one) for one in claimed)):
                 if wide.covers(narrow):
-                    raise PluginError(f"{_conflict(wide, narrow)}; {ONE_TOO_MANY}")
+                    raise PluginError(f"{_conflict(wide, narrow)}; {_way_out(wide)}")
             claimed.append(claim)
         routers.append((impl.plugin, router))
     return tuple(routers)
@@ -66,6 +66,12 @@ def _conflict(wide: Claim, narrow: Claim) -> str:
         return f"{wide} of plugin {wide.owner!r} covers {narrow} of plugin {narrow.owner!r}"
     method = wide.method if narrow.method == _ANY else narrow.method
     return f"{method} {narrow.path} is claimed by {wide.owner!r} and by plugin {narrow.owner!r}"
+
+
+def _way_out(wide: Claim) -> str:
+    if wide.owner != _CORE:
+        return ONE_TOO_MANY
+    return "give it another path" + (", or set server.docs = false" if wide.path in DOCS else "")
 
 
 class Claim:
