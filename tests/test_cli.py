@@ -63,7 +63,16 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
         (["serve", "--prot", "1"], 2, "--prot"),
         (["serve", "--port", "x"], 2, "is not a valid integer"),
         (["serv"], 2, "No such command 'serv'; did you mean 'serve'?"),
-        (["serve", "--port", "99999"], 1, "server.port (flag --port)"),
+        (["serve", "--port", "99999"], 2, "'--port': 99999 is not in the range 0<=x<=65535"),
+        (["demo", "--port", "-1"], 2, "'--port': -1 is not in the range 0<=x<=65535"),
+        (["serve", "--workers", "0"], 2, "'--workers': 0 is not in the range x>=1"),
+        (["dev", "--worker-loops", "0"], 2, "'--worker-loops': 0 is not in the range x>=1"),
+        (
+            ["serve", "--ws-ping-interval", "-1"],
+            2,
+            "'--ws-ping-interval': -1.0 is not in the range",
+        ),
+        (["serve", "--drain-timeout", "soon"], 2, "'--drain-timeout': expected a duration"),
         (["serve", "--reload", "--workers", "2"], 1, "'reload' and 'workers'"),
         (["--config", "nope.toml", "config"], 1, "no configuration file 'nope.toml'"),
         (["config", "--config", "nope.toml"], 1, "no configuration file 'nope.toml'"),
@@ -183,6 +192,10 @@ def test_each_server_setting_is_an_option_that_explains_itself(
     for name in ServerSettings.model_fields:
         assert f"--{name.replace('_', '-')} " in out
     assert "Seconds between WebSocket pings; 0 turns" in out
+    words = " ".join(out.split())
+    assert "--drain-timeout DURATION How long running turns may go on after SIGTERM" in words
+    assert "after SIGTERM. [default: 30s]" in words
+    assert "TCP port of the service; 0 takes a free one. [default: 8000] [0<=x<=65535]" in words
 
 
 @pytest.mark.parametrize("group", [(), ("new",), ("plugins",), ("config",), ("approvals",)])
@@ -206,7 +219,7 @@ def test_options_of_serve_become_the_configuration(served: Served) -> None:
     arguments = (
         "serve ops.py --port 9000 --ws-ping-interval 0 --no-mcp --a2a --plugins v1,v2 "
         "--mcp-port 7 --model offline --cors-origins http://a,http://b "
-        "--cors-origins http://c --hosts d,e,"
+        "--cors-origins http://c --hosts d,e, --drain-timeout 2m"
     )
     assert cli.run(arguments.split()) == 0
     config = served.config
@@ -215,6 +228,7 @@ def test_options_of_serve_become_the_configuration(served: Served) -> None:
     assert (config.server.a2a, config.server.mcp) == (True, False)
     assert config.server.cors_origins == ["http://a", "http://b", "http://c"]
     assert config.server.hosts == ["d", "e"]
+    assert config.server.drain_timeout == 120.0
     assert config.plugin == {"mcp": {"port": 7}}
     assert config.origins["server.port"] == "flag --port"
     assert config.origins["server.host"] == "default"

@@ -17,7 +17,7 @@ import click
 
 from assent.cli.chat_text import pretty, visible
 from assent.cli.group import config_option
-from assent.cli.options import configuration
+from assent.cli.options import configuration, duration
 from assent.cli.rule_cases import rule_cases
 from assent.errors import AssentError, ConfigError, InvalidRequest, counted
 from assent.ledger import LogRow, Proposal, State, Transaction
@@ -252,19 +252,12 @@ def export(config_file: Path | None) -> None:
 
 @command.command(short_help="Forget old inputs and outputs.")
 @config_option
-@click.option("--older-than", metavar="DURATION", help="Default: approvals.retention.")
-def purge(config_file: Path | None, older_than: str | None) -> None:
+@click.option("--older-than", type=duration, help="Default: approvals.retention.")
+def purge(config_file: Path | None, older_than: float | None) -> None:
     """Forget contents of ended calls; who decided what, and the log, stay."""
-    from assent.config.settings import seconds
-
-    retention = configuration(config_file).approvals.retention
-    if older_than is not None:
-        try:
-            retention = seconds(older_than)
-        except ValueError as error:
-            raise click.BadParameter(str(error), param_hint="'--older-than'") from None
-        if retention < 0:
-            raise click.BadParameter("must be at least 0", param_hint="'--older-than'")
+    if older_than is not None and older_than < 0:
+        raise click.BadParameter("must be at least 0", param_hint="'--older-than'")
+    retention = configuration(config_file).approvals.retention if older_than is None else older_than
     counts = _with_ledger(config_file, lambda ledger: ledger.purge(retention))
     calls, turns = counted(counts[0], "call"), counted(counts[1], "suspended turn")
     click.echo(f"forgot the contents of {calls} and {turns}")

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from assent.cli.group import config_option
-from assent.cli.options import configuration
+from assent.cli.options import PORT, configuration
 
 ALONE = {"server.host": "127.0.0.1", "server.workers": 1, "server.reload": False}
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -20,7 +20,7 @@ _PATHS = {"v2": "/api/chat", "v1": "/api/sendMessage"}
 
 @click.command(short_help="Serve an agent with real tools; no key needed.")
 @config_option
-@click.option("--port", type=int, help="TCP port; 0 takes a free one.  [default: 8000]")
+@click.option("--port", type=PORT, help="TCP port; 0 takes a free one.  [default: 8000]")
 @click.option("--model", metavar="NAME", help='"provider:id" instead of the offline model.')
 def command(config_file: Path | None, port: int | None, model: str | None) -> None:
     """Serve the demo agent on 127.0.0.1: it looks at this machine, and asks before it acts.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -11,12 +11,22 @@ import click
 
 from assent.config import Config, load_config
 from assent.config.options import PLUGIN_KEYS
-from assent.config.settings import ServerSettings, meanings
+from assent.config.settings import ServerSettings, meanings, seconds
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 OTHERS = {"plugins": "plugins", "model": "model.name", **PLUGIN_KEYS}
 """Parameters that are no key of `[server]`, and the keys that they set."""
+
+PORT = click.IntRange(0, 65535)
+
+
+def duration(text: str) -> float:
+    """The type of an option that takes a duration."""
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 class SettingOption(click.Option):
@@ -31,6 +41,8 @@ class SettingOption(click.Option):
         if value is None:
             value = ServerSettings.model_fields[str(self.name)].default
         shown = "on" if value is True else value
+        if self.type.name == "duration":
+            shown = f"{value:g}s"
         default = "" if value in (None, [], False) else f"  [default: {shown}]"
         self.help = meanings(ServerSettings)[str(self.name)] + default
         return super().get_help_record(ctx)
@@ -50,7 +62,7 @@ def server_options(command: Command, defaults: Mapping[str, object] = {}) -> Com
             help="The active plugins, comma separated, in the interceptors' order.",
         ),
         click.option("--model", metavar="NAME", help='The model: "provider:id", or "offline".'),
-        click.option("--mcp-port", type=int, help="Port of the MCP server.  [default: 8001]"),
+        click.option("--mcp-port", type=PORT, help="Port of the MCP server.  [default: 8001]"),
         click.option(
             "--mcp-transport", metavar="NAME", help="sse, stdio or streamable-http.  [default: sse]"
         ),
@@ -74,8 +86,20 @@ def _setting(name: str, stands: object) -> Callable[[Command], Command]:
         return option(flag, type=click.Choice(get_args(annotation)))
     if get_origin(annotation) is list:
         return option(flag, multiple=True, metavar="NAMES")
-    kind = int if int in kinds else float if name.startswith("ws_") else str
-    return option(flag, type=kind)
+    return option(flag, type=_type(name, kinds))
+
+
+def _type(name: str, kinds: Set[Any]) -> Any:
+    """What the option of a key takes, refused as wrong usage within the same bounds."""
+    metadata = ServerSettings.model_fields[name].metadata
+    if any(getattr(one, "func", None) is seconds for one in metadata):
+        return duration
+    bounds = {
+        end: getattr(one, end) for one in metadata for end in ("ge", "le") if hasattr(one, end)
+    }
+    if int in kinds:
+        return click.IntRange(bounds.get("ge"), bounds.get("le"))
+    return click.FloatRange(bounds.get("ge")) if float in kinds else click.STRING
 
 
 def overrides(options: Mapping[str, Any]) -> dict[str, Any]:
