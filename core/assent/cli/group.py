@@ -24,7 +24,7 @@ _EXTRAS = ("mcp",)
 _ADDED = "assent.commands of plugins"
 
 EPILOG = """\b
-Exit codes: 0 success, 1 failure, 2 wrong usage, 130 ended by Ctrl-C.
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 interrupted.
 Start here:  assent demo          an agent with real tools, no key needed
              assent chat          talk to it, approve what it wants to do
              assent serve ops.py  your own agent
