@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -24,6 +25,7 @@ from assent.hookspecs import hookimpl
 from assent.ledger.stores import open_store
 from assent.plugins import Plugin, Plugins
 from assent.plugins.discovery import discover
+from databases import empty_schema
 from terminal import terminal
 
 
@@ -99,10 +101,25 @@ def test_approvals_of_a_mistyped_store_are_an_error_and_make_no_store(
 ) -> None:
     (folder / "assent.toml").write_text('[approvals]\nledger = "sqlite:///state/mistyped.db"\n')
     got = outcome(capsys, "approvals", *arguments)
-    store = str(folder / "state" / "mistyped.db")
+    store = f"sqlite:///{folder / 'state' / 'mistyped.db'}"
     said = f"assent: there is no approvals store {store!r}; a service makes it when it starts: "
     assert got == (1, "", f"{said}check 'approvals.ledger' and --config\n")
     assert not (folder / "state").exists()
+
+
+def test_approvals_of_a_database_without_a_store_make_none_there(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    with empty_schema() as url:
+        (folder / "assent.toml").write_text(f"[approvals]\nledger = {json.dumps(url)}\n")
+        for _ in range(2):
+            code, out, err = outcome(capsys, "approvals", "verify")
+            assert (code, out) == (1, "")
+            assert err.startswith("assent: there is no approvals store 'postgresql://")
+        store = open_store(url, folder, folder)
+        asyncio.run(store.open())
+        asyncio.run(store.close())
+        assert outcome(capsys, "approvals", "verify") == (0, "the log is whole: 0 rows\n", "")
 
 
 def test_approvals_of_a_store_inside_the_service_name_that_store(

@@ -50,7 +50,6 @@ def command() -> None:
 
 def _with_ledger(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]]) -> T:
     from assent.host import ledger_of
-    from assent.ledger.sqlite import SqliteStore
 
     async def run() -> T:
         ledger = ledger_of(configuration(config_file))
@@ -59,9 +58,11 @@ def _with_ledger(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]
             raise ConfigError(
                 f"the ledger {store.url!r} lives in the service's process; nothing else can read it"
             )
-        if isinstance(store, SqliteStore) and not store.path.exists():
+        # Stores of others need not tell.
+        exists = getattr(store, "exists", None)
+        if exists is not None and not await exists():
             raise ConfigError(
-                f"there is no approvals store {str(store.path)!r}; a service makes it when it "
+                f"there is no approvals store {store.url!r}; a service makes it when it "
                 "starts: check 'approvals.ledger' and --config"
             )
         await ledger.open()

@@ -27,6 +27,7 @@ from assent.ledger.writer import Writer, run_group, unavailable
 T = TypeVar("T")
 _MIGRATION = 0x617373656E74
 _TABLES = TABLES.format(text='TEXT COLLATE "C"', serial="BIGINT")
+_FIND = "SELECT to_regclass('assent_meta')::text"
 _RENEW = tuple(
     sql.replace("lease = ?", "lease = extract(epoch FROM clock_timestamp())::float8 + %s").replace(
         "owner = ?", "owner = %s"
@@ -79,6 +80,10 @@ class PostgresStore:
         self._writer: Writer | None = None
         self._renewing = threading.Lock()
         self._renewer = PostgresConnection(self._connect, self._explained)
+
+    async def exists(self) -> bool:
+        """Whether a service has made its tables. Raises ConfigError."""
+        return await asyncio.to_thread(self._exists)
 
     async def open(self) -> None:
         if self._writer is None:
@@ -135,6 +140,13 @@ class PostgresStore:
             raise
         return connection
 
+    def _exists(self) -> bool:
+        try:
+            with self._connect() as raw, answered(raw, SETTLING):
+                return bool(raw.execute(_FIND).fetchall()[0][0])
+        except psycopg.Error as error:
+            raise ConfigError(self._explained(error)) from None
+
     def _open(self) -> None:
         try:
             with self._connect() as raw, answered(raw, OPENING), raw.transaction():
@@ -148,7 +160,7 @@ class PostgresStore:
         )
 
     def _migrate(self, raw: psycopg.Connection[Any]) -> None:
-        [(table,)] = raw.execute("SELECT to_regclass('assent_meta')::text").fetchall()
+        [(table,)] = raw.execute(_FIND).fetchall()
         if table is None:
             raw.execute(_TABLES.encode())
             set_meta = SET_META.replace("?", "%s").encode()

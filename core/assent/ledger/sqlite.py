@@ -68,6 +68,10 @@ class SqliteStore:
         self._renewing = threading.Lock()
         self._renewer: SqliteConnection | None = None
 
+    async def exists(self) -> bool:
+        """Whether a service has made it."""
+        return await asyncio.to_thread(self.path.exists)
+
     async def open(self) -> None:
         if self._writer is None:
             await asyncio.to_thread(self._open)
