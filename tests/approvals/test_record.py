@@ -469,6 +469,7 @@ def test_commands_are_recorded_with_who_rejected_them(
     assert [row["state"] for row in rows] == ["REJECTED", "DONE"]
     assert rows[0]["decision"]["reason"] == "not now"
     assert "$ touch x" in assent("list", "--state", "REJECTED")
+    assert "$ touch x" in assent("list", "--state", "rejected")
 
 
 @pytest.mark.parametrize("timeout", [None, 60])

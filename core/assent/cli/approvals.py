@@ -76,7 +76,12 @@ def _with_ledger(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]
 
 @command.command("list", short_help="List proposals, the newest last.")
 @config_option
-@click.option("--state", type=click.Choice(get_args(State)), help="Only those in this state.")
+@click.option(
+    "--state",
+    type=click.Choice(get_args(State), case_sensitive=False),
+    metavar=f"[{'|'.join(get_args(State))}]",
+    help="Only those in this state.",
+)
 @click.option(
     "--limit",
     type=click.IntRange(1),
