@@ -266,7 +266,7 @@ class AgentMessage(Wire):
     content: str = ""
     data: Data = Field(default_factory=Data)
     meta_data: dict[str, Any] = Field(default_factory=dict)
-    timestamp: Annotated[str | None, BeforeValidator(_as_text)] = None
+    timestamp: Annotated[Timestamp | None, BeforeValidator(_as_text)] = None
     user: Party | None = None
     agent: Party | None = None
 

@@ -264,7 +264,7 @@ def test_nothing_of_a_secret_is_in_a_recorded_reply_and_its_fields_stay(
             }
         ),
         "meta_data": free,
-        "timestamp": st.none() | texts,
+        "timestamp": st.none() | st.just("2026-01-05T10:00:00Z"),
         "user": st.none() | st.builds(dict, name=texts, id=texts),
     }
     reply = AgentMessage.model_validate(data.draw(st.fixed_dictionaries(given)))

@@ -14,7 +14,7 @@ import pytest
 from agents import scripted
 from serving import PATHS, Json, Serve, Service, assistant, user
 
-from assent import AgentError, ModelError
+from assent import AgentError, AgentMessage, Done, ModelError
 from raw import rest
 
 EVERY = [("v1", False), ("v1", True), ("v2", False), ("v2", True)]
@@ -462,6 +462,11 @@ def test_agent_exception_is_one_error_event_on_streams(
         {"something": "else"},
         [1, 2],
         {"content": None},
+        {"content": "x", "timestamp": "some day"},
+        AgentMessage.model_construct(content="x", timestamp=5),
+        AgentMessage.model_construct(content="x", user="joe"),
+        ["x", Done(timestamp="some day")],
+        ["x", Done(agent="joe")],
     ],
     ids=lambda result: type(result).__name__,
 )

@@ -697,7 +697,14 @@ def test_nonsense_of_one_interceptor_does_not_reach_the_next(served: Serve, hook
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     "field, value",
-    [("content", None), ("meta_data", None), ("data", None), ("timestamp", 7), ("user", "joe")],
+    [
+        ("content", None),
+        ("meta_data", None),
+        ("data", None),
+        ("timestamp", 7),
+        ("timestamp", "some day"),
+        ("user", "joe"),
+    ],
 )
 def test_response_interceptor_that_leaves_no_valid_reply_is_an_agent_error(
     served: Serve, field: str, value: Any, stream: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -93,6 +94,16 @@ def test_done_of_a_callable_is_passed_on_whole(served: Serve) -> None:
     assert [link["url"] for link in reply["data"]["url_configs"]] == ["https://a.example"]
     assert reply["data"]["more"] == {"x": 1}
     assert reply["timestamp"] == "2026-01-01T00:00:00Z"
+
+
+def test_done_of_a_callable_may_hold_what_a_reply_may(served: Serve) -> None:
+    stated: Any = {"timestamp": datetime(2026, 1, 5), "user": {"name": "Ann", "id": "u1"}}
+    reply, events = both(served, "so far", Done(**stated))
+    assert (reply["timestamp"], reply["user"]) == ("2026-01-05T00:00:00", stated["user"])
+    # Clients send a reply back as it came.
+    history = {k: reply[k] for k in ("role", "content", "timestamp", "user")}
+    again = served(yielding("on")).chat(user("go"), history, user("on"))
+    assert again["content"] == "on"
 
 
 def test_outcomes_that_come_before_text_leave_before_it(served: Serve) -> None:

@@ -30,7 +30,7 @@ from assent.models import Block, Call, Result, Text, Turn, bound_to_model, dump_
 from assent.session import RESERVED, Session
 
 _OWN: Mapping[type[Wire], frozenset[str]] = {
-    AgentMessage: frozenset({"role"}),
+    AgentMessage: frozenset({"role", "timestamp"}),
     Data: frozenset({"session"}),
     ExecutedToolCall: frozenset({"id", "name"}),
     ExecutedCommand: frozenset({"id"}),

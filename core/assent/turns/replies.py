@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 INVALID = "the agent returned neither text nor a message"
 """What is wrong with a reply that is none."""
+_STATED = ("timestamp", "user", "agent")
 _EVENTS = frozenset(get_args(Event))
 
 
@@ -70,7 +71,7 @@ async def reply_of(
 
 def _message(result: object) -> AgentMessage:
     if isinstance(result, AgentMessage):
-        return result.model_copy(deep=True)
+        return _valid(result.model_copy(deep=True))
     if isinstance(result, str):
         return AgentMessage(content=result)
     if isinstance(result, Mapping) and ("content" in result or "data" in result):
@@ -79,6 +80,19 @@ def _message(result: object) -> AgentMessage:
         except ValidationError as error:
             raise AgentError(INVALID) from error
     raise AgentError(INVALID)
+
+
+def _valid(reply: AgentMessage) -> AgentMessage:
+    """`reply`, its author and time read as fields are: assigning to a model checks nothing."""
+    stated = {name: value for name in _STATED if (value := getattr(reply, name)) is not None}
+    if stated:
+        try:
+            read = AgentMessage.model_validate(stated)
+        except ValidationError as error:
+            raise AgentError(INVALID) from error
+        for name in stated:
+            setattr(reply, name, getattr(read, name))
+    return reply
 
 
 class _Collected:
@@ -169,6 +183,7 @@ class _Collected:
         if links := reply.data.url_configs:
             data["url_configs"] = [*links, *data.get("url_configs", [])]
         fold_done(replace(done, data=data, meta_data={**reply.meta_data, **done.meta_data}), reply)
+        _valid(reply)
 
     async def _whole(self, message: AgentMessage) -> None:
         """Take a whole message as its events, which add to the items before them."""
