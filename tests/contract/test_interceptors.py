@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -675,6 +676,20 @@ def test_reply_whose_text_an_interceptor_makes_no_text_fails_with_that_cause(
     cause = "a response interceptor left no valid message, of 'agent'"
     assert cause in answer.json()["detail"]
     assert cause in service.stream(user("x"), path=way)[-1]["error"]
+
+
+@pytest.mark.parametrize("hook", ["request", "response"])
+def test_agent_with_two_interceptors_is_named_once_where_they_spoil_something(
+    served: Serve, hook: str
+) -> None:
+    def spoil(given: Any, context: Any) -> None:
+        wrong = [] if hook == "request" else "some day"
+        setattr(given, "messages" if hook == "request" else "timestamp", wrong)
+
+    pair: dict[str, Any] = {f"{hook}_interceptors": [spoil, lambda given, context: None]}
+    agent, _ = scripted(["x"], **pair)
+    detail = served(agent).ask(user("x")).json()["detail"]
+    assert re.search("left no valid (request|message), of 'agent'$", detail), detail
 
 
 @pytest.mark.parametrize("hook", ["request", "response"])

@@ -59,8 +59,7 @@ async def intercept(turn: RunningTurn) -> AgentMessage | None:
 
 def _check_request(turn: RunningTurn, implementations: Sequence[Impl]) -> None:
     """Raise AgentError if the interceptors left no valid request; nothing has run yet."""
-    among = ", ".join(repr(impl.plugin) for impl in implementations)
-    failure = f"a request interceptor left no valid request, of {among}"
+    failure = f"a request interceptor left no valid request, of {_among(implementations)}"
     # A dict is easily taken for a Message.
     messages = turn.seen.messages or []
     if not all(isinstance(m, Message) and isinstance(m.content, str) for m in messages):
@@ -119,8 +118,13 @@ def _check_reply(turn: RunningTurn, reply: AgentMessage) -> None:
             raise TypeError(f"a content of {type(reply.content).__name__}")
         AgentMessage.model_validate(reply.model_dump(exclude=_PROPOSALS, warnings=False))
     except (TypeError, ValueError) as error:
-        among = ", ".join(repr(impl.plugin) for impl in turn.hooks("intercept_response"))
+        among = _among(turn.hooks("intercept_response"))
         raise AgentError(f"a response interceptor left no valid message, of {among}") from error
+
+
+def _among(implementations: Sequence[Impl]) -> str:
+    # An agent may have several, and all are of the plugin `agent`.
+    return ", ".join(repr(name) for name in dict.fromkeys(impl.plugin for impl in implementations))
 
 
 def _keep_session(
