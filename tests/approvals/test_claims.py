@@ -27,7 +27,7 @@ from stages import (
 
 from assent.errors import LedgerUnavailable, StillRunning
 from assent.ledger import Proposal
-from assent.ledger.choices import Continuation, Conversation, Requester
+from assent.ledger.choices import Continuation, Conversation, Decided, Requester
 from assent.ledger.memory import MemoryStore
 from assent.ledger.record import Ledger
 from assent.ledger.sqlite import SqliteStore
@@ -314,6 +314,36 @@ def test_the_log_says_who_had_an_idempotent_call_run_again(make: Make) -> None:
         ended = (await ledger.settle([row.id]))[row.id]
         assert ended.decision is not None and ended.decision.who == "bob"
         await ledger.close()
+
+    run(work())
+
+
+def test_a_rejection_is_claimed_once_for_its_callable_and_again_when_that_was_given_back(
+    make: Make,
+) -> None:
+    async def claimed(ledger: Ledger, row: Proposal) -> list[Proposal]:
+        found = Decided()
+        await ledger.claim_for_callable(row.turn, found)
+        return found.told
+
+    async def work() -> None:
+        ledger, row = make(), call("t")
+        await proposed(ledger, row, from_callable=True)
+        await decide(ledger, reject(row))
+        staged(ledger).loses = 1
+        with pytest.raises(LedgerUnavailable):
+            await claimed(ledger, row)
+        told = await comes(lambda: claimed(ledger, row))
+        assert [r.id for r in told] == [row.id]
+        assert await claimed(ledger, row) == []
+        await ledger.give_back([], told)
+        other = make()
+        await other.open()
+        assert [r.id for r in await claimed(other, row)] == [row.id]
+        await ledger.give_back([], told)
+        assert await claimed(ledger, row) == []
+        await ledger.close()
+        await other.close()
 
     run(work())
 

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from serving import Serve, Service, service
+
+from databases import empty_schema
 
 
 @pytest.fixture
@@ -24,6 +27,16 @@ def served(tmp_path: Path) -> Iterator[Serve]:
             return stack.enter_context(service(agent, tmp_path, given, **settings))
 
         yield serve
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger_url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of an empty store, of each kind that processes can share."""
+    if request.param == "sqlite":
+        yield "sqlite:///calls.db"
+        return
+    with empty_schema() as url:
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -520,6 +520,64 @@ def test_rejection_reaches_the_callable(served: Serve) -> None:
     assert got["data"]["executed_tool_calls"] == []
 
 
+def test_callable_that_raises_on_its_decisions_is_given_none_of_them_again(
+    ledger_url: str, served: Serve
+) -> None:
+    def carry(decisions: Any) -> str:
+        raise KeyError("down")
+
+    agent = Proposing(CALL, OTHER, reply=carry)
+    service = served(agent, approvals__ledger=ledger_url)
+    reply = propose(service)
+    one, two = reply["data"]["tool_calls"]
+    messages = deciding(reply, approved(one), rejected(two, "no"))
+    assert service.ask(*messages).status == 500
+    again = service.ask(*messages)
+    assert again.status == 200, again.raw
+    assert [(d.call_id, d.approved) for d in agent.given] == [("mine-1", True), ("mine-2", False)]
+
+
+def test_command_rejected_after_the_callable_answered_to_another_reaches_it(
+    ledger_url: str, served: Serve
+) -> None:
+    given: list[Any] = []
+
+    def agent(messages: Any, context: Any) -> Any:
+        if context.decisions or len(messages) > 1:
+            given.extend(context.decisions)
+            return "carried out"
+        return {"content": "", "data": {"cmds": [{"command": "ls"}, {"command": "rm x"}]}}
+
+    service = served(agent, approvals__ledger=ledger_url)
+    reply = service.chat(user("go"))
+    one, two = reply["data"]["cmds"]
+    first = user("that one", data={"cmds": [approved(one)]})
+    answer = service.chat(user("go"), said(reply), first)
+    refused = user("not that", data={"cmds": [{**two, "rejection_reason": "no"}]})
+    service.chat(user("go"), said(reply), first, said(answer), refused)
+    assert [(d.input["command"], d.approved) for d in given] == [("ls", True), ("rm x", False)]
+
+
+def test_rejection_of_another_principal_reaches_the_callable_once(
+    ledger_url: str, served: Serve
+) -> None:
+    agent = Proposing(CALL)
+    tokens = {"ann": "token-ann", "bob": "token-bob"}
+    service = served(
+        agent,
+        auth__scheme="bearer",
+        auth__tokens=tokens,
+        approvals__deciders="any",
+        approvals__ledger=ledger_url,
+    )
+    ann, bob = ({"Authorization": f"Bearer {token}"} for token in tokens.values())
+    reply = propose(service, headers=ann)
+    messages = deciding(reply, rejected(reply["data"]["tool_calls"][0], "no"))
+    assert service.chat(*messages, headers=bob)["content"] == "carried out"
+    service.chat(*messages, headers=ann)
+    assert [(d.approved, d.reason) for d in agent.given] == [(False, "no")]
+
+
 def test_decisions_sent_again_with_a_new_message_are_not_given_again(served: Serve) -> None:
     agent = Proposing(CALL, OTHER)
     service = served(agent)

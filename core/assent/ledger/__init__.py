@@ -30,7 +30,7 @@ ENDED: frozenset[State] = RAN | {"REJECTED", "EXPIRED"}
 
 @dataclass(slots=True)
 class Owner:
-    """The process that executes a call or continues a turn.
+    """The process that executes a call, continues a turn, or has told a callable of a rejection.
 
     `id` is random for each process; `boot` is the kernel's boot id; `fence` grows with each claim
     of the row, and only the current fence may finish it; `lease` is a time of the store's clock.

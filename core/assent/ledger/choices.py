@@ -95,7 +95,7 @@ class Decided:
     `rows` are the visible proposals that the request shows or decides, and all others of their
     turns; `turns` are those of the requester's own principal, `callables` the ids of all turns of a
     plain callable; `chosen` pairs each choice with its row; `fresh` are the rows decided by this
-    request.
+    request, `told` the rejected ones that it tells a callable.
     """
 
     rows: dict[str, Proposal] = field(default_factory=dict)
@@ -104,6 +104,7 @@ class Decided:
     chosen: list[tuple[Choice, Proposal]] = field(default_factory=list)
     fresh: list[str] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
+    told: list[Proposal] = field(default_factory=list)
     _inputs: dict[str, list[bytes]] = field(default_factory=dict)
 
     def changed(self, choice: Choice, row: Proposal) -> bool:
@@ -138,14 +139,10 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The right to continue suspended turns for one deciding message.
-
-    `again` are the ids of those of which another message has got a reply before.
-    """
+    """The right to continue suspended turns for one deciding message."""
 
     turns: Sequence[tuple[str, int]]
     request: str
-    again: Sequence[str] = ()
 
 
 Edit = Callable[[Proposal, dict[str, Any]], dict[str, Any] | None]

@@ -187,10 +187,11 @@ class Ledger:
             self._writes.later(partial(self._rules.disown, token=token, turns=turns), turns)
             raise
 
-    async def give_back(self, grants: Sequence[Grant]) -> None:
-        """Undo the claims of those `grants` that were not spent."""
+    async def give_back(self, grants: Sequence[Grant], told: Sequence[Proposal] = ()) -> None:
+        """Undo the claims of those `grants` that were not spent, and of the rejected calls `told`
+        of which the callable was not told."""
         unspent = [grant for grant in grants if not grant.spent]
-        ids = [grant.proposal.id for grant in unspent]
+        ids = [grant.proposal.id for grant in unspent] + [row.id for row in told]
 
         def work(tx: Transaction) -> None:
             rows = tx.proposals(ids)
@@ -198,14 +199,18 @@ class Ledger:
                 row = rows.get(grant.proposal.id)
                 if row is not None and row.state == "EXECUTING" and row.fence == grant.fence:
                     self._rules.unclaim(tx, row)
+            for row in told:
+                if row.id in rows and row.owner is not None:
+                    self._rules.untell(tx, rows[row.id], row.owner.claim)
 
-        if unspent:
+        if ids:
             for grant in unspent:
                 grant.spend()
             await self._writes.now_or_later(work, ids)
 
     async def claim_for_callable(self, turn: str, found: Decided) -> None:
-        """Claim all approved calls of a callable's turn at once, when all are decided."""
+        """Claim what is decided of a callable's turn at once: approved calls to carry out, and
+        rejected ones to tell it; each once."""
         self._lease.hold()
         token = secrets.token_hex(8)
 
@@ -215,11 +220,14 @@ class Ledger:
             for row in rows:
                 if row.state == "APPROVED":
                     self._rules.grant(tx, claimed, row, token)
+                elif row.state == "REJECTED" and row.owner is None:
+                    self._rules.tell(tx, claimed, row, token)
             return claimed
 
-        claimed = await self._claiming(work, token)
+        claimed = await self._claiming(work, token, [turn])
         found.rows |= claimed.rows
         found.grants += claimed.grants
+        found.told += claimed.told
 
     async def finish(
         self,

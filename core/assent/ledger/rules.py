@@ -269,9 +269,24 @@ class Rules:
         for row in tx.find(owner=self.owner, state="EXECUTING"):
             if row.owner is not None and row.owner.claim == token:
                 self.unclaim(tx, row)
+        for id_ in turns:
+            for row in tx.find(turn=id_, state="REJECTED"):
+                self.untell(tx, row, token)
         for turn in tx.turns(turns).values():
             if turn.owner is not None and turn.owner.claim == token:
                 suspend_again(tx, turn)
+
+    def tell(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
+        """Claim a rejected call of a callable, which is told of it once."""
+        row.owner = self.owner_of(row.fence, tx.now, token)
+        tx.put(row)
+        found.told.append(row)
+
+    def untell(self, tx: Transaction, row: Proposal, token: str) -> None:
+        """Undo the claim `token` of a rejected call of which the callable was not told."""
+        if row.owner is not None and row.owner.claim == token:
+            row.owner = None
+            tx.put(row)
 
     def unclaim(self, tx: Transaction, row: Proposal) -> None:
         """Restore the row to its state before a claim of which nothing ran."""
@@ -325,8 +340,7 @@ class Rules:
             turn.state, turn.request, turn.ended = "RESUMING", request, None
             turn.owner = self.owner_of(turn.fence, tx.now, token)
             tx.put_turn(turn)
-        again = [turn.id for turn in turns if turn.reply]
-        return Continuation([(t.id, t.fence) for t in turns], request, again)
+        return Continuation([(t.id, t.fence) for t in turns], request)
 
     def settle_turn(self, tx: Transaction, turn: SuspendedTurn) -> SuspendedTurn:
         """The turn, updated if its owner has died."""

@@ -63,16 +63,9 @@ async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
 
 def _to_carry_out(turn: RunningTurn) -> tuple[DecidedCall, ...]:
     granted = {g.proposal.id for g in turn.found.grants}
-    going_on = turn.continuing
-    continued = dict(going_on.turns) if going_on else {}
-    rejected_before = going_on.again if going_on else ()
-    given = [
-        row
-        for row in turn.found.rows.values()
-        if row.id in granted
-        or (row.state == "REJECTED" and row.turn in continued and row.turn not in rejected_before)
-    ]
-    states = {row.id: row.state for row in turn.found.rows.values()}
+    rows = turn.found.rows
+    given = [rows[id_] for id_ in granted] + turn.found.told
+    states = {row.id: row.state for row in rows.values()}
     turn.seen = approvals.as_seen(turn.seen, granted, states)
     given.sort(key=lambda row: row.order)
     return tuple(_decided(row) for row in given)

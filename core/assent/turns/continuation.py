@@ -41,8 +41,7 @@ async def resume(turn: RunningTurn, known: set[str]) -> bool:
     if turn.engine.agent.function is not None:
         # What an agent in its place proposed has ended, if only as a call of an unknown tool.
         turn.found.grants = []
-        await _claim_for_callable(turn, touched & turn.found.callables)
-        await _look_again(turn, known, ran)
+        await _claim_for_callable(turn, touched & turn.found.callables, known, ran)
     # What a callable carries out itself is told when it has, and all outcomes leave in order.
     if not (turn.engine.agent.function and turn.found.grants):
         await turn.out.outcomes(turn.data)
@@ -109,13 +108,17 @@ async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] |
     return None
 
 
-async def _claim_for_callable(turn: RunningTurn, turns: Collection[str]) -> None:
-    """Claim the calls that the callable carries out itself, whichever of the deciders asks."""
+async def _claim_for_callable(
+    turn: RunningTurn, turns: Collection[str], known: set[str], ran: set[str]
+) -> None:
+    """Claim the decisions that the callable is given, whichever of the deciders asks, and find what
+    else it is told."""
     try:
         for id_ in turns:
             await turn.engine.ledger.claim_for_callable(id_, turn.found)
+        await _look_again(turn, known, ran)
     except BaseException:
-        given_back = turn.engine.ledger.give_back(turn.found.grants)
+        given_back = turn.engine.ledger.give_back(turn.found.grants, turn.found.told)
         await asyncio.shield(turn.engine.keep(given_back))
         raise
 
