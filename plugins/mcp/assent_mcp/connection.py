@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 import httpx2
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 
 from assent import ToolResult, __version__
 from assent_mcp.content import received
+from assent_mcp.exchanges import Exchange, Http, exchange
 from assent_mcp.watched import Watched
 
 logger = logging.getLogger("assent.mcp")
@@ -54,7 +56,6 @@ class Connection:
         self._lost = asyncio.Event()
         self._changed = asyncio.Event()
         self._problem = "it has not answered yet"
-        self._status: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._checks: set[asyncio.Task[None]] = set()
         self._calls = 0
@@ -90,6 +91,8 @@ class Connection:
         async def told(progress: float, total: float | None, message: str | None) -> None:
             update(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
 
+        noted = Exchange()
+        outer = exchange.set(noted)
         self._calls += 1
         try:
             result = await client.call_tool(name, arguments, progress_callback=told)
@@ -98,11 +101,10 @@ class Connection:
             check = asyncio.create_task(self._check(client))
             self._checks.add(check)
             check.add_done_callback(self._checks.discard)
-            # Which of several calls an answer was for is not known here.
-            status = self._http_status if self._calls == 1 else ""
-            raise RuntimeError(f"the MCP server {self._name}{_failure(error)}{status}") from error
+            raise RuntimeError(f"the MCP server {self._name}{_failure(error, noted)}") from error
         finally:
             self._calls -= 1
+            exchange.reset(outer)
         if result.result_type != "complete":
             raise RuntimeError(
                 f"the MCP server {self._name} gave a result of the unknown type "
@@ -113,11 +115,6 @@ class Connection:
     @property
     def _name(self) -> str:
         return repr(self._server.label)
-
-    @property
-    def _http_status(self) -> str:
-        """The status of the last answer, to be told behind an error; empty when it was none."""
-        return f" (HTTP status {self._status})" if self._status else ""
 
     async def _ready(self) -> Client:
         with suppress(TimeoutError):
@@ -138,12 +135,14 @@ class Connection:
 
     async def _live(self) -> None:
         while True:
+            noted = Exchange()
+            exchange.set(noted)
             try:
                 await self._connect()
             except TimeoutError:
                 self._problem = f"it did not answer in {SILENCE:g} seconds"
             except Exception as error:
-                self._problem = f"{_cause(error)}{self._http_status}"
+                self._problem = f"{_cause(error)}{_status(noted)}"
             finally:
                 self._tried.set()
             if self._closed:
@@ -159,7 +158,6 @@ class Connection:
         """Be connected until the connection is lost."""
         self._lost.clear()
         self._changed.clear()
-        self._status = None
         client = Client(
             Watched(self._transport(), self._lost.set, self._refuse),
             client_info=types.Implementation(name="assent", version=__version__),
@@ -251,7 +249,12 @@ class Connection:
             case "sse":
                 url, auth = _parts(server.parts[0])
                 return sse_client(
-                    url, server.headers, auth=auth, sse_read_timeout=_patience(server.timeout)
+                    url,
+                    server.headers,
+                    auth=auth,
+                    sse_read_timeout=_patience(server.timeout),
+                    # After one that fails the SDK sends nothing more, and its call would wait.
+                    httpx_client_factory=partial(Http, self._lost.set),
                 )
         return self._http()
 
@@ -260,16 +263,11 @@ class Connection:
         url, auth = _parts(self._server.parts[0])
         timeout = httpx2.Timeout(30.0, read=_patience(self._server.timeout))
 
-        async def answered(response: httpx2.Response) -> None:
-            # The SDK says "an error response" of each.
-            if response.request.method == "POST":
-                self._status = response.status_code if response.is_error else None
-
-        http = httpx2.AsyncClient(
+        http = Http(
             headers=self._server.headers,
             auth=auth,
             timeout=timeout,
-            event_hooks={"request": [_hurry], "response": [answered]},
+            event_hooks={"request": [_hurry]},
         )
         connected = streamable_http_client(url, http_client=http, max_sse_event_size=LARGEST)
         async with http, connected as streams:
@@ -318,17 +316,20 @@ async def _tools(client: Client) -> list[types.Tool]:
     return tools
 
 
-def _failure(error: Exception) -> str:
+def _failure(error: Exception, noted: Exchange) -> str:
     """What is said of the server after a call that has failed."""
-    if isinstance(error, ValidationError):
-        what = "gave no result that can be read"
-        return f" {what}, and the call may have taken effect: {_cause(error)}"
-    if not isinstance(error, MCPError):
-        return f": {_cause(error)}"
-    if error.code in (types.CONNECTION_CLOSED, types.PARSE_ERROR):
-        # Servers have errors of their own with these codes, too.
-        return f" gave no result, and the call may have taken effect: {_first_line(error)}"
-    return f": {_first_line(error)}"
+    what = _first_line(error) if isinstance(error, MCPError) else _cause(error)
+    # Where the connection broke, the SDK says that it closed.
+    cause = f"{what if noted.problem is None else _cause(noted.problem)}{_status(noted)}"
+    if noted.may_have_run(error):
+        return f" gave no result, and the call may have taken effect: {cause}"
+    return f": {cause}"
+
+
+def _status(noted: Exchange) -> str:
+    """The status of the answer, to be told behind an error, since the SDK says "an error response"
+    of each; empty when it was none."""
+    return f" (HTTP status {noted.status})" if noted.status else ""
 
 
 def _first_line(error: BaseException) -> str:

@@ -187,4 +187,6 @@ def _bytes(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise RuntimeError("the MCP server sent content that is no base64") from error
+        raise RuntimeError(
+            "the MCP server sent content that is no base64, and the call may have taken effect"
+        ) from error

@@ -5,8 +5,8 @@ python old_server.py FOLDER [NAME...]      writes what happened into FOLDER; has
 The tool `shapeless` gives what is no result, and `unlike` one that its schema does not allow;
 `named` has arguments of odd names, and says them; `latin` writes a byte that is no UTF-8, and
 `half` gives a text that was cut within a surrogate pair; the schemas of `untyped`, of its input,
-and `anything`, of its output, say no type. With `silent` the first process lists no
-tools; with `restless` each listing says that the list has changed.
+and `anything`, of its output, say no type; `missing` is listed and not found. With `silent` the
+first process lists no tools; with `restless` each listing says that the list has changed.
 """
 
 from __future__ import annotations
@@ -92,6 +92,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
                 "anything": {"outputSchema": {}},
             }
             return {"tools": [{"name": n, **shape, **more.get(n, {})} for n in names]}
+        case "tools/call" if params["name"] == "missing":
+            return None
         case "tools/call" if params["name"] == "named":
             return call("named", json.dumps(params["arguments"]))
         case "tools/call":

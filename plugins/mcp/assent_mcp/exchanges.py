@@ -1,0 +1,89 @@
+"""What the SDK's errors do not say of a request over HTTP: whether a call may have taken effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+_REFUSED = {307, 308, 401, 403, 404, 405, 406, 413, 415, 421, 429}
+"""Statuses of a server that has not looked at the call, or sends it elsewhere."""
+_NOT_RUN = {
+    types.HEADER_MISMATCH,
+    types.INVALID_PARAMS,
+    types.INVALID_REQUEST,
+    types.METHOD_NOT_FOUND,
+    types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+    types.UNSUPPORTED_PROTOCOL_VERSION,
+    types.URL_ELICITATION_REQUIRED,
+}
+"""Errors of the protocol that stand for a call which was not begun."""
+_UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """The POSTs of one call, or of a connection that is being made; none over stdio."""
+
+    posts: int = 0
+    refused: int = 0
+    """How many of them were not sent, or not looked at."""
+    status: int | None = None
+    """The status of the last answer; None where it says success."""
+    problem: Exception | None = None
+    """Why there is no last answer."""
+
+    def note(self, answer: httpx2.Response | Exception) -> None:
+        """Take what came of a POST."""
+        if isinstance(answer, Exception):
+            self.status, self.problem = None, answer
+            self.refused += isinstance(answer, _UNSENT)
+        else:
+            self.status = None if answer.is_success else answer.status_code
+            self.problem = None
+            self.refused += self.status in _REFUSED
+
+    def may_have_run(self, error: Exception) -> bool:
+        """Whether a call that ended with `error` may have taken effect: unless it was not sent, or
+        was refused."""
+        if self.posts and self.posts == self.refused:
+            return False
+        if not isinstance(error, MCPError) or error.code not in _NOT_RUN:
+            return True
+        # The SDK says this itself of an answer that is none of the protocol.
+        made_up = self.posts > 0 and (self.status is None or self.status < 400)
+        return error.code == types.INVALID_REQUEST and made_up
+
+
+exchange: ContextVar[Exchange] = ContextVar("exchange")
+"""The one that a POST belongs to: the SDK sends each in the context of who asked for it."""
+
+
+class Http(httpx2.AsyncClient):
+    """An HTTP client that notes what comes of each POST; `failed` is called where that is bad."""
+
+    def __init__(self, failed: Callable[[], None] = lambda: None, **options: Any) -> None:
+        super().__init__(**options)
+        self._failed = failed
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send `request`."""
+        if request.method != "POST":
+            return await super().send(request, **options)
+        noted = exchange.get(Exchange())
+        noted.posts += 1
+        try:
+            answer = await super().send(request, **options)
+        except Exception as error:
+            noted.note(error)
+            self._failed()
+            raise
+        noted.note(answer)
+        if answer.is_error:
+            self._failed()
+        return answer

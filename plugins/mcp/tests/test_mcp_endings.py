@@ -1,0 +1,280 @@
+"""How a call of another server's tool can end: told as it is, and sent once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import queue
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from assent import Agent, Caller, Config, Host, Outcome, Session
+from assent_mcp import mcp_server
+
+OLD = Path(__file__).with_name("old_server.py")
+SOMEBODY = Caller("test")
+MAYBE = "gave no result, and the call may have taken effect"
+HTML = b"<html>Bad gateway</html>"
+
+
+def error(code: int) -> bytes:
+    """A JSON-RPC error."""
+    wrong = {"code": code, "message": "it was not to be"}
+    return json.dumps({"jsonrpc": "2.0", "error": wrong}).encode()
+
+
+# Of each ending: status, content type, body, and whether the call may have taken effect.
+ENDINGS: dict[str, tuple[int, str, bytes, bool]] = {
+    "202": (202, "application/json", b"", True),
+    "html": (200, "text/html", HTML, True),
+    "no JSON": (200, "application/json", b"{", True),
+    "no result": (200, "application/json", b'{"jsonrpc": "2.0", "id": 1, "result": 1}', True),
+    "empty stream": (200, "text/event-stream", b"", True),
+    "stream without an answer": (200, "text/event-stream", b"data: {}\n\n", True),
+    "redirect after a post": (303, "text/html", b"", True),
+    "cut connection": (0, "", b"", True),
+    "cut body": (206, "application/json", b'{"jsonrpc"', True),
+    "cut stream": (206, "text/event-stream", b"data: {", True),
+    "400": (400, "text/html", HTML, True),
+    "401": (401, "text/html", HTML, False),
+    "403": (403, "text/html", HTML, False),
+    "404": (404, "text/html", HTML, False),
+    "408": (408, "text/html", HTML, True),
+    "413": (413, "text/html", HTML, False),
+    "429": (429, "text/html", HTML, False),
+    "500": (500, "text/html", HTML, True),
+    "502": (502, "text/html", HTML, True),
+    "503": (503, "application/json", b"{}", True),
+    "504": (504, "text/html", HTML, True),
+    "method not found": (200, "application/json", error(-32601), False),
+    "invalid params": (200, "application/json", error(-32602), False),
+    "400 with invalid request": (400, "application/json", error(-32600), False),
+    "404 with method not found": (404, "application/json", error(-32601), False),
+    "internal error": (200, "application/json", error(-32603), True),
+    "500 with internal error": (500, "application/json", error(-32603), True),
+}
+
+
+class Ending(BaseHTTPRequestHandler):
+    """A server over streamable-http at `/mcp` and over sse at `/sse`, whose calls end as told, and
+    which keeps no connection."""
+
+    ending: tuple[int, str, bytes]
+    calls: list[str]
+    streams: list[queue.SimpleQueue[bytes | None]]
+
+    def log_message(self, *arguments: Any) -> None:
+        pass
+
+    def answer(self, status: int, kind: str = "application/json", body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("content-length", str(len(body) + 10 * (status == 206)))
+        self.send_header("mcp-session-id", "one")
+        if status == 303:
+            self.send_header("location", "/done")
+        self.end_headers()
+        self.wfile.write(body)
+        self.close_connection = status == 206
+
+    def do_DELETE(self) -> None:
+        self.answer(204)
+
+    def do_GET(self) -> None:
+        if self.path != "/sse":
+            self.answer(405)
+            return
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.end_headers()
+        self.close_connection = True
+        self.wfile.write(b"event: endpoint\ndata: /messages\n\n")
+        events: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self.streams.append(events)
+        while (event := events.get()) is not None:
+            self.wfile.write(b"event: message\ndata: " + event + b"\n\n")
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if asked.get("method") == "tools/call":
+            self.calls.append(asked["params"]["name"])
+            self.end(asked["id"])
+        elif "id" not in asked:
+            self.answer(202)
+        else:
+            self.give({"id": asked["id"], **self.reply(asked["method"])})
+
+    def reply(self, method: str) -> dict[str, Any]:
+        match method:
+            case "initialize":
+                info = {"name": "ending", "version": "1"}
+                told = {"capabilities": {"tools": {}}, "serverInfo": info}
+                return {"result": {"protocolVersion": "2025-11-25", **told}}
+            case "tools/list":
+                return {"result": {"tools": [{"name": "act", "inputSchema": {"type": "object"}}]}}
+        return {"error": {"code": -32601, "message": "Method not found"}}
+
+    def give(self, message: dict[str, Any]) -> None:
+        body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        if self.path == "/mcp":
+            self.answer(200, body=body)
+        else:
+            self.answer(202)
+            self.streams[-1].put(body)
+
+    def end(self, id: Any) -> None:
+        status, kind, body = self.ending
+        if b'"error"' in body:
+            body = json.dumps(json.loads(body) | {"id": id}).encode()
+        if status == 0:
+            self.close_connection = True
+        elif self.path == "/messages" and status == 200:
+            self.answer(202)
+            self.streams[-1].put(body or None)
+        else:
+            self.answer(status, kind, body)
+
+
+@contextmanager
+def ending(status: int, kind: str = "", body: bytes = b"") -> Iterator[Any]:
+    """The server's handler, its address, and the server; status 0 is a connection that is cut."""
+
+    class Handler(Ending):
+        pass
+
+    Handler.ending, Handler.calls, Handler.streams = (status, kind, body), [], []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield Handler, f"http://127.0.0.1:{server.server_port}", server
+        for stream in Handler.streams:
+            stream.put(None)
+        server.shutdown()
+
+
+@asynccontextmanager
+async def using(folder: Path, server: Any, **options: Any) -> AsyncIterator[Host]:
+    """A host whose agent has the tools of this server."""
+    agent = Agent(model="offline", tools=[mcp_server(server, **options)])
+    given = {"state_dir": folder, "start_timeout": 180}
+    config = Config.model_validate(
+        {"plugins": [], "server": given, "approvals": {"ledger": "memory://"}}
+    )
+    host = Host.create(agent, config)
+    async with host.life():
+        yield host
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server has more time to start than a service gives it."""
+    monkeypatch.setattr("assent_mcp.connection.FIRST", 120.0)
+
+
+async def act(host: Host) -> Outcome:
+    """A call that the gate does not give up: what is not told fails here."""
+    async with asyncio.timeout(60):
+        return await host.calls.run("act", {}, SOMEBODY, session=Session())
+
+
+def tells(outcome: Outcome, maybe: bool) -> bool:
+    """Whether it is a failure, and says what is to be feared of it."""
+    assert outcome.state == "FAILED", outcome
+    return (MAYBE in outcome.output) is maybe and ("taken effect" in outcome.output) is maybe
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_answer_over_http_that_is_no_result_is_told_as_it_is(tmp_path: Path, name: str) -> None:
+    async def run(handler: Any, url: str) -> None:
+        async with using(tmp_path, f"{url}/mcp", requires_approval=False, timeout=None) as host:
+            outcome = await act(host)
+            assert tells(outcome, maybe), outcome.output
+            if status >= 300:
+                assert f"(HTTP status {status})" in outcome.output
+        assert handler.calls == ["act"]
+
+    status, kind, body, maybe = ENDINGS[name]
+    with ending(status, kind, body) as (handler, url, _):
+        asyncio.run(run(handler, url))
+
+
+@pytest.mark.parametrize("name", ["cut connection", "empty stream", "401", "404", "429", "500"])
+def test_answer_over_sse_that_is_no_result_is_told_at_once_as_it_is(
+    tmp_path: Path, name: str
+) -> None:
+    async def run(handler: Any, url: str) -> None:
+        async with using(tmp_path, f"{url}/sse", requires_approval=False, timeout=None) as host:
+            outcome = await act(host)
+            assert tells(outcome, maybe), outcome.output
+            # It is connected again, and no call is sent anew.
+            handler.ending = (200, "", error(-32602))
+            assert tells(await act(host), False)
+        assert handler.calls == ["act", "act"]
+
+    status, kind, body, maybe = ENDINGS[name]
+    with ending(status, kind, body) as (handler, url, _):
+        asyncio.run(run(handler, url))
+
+
+@pytest.mark.parametrize("path", ["mcp", "sse"])
+def test_call_that_no_server_took_is_not_said_to_have_taken_effect(
+    tmp_path: Path, path: str
+) -> None:
+    async def run(handler: Any, url: str, server: ThreadingHTTPServer) -> None:
+        async with using(tmp_path, f"{url}/{path}", requires_approval=False) as host:
+            server.shutdown()
+            server.socket.close()
+            outcome = await act(host)
+            assert tells(outcome, False), outcome.output
+            assert "ConnectError" in outcome.output
+        assert handler.calls == []
+
+    with ending(0) as (handler, url, server):
+        asyncio.run(run(handler, url, server))
+
+
+def test_ledger_and_its_reader_learn_that_a_failed_call_may_have_taken_effect(
+    tmp_path: Path,
+) -> None:
+    async def run(url: str) -> None:
+        async with using(tmp_path, f"{url}/mcp") as host:
+            row = await host.calls.propose("act", {}, SOMEBODY)
+            ended = await host.calls.decide(row.id, SOMEBODY, approved=True)
+            assert ended.state == "FAILED" and MAYBE in (ended.output or "")
+            known = await host.calls.look(row.id, SOMEBODY)
+            assert known is not None and known.output == ended.output
+
+    with ending(502, "text/html", HTML) as (handler, url, _):
+        asyncio.run(run(url))
+    assert handler.calls == ["act"]
+
+
+@pytest.mark.parametrize(("name", "maybe"), [("crash", True), ("missing", False)])
+def test_end_over_stdio_is_told_as_it_is(tmp_path: Path, name: str, maybe: bool) -> None:
+    async def run() -> None:
+        program = [sys.executable, str(OLD), str(tmp_path), "missing"]
+        async with using(tmp_path, program, requires_approval=False) as host:
+            outcome = await host.calls.run(name, {}, SOMEBODY, session=Session())
+            assert tells(outcome, maybe), outcome.output
+
+    asyncio.run(run())
+
+
+def test_content_that_is_no_base64_is_of_a_call_that_may_have_taken_effect(tmp_path: Path) -> None:
+    async def run(url: str) -> None:
+        async with using(tmp_path, f"{url}/mcp", requires_approval=False) as host:
+            outcome = await act(host)
+            assert outcome.state == "FAILED"
+            assert "no base64, and the call may have taken effect" in outcome.output
+
+    image = {"type": "image", "mimeType": "image/png", "data": "?"}
+    given = json.dumps({"jsonrpc": "2.0", "id": 3, "result": {"content": [image]}}).encode()
+    with ending(200, "text/event-stream", b"data: " + given + b"\n\n") as (_, url, _):
+        asyncio.run(run(url))
