@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
@@ -37,6 +38,8 @@ _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 QUIET = 0.2
 """Seconds without a byte after which a result, once there, has left."""
 _WEB = (b"http://", b"https://")
+_ADDRESS = re.compile(r"([^:/]*://)?([^][:/@]*|\[[^][/@]*\])(:\d{1,5})?")
+"""A host or an origin: a name, and if anything follows its colon, a port."""
 _EVERYWHERE = ("0.0.0.0", "::", "")
 
 # Who posts what is no message is told so; the SDK writes a trace, too, with what was sent in it.
@@ -176,11 +179,18 @@ class Known:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer: ASGIApp = self.app
-        if (refusal := await self.check.validate_request(Request(scope))) is not None:
+        if (refusal := await self._refusal(Request(scope))) is not None:
             setting = "hosts" if refusal.status_code == 421 else "origins"
             said = f"{bytes(refusal.body).decode()}; see plugin.mcp.{setting}"
             answer = Response(said, refusal.status_code)
         await answer(scope, receive, send)
+
+    async def _refusal(self, request: Request) -> Response | None:
+        # The SDK takes whatever begins as a known name does, with a colon after it.
+        for name, status in (("host", 421), ("origin", 403)):
+            if not _ADDRESS.fullmatch(request.headers.get(name, "")):
+                return Response(f"Invalid {name.capitalize()} header", status)
+        return await self.check.validate_request(request)
 
 
 class Authentication:

@@ -582,6 +582,10 @@ def test_foreign_hosts_and_origins_are_refused(serve: Any, transport: str) -> No
             assert await status(host="mcp.example:9") == fine
             assert await status(origin="https://evil.example") == 403
             assert await status(origin="null") == 403
+            assert await status(origin="http://localhost:8001") == fine
+            assert await status(origin="http://localhost:8001.evil.example") == 403
+            assert await status(origin="http://localhost:") == 403
+            assert await status(origin="http://localhost:80@evil.example") == 403
             assert await status(origin="https://page.example") == fine
             unknown = await http.get(served.url + "x", headers={"host": "evil.example"})
             assert unknown.status_code == 421
