@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import copy
 import json
@@ -11,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from hypothesis import strategies as st
 
 from assent import Message, RequestContext
 from assent_a2a import incoming
+from assent_a2a.official.mends import Mended
 
 TEXT = st.text(st.characters(exclude_categories=()), max_size=20)
 KEYS = st.sampled_from(
@@ -437,3 +440,38 @@ def test_call_that_cannot_be_read_writes_no_trace(
     answer = service.http.post("/a2a/rpc", json={"jsonrpc": "2.0", **call}, headers=V1)
     assert answer.json()["error"]["code"] in (-32600, -32602)
     assert "Traceback" not in caplog.text
+
+
+def test_others_are_answered_between_two_long_bodies_that_came_together() -> None:
+    long = b'{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "%b"}}' % (
+        b"x" * 70_000
+    )
+    seen: list[str] = []
+    read: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        read.append((await receive())["body"])
+        seen.append("long")
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": long, "more_body": False}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(f"refused: {message}")
+
+    async def together() -> None:
+        reading = Mended(app, limit=10**6, nesting=64, rest=False)
+        headers = [(b"content-type", b"application/json")]
+        scope: dict[str, Any] = {"type": "http", "method": "POST", "path": "/"}
+        scope["query_string"] = b""
+        scope["headers"] = headers
+        all_of_them = [asyncio.create_task(reading(scope, receive, send)) for _ in range(5)]
+        while not all(one.done() for one in all_of_them):
+            await asyncio.sleep(0)
+            seen.append("other")
+        await asyncio.gather(*all_of_them)
+
+    asyncio.run(together())
+    assert read == [long] * 5
+    ends = [at for at, what in enumerate(seen) if what == "long"]
+    assert all(after - before > 2 for before, after in pairwise(ends))

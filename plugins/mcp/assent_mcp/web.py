@@ -31,7 +31,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from assent import Host, authenticate, standard_error, unbroken
+from assent import Host, authenticate, standard_error, turn_to_read, unbroken
 from assent_mcp.refusals import message_of, mismatch, refusal
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -140,6 +140,7 @@ class Messages:
             # Who sent the begin is gone.
             return
         body: bytes = first[0]["body"]
+        await turn_to_read(body)
         refused = False
 
         async def again() -> Message:
@@ -162,6 +163,8 @@ class Messages:
             sdk_takes_it = not isinstance(failure, ValidationError)
         if sdk_takes_it:
             first[0]["body"] = b""
+        # The SDK reads it once more.
+        await turn_to_read(body)
         error = None if answer is None else answer.message.model_dump_json(exclude_unset=True)
         await self.app(scope, again, send if error is None else worded)
 

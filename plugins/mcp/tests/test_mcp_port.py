@@ -10,12 +10,14 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 import httpx2
 import pytest
 
 from assent_mcp.running import bind
+from assent_mcp.web import Messages
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 TRANSPORTS = pytest.mark.parametrize("transport", ["streamable-http", "sse"])
@@ -163,3 +165,34 @@ def test_port_is_not_kept_by_processes_that_user_code_forks() -> None:
         os.waitpid(child, 0)
         os.close(ready)
         os.close(begun)
+
+
+def test_others_are_answered_between_two_long_bodies_that_came_together() -> None:
+    long = b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_": "%b"}}' % (b"x" * 70_000)
+    seen: list[str] = []
+    read: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        read.append((await receive())["body"])
+        seen.append("long")
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": long, "more_body": False}
+
+    async def send(message: Any) -> None:
+        raise AssertionError(f"refused: {message}")
+
+    async def together() -> None:
+        reading = Messages(app, 10**6)
+        headers = [(b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": headers}
+        all_of_them = [asyncio.create_task(reading(scope, receive, send)) for _ in range(5)]
+        while not all(one.done() for one in all_of_them):
+            await asyncio.sleep(0)
+            seen.append("other")
+        await asyncio.gather(*all_of_them)
+
+    asyncio.run(together())
+    assert read == [long] * 5
+    ends = [at for at, what in enumerate(seen) if what == "long"]
+    assert all(after - before > 2 for before, after in pairwise(ends))

@@ -22,7 +22,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from assent import unbroken
+from assent import turn_to_read, unbroken
 from assent_a2a.official.bodies import Problem, problem_of_call, problem_of_rest
 from assent_a2a.official.files import as_old_sdk_writes
 
@@ -68,6 +68,7 @@ class Mended:
                 message = "the body must be sent as 'application/json'"
                 await self._refuse(ContentTypeNotSupportedError(message=message), send)
                 return
+        await turn_to_read(body)
         id, problem = self._problem(scope, body)
         if problem is not None:
             await self._refuse(problem, send, id=id)
@@ -76,6 +77,8 @@ class Mended:
             body = as_old_sdk_writes(body)
         plain = self._rest and _ACCEPTED[1] not in headers.get("accept", "").lower()
         beginning = _Sending(send, plain=plain, says_final=self._is_old_stream(scope, body))
+        # The SDK reads it once more.
+        await turn_to_read(body)
         try:
             await self._app(scope, _again(body, receive), beginning)
         except A2AError as error:
