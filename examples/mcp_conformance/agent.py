@@ -64,6 +64,12 @@ CONTACT: dict[str, Any] = {
     "additionalProperties": False,
 }
 
+REGION: dict[str, Any] = {
+    "type": "object",
+    "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+    "required": ["region"],
+}
+
 
 @tool(read_only=True)
 def test_simple_text() -> str:
@@ -128,6 +134,18 @@ def json_schema_2020_12_tool(**contact: Any) -> ToolResult:
     return ToolResult(structured=contact)
 
 
+@tool(input_schema=REGION, read_only=True)
+def test_custom_header(region: str) -> str:
+    """Take a region, which clients repeat in a header."""
+    return region
+
+
+@tool(requires_approval=True)
+def test_input_required_result_tampered_state() -> str:
+    """Run once a person has approved it."""
+    return "approved"
+
+
 agent = Agent(
     name="mcp-conformance",
     description="Gives every kind of MCP content",
@@ -141,5 +159,7 @@ agent = Agent(
         test_error_handling,
         test_tool_with_progress,
         json_schema_2020_12_tool,
+        test_custom_header,
+        test_input_required_result_tampered_state,
     ],
 )

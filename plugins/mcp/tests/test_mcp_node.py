@@ -28,6 +28,8 @@ TOOLS = {
     "test_error_handling",
     "test_tool_with_progress",
     "json_schema_2020_12_tool",
+    "test_custom_header",
+    "test_input_required_result_tampered_state",
 }
 BOTH = {
     "tools-list",
@@ -56,11 +58,13 @@ SCENARIOS = {
     | {
         "caching",
         "http-header-validation",
+        "http-custom-header-server-validation",
         "sep-2164-resource-not-found",
         "input-required-result-unsupported-methods",
         "input-required-result-missing-input-response",
         "input-required-result-ignore-extra-params",
         "input-required-result-validate-input",
+        "input-required-result-tampered-state",
     },
 }
 """What a server can pass that offers tools alone. The others call for prompts, resources,
