@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from assent import (
     Agent,
     Call,
@@ -753,6 +755,45 @@ def test_call_that_is_gone_while_somebody_works_on_it_says_so(
     decided_elsewhere(service, approved=True)
     look_again(page)
     panel.get_by_text("No longer waits: delete. It was decided elsewhere").wait_for()
+
+
+@pytest.mark.parametrize("opens", ["Edit…", "Reject…"])
+def test_what_somebody_writes_into_a_call_that_goes_stays_until_it_is_dismissed(
+    assent_served: Served, opened: Opened, opens: str
+) -> None:
+    service = served(assent_served, Walks([], "Bye.").agent)
+    run(service.host.calls.propose("book", {"hours": 1, "pet": "Rex"}, Caller("a2a")))
+    page = opened(service, clock=True)
+    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel.get_by_role("button", name=opens).click()
+    panel.get_by_role("textbox").fill('{"pet": "Rex and Ben"}')
+    decided_elsewhere(service, approved=False)
+    look_through(page)
+    panel.get_by_text("No longer waits: book. It was decided elsewhere").wait_for()
+    page.mouse.move(1, 1)
+    page.clock.fast_forward(60_000)
+    look_through(page)
+    assert panel.locator(".kept pre").inner_text() == '{"pet": "Rex and Ben"}'
+    panel.get_by_role("button", name="Dismiss").click()
+    assert panel.get_by_text("Rex and Ben").count() == 0
+    page.mouse.move(1, 1)
+    look_through(page)
+    panel.wait_for(state="hidden")
+
+
+def test_decision_with_a_text_that_comes_too_late_keeps_the_text(
+    assent_served: Served, opened: Opened
+) -> None:
+    service = served(assent_served, Files().agent)
+    proposed(service, "a")
+    page = opened(service)
+    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel.get_by_role("button", name="Reject…").click()
+    page.keyboard.type("not before noon")
+    decided_elsewhere(service, approved=True)
+    page.keyboard.press("Enter")
+    panel.get_by_text("Approved elsewhere: delete").wait_for()
+    panel.locator(".kept").get_by_text("not before noon").wait_for()
 
 
 def test_own_proposals_do_not_wait_elsewhere(assent_served: Served, opened: Opened) -> None:

@@ -2,7 +2,7 @@
 
 import { fold } from "./fold.js";
 import { objectOf, sourceOf } from "./json.js";
-import { firstLine, inputOf } from "./proposal.js";
+import { block, firstLine, inputOf } from "./proposal.js";
 import { button, el, escaped, visible } from "./text.js";
 
 export class Card {
@@ -79,7 +79,8 @@ export class Card {
     const named = Array.isArray(this.editable) ? this.editable : undefined;
     const part = (keep) => Object.fromEntries(
       Object.entries(this.proposal.input).filter(([name]) => keep === (named?.includes(name) ?? true)));
-    field.value = this.typed ?? escaped(sourceOf(part(true)));
+    field.defaultValue = escaped(sourceOf(part(true)));
+    if (this.typed !== undefined) field.value = this.typed;
     field.addEventListener("input", () => {
       field.setCustomValidity(objectOf(field.value) ? "" : "This is no JSON object.");
     });
@@ -136,11 +137,26 @@ export class Card {
   before(decision) {
     const word = decision.execute === true ? "Approved elsewhere: " : "Rejected elsewhere: ";
     this.fold(el("span", { class: "decision" }, word, this.line()));
+    this.keep();
   }
 
   // Cannot be decided any more, for `why`.
   close(why, word = "Not decided") {
     this.fold(el("span", { class: "decision" }, `${word}: `, this.line(), ". ", visible(why)));
+    this.keep();
+  }
+
+  // What somebody was writing into it, for them to copy.
+  keep() {
+    const field = this.controls.querySelector("input, textarea");
+    if (!field || field.value === field.defaultValue) return;
+    const dismiss = button("Dismiss", () => {
+      this.kept = undefined;
+      kept.remove();
+    }, "quiet");
+    const kept = el("div", { class: "kept" }, el("p", { class: "label" }, "You had written"),
+      block(field.value, "text", "You had written"), dismiss);
+    this.element.append((this.kept = kept));
   }
 
   line() {

@@ -83,12 +83,16 @@ function addElsewhere(item) {
   byId("elsewhere-list").append(card.element);
 }
 
-// What waits no longer says so, and stays until nobody can be aiming at this list.
+// What waits no longer says so, and stays until nobody can be aiming at this list, and until what was
+// written into it is dismissed.
 function leave(id, card) {
   const aimedAt = byId("elsewhere").matches(":hover, :focus-within");
-  if (cards.has(id) || (card.until < Date.now() && !aimedAt)) {
+  const over = card.until < Date.now() && !aimedAt;
+  if (cards.has(id) || (over && !card.kept)) {
     card.element.remove();
     elsewhere.delete(id);
+  } else if (over) {
+    card.element.style.minHeight = "";
   } else if (card.until === undefined) {
     const why = "It was decided elsewhere, or has expired.";
     if (card.element.contains(document.activeElement)) announce(why);
