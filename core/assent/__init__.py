@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         Transaction,
     )
     from assent.ledger.log import checkpoint
+    from assent.masking import mask
     from assent.messages import (
         AgentMessage,
         Approval,
@@ -167,6 +168,7 @@ _MODULES = {
     "http.sockets": "Socket",
     "ledger": "Decision LogRow Owner Proposal Store SuspendedTurn Transaction",
     "ledger.log": "checkpoint",
+    "masking": "mask",
     "messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
         "ExecutedCommand ExecutedToolCall Message Party PlatformContext ToolCall URLConfig"
@@ -299,6 +301,7 @@ __all__ = [
     "load_agent",
     "load_config",
     "load_model",
+    "mask",
     "parse_request",
     "per_loop",
     "read_body",

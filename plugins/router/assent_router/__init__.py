@@ -34,6 +34,7 @@ from assent import (
     hidden_trace,
     hookimpl,
     load_agent,
+    mask,
 )
 from assent_router.custom import ChannelRouter, CustomRouter
 from assent_router.decisions import Decision
@@ -96,7 +97,8 @@ class Router(Plugin):
         if request.source not in self.settings.sources or context.has_decision:
             return
         decision = await self._decision(request.messages, context)
-        log.debug("should_respond %s: %s", decision.should_respond, decision.reasoning)
+        reasoning = mask(decision.reasoning, context.platform.secrets())
+        log.debug("should_respond %s: %s", decision.should_respond, reasoning)
         if not decision.should_respond:
             raise Silence(decision.reasoning)
 

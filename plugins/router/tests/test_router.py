@@ -268,6 +268,23 @@ class TestFailures:
         assert "ValueError: refused: [secret]" in caplog.text
         assert "tok-SECRET" not in caplog.text
 
+    @pytest.mark.parametrize("responds", [True, False])
+    def test_log_of_a_decision_shows_no_secret_in_its_reasoning(
+        self, assent_served: Served, caplog: pytest.LogCaptureFixture, responds: bool
+    ) -> None:
+        def telling(messages: Sequence[Message]) -> Any:
+            stated = messages[-1].platform_context
+            assert stated is not None and stated.platform_token is not None
+            token = stated.platform_token.get_secret_value()
+            return {"should_respond": responds, "reasoning": f"sent with {token}"}
+
+        service = assent_served(answering(), channel_router=telling)
+        with caplog.at_level(logging.DEBUG):
+            message = user("hello", platform_context={"platform_token": "tok-SECRET-12345"})
+            service.chat(message, source=CHANNEL)
+        assert f"should_respond {responds}: sent with [secret]" in caplog.text
+        assert "tok-SECRET" not in caplog.text
+
     def test_log_says_that_the_decision_is_no_boolean(
         self, assent_served: Served, caplog: pytest.LogCaptureFixture
     ) -> None:
