@@ -5,7 +5,7 @@ The SDK answers a wrong content type as unparsable JSON, where A2A has an error 
 those get it who ask for it. To callers of 0.3 it calls the last event of a stream final only where
 the task has ended, not where it waits for them. Bodies that make it fail are refused before it
 reads them. It writes a trace for each call that it cannot read, beside a line that says what is
-wrong: only that stays.
+wrong: only that stays. It compares versions by their first number only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,12 @@ from typing import Any
 
 from a2a.server.request_handlers import build_error_response
 from a2a.utils.error_handlers import build_rest_error_payload
-from a2a.utils.errors import A2AError, ContentTypeNotSupportedError, InvalidRequestError
+from a2a.utils.errors import (
+    A2AError,
+    ContentTypeNotSupportedError,
+    InvalidRequestError,
+    VersionNotSupportedError,
+)
 from pydantic_core import from_json, to_json
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -70,6 +75,7 @@ class Mended:
                 return
         await turn_to_read(body)
         id, problem = self._problem(scope, body)
+        problem = problem or _other_minor(headers.get("a2a-version", ""))
         if problem is not None:
             await self._refuse(problem, send, id=id)
             return
@@ -200,6 +206,14 @@ def _with_version(scope: Scope) -> Scope:
         return scope
     version = (b"a2a-version", given.encode("latin-1", "replace"))
     return {**scope, "headers": [*scope["headers"], version]}
+
+
+def _other_minor(version: str) -> A2AError | None:
+    """The refusal of another 1.x, which the SDK takes for 1.0 (A2A 1.0, section 3.6.2)."""
+    major, _, rest = version.strip().partition(".")
+    if major != "1" or rest.partition(".")[0] in ("", "0"):
+        return None
+    return VersionNotSupportedError(message="this agent speaks A2A 1.0 and 0.3")
 
 
 def _error(error: HTTPException) -> dict[str, Any]:
