@@ -721,13 +721,21 @@ def test_unknown_protocol_version_is_refused(service: Service) -> None:
 
 
 def test_minor_version_that_the_card_does_not_name_is_refused(service: Service) -> None:
-    body = {"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {"id": "x"}}
-    cases = (("1.1", -32009, 400), ("1.99", -32009, 400), ("1.0.7", -32001, 404))
-    for given, code, status in cases:
+    cases = (
+        ("GetTask", "1.1", -32009, 400),
+        ("GetTask", "1.99", -32009, 400),
+        ("GetTask", "1.0.7", -32001, 404),
+        ("tasks/get", "0.2", -32009, 400),
+        ("tasks/get", "0.30", -32009, 400),
+        ("tasks/get", "0.3.0", -32001, 404),
+    )
+    for method, given, code, status in cases:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"id": "x"}}
         headers = {"A2A-Version": given}
         answer = service.http.post("/a2a/rpc", json=body, headers=headers)
         assert (answer.json()["id"], code_of(answer.json())) == (1, code)
-        assert service.http.get("/a2a/rest/tasks/x", headers=headers).status_code == status
+        path = "/a2a/rest/tasks/x" if method == "GetTask" else "/a2a/rest/v1/tasks/x"
+        assert service.http.get(path, headers=headers).status_code == status
 
 
 def test_version_may_be_a_parameter_of_the_request(service: Service) -> None:

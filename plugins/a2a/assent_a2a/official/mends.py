@@ -32,6 +32,7 @@ from assent_a2a.official.bodies import Problem, problem_of_call, problem_of_rest
 from assent_a2a.official.files import as_old_sdk_writes
 
 _ACCEPTED = ("application/json", "application/a2a+json")
+_MINOR = {"0": "3", "1": "0"}  # of each version that is spoken
 _NAMES = {404: "NOT_FOUND", 405: "UNIMPLEMENTED"}
 _WAITING = ("input-required", "auth-required", "INPUT_REQUIRED", "AUTH_REQUIRED")
 _TRACED = ("Failed to validate base JSON-RPC request", "Failed to parse request params")
@@ -209,9 +210,11 @@ def _with_version(scope: Scope) -> Scope:
 
 
 def _other_minor(version: str) -> A2AError | None:
-    """The refusal of another 1.x, which the SDK takes for 1.0 (A2A 1.0, section 3.6.2)."""
+    """The refusal of another minor version, which the SDK takes for the one that is spoken (A2A
+    1.0, section 3.6.2)."""
     major, _, rest = version.strip().partition(".")
-    if major != "1" or rest.partition(".")[0] in ("", "0"):
+    minor = rest.partition(".")[0]
+    if not minor or _MINOR.get(major, minor) == minor:
         return None
     return VersionNotSupportedError(message="this agent speaks A2A 1.0 and 0.3")
 
