@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,10 +51,14 @@ HEAVY = {
 }
 
 
-def imported(source: str) -> Iterator[str]:
+@cache
+def imported(source: str) -> tuple[str, ...]:
     """The dotted names that `source` imports, anywhere but under TYPE_CHECKING."""
-    tree = ast.parse(source)
-    waiting: list[ast.AST] = [tree]
+    return tuple(_imported(ast.parse(source)))
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    waiting = [tree]
     while waiting:
         node = waiting.pop()
         match node:
@@ -74,6 +79,7 @@ def part(path: Path) -> str:
     return path.relative_to(CORE).parts[0].removesuffix(".py")
 
 
+@cache
 def graph() -> dict[str, set[str]]:
     """Each part of the core with the parts that it imports."""
     found: dict[str, set[str]] = {}
@@ -87,6 +93,7 @@ def graph() -> dict[str, set[str]]:
     return found
 
 
+@cache
 def parts() -> set[str]:
     return {part(path) for path in CORE.rglob("*.py")}
 
