@@ -36,6 +36,7 @@ STATIC = ROOT / "plugins" / "console" / "assent_console" / "static"
 CONSOLE = {
     "GET /console",
     "GET /console/approvals",
+    "GET /console/approvals/{id}",
     "POST /console/approvals/{id}",
     *(f"GET /console/{file.name}" for file in STATIC.iterdir() if file.suffix in (".css", ".js")),
 }

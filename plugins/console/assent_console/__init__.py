@@ -2,6 +2,7 @@
 
     GET  /console                  the page, with its scripts and /console/style.css beside it
     GET  /console/approvals        what waits for a decision and exists for this caller
+    GET  /console/approvals/{id}   how one of them stands: its state, and who decided it when
     POST /console/approvals/{id}   {"approve": true | false, "reason": "..."}
 
 design, section 1, item 6, and section 6, "Web pages".
@@ -17,7 +18,7 @@ __all__ = ["Console"]
 
 
 class Console(Plugin):
-    """The page and its two JSON paths; active when named in `plugins`, and in `assent dev`."""
+    """The page and its JSON paths; active when named in `plugins`, and in `assent dev`."""
 
     name = "console"
     active_by_default = False
@@ -31,6 +32,6 @@ class Console(Plugin):
         for path, (name, kind) in FILES.items():
             router.routes.append(Route(path, static(name, kind), methods=["GET"]))
         listed = Route("/console/approvals", approvals.listed, methods=["GET"])
-        decided = Route("/console/approvals/{id}", approvals.decided, methods=["POST"])
-        router.routes.extend([listed, decided])
+        one = Route("/console/approvals/{id}", approvals.one, methods=["GET", "POST"])
+        router.routes.extend([listed, one])
         return router

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from assent import BodyReader, Host, Proposal, RequestError, caller_of, read_body
+from assent import BodyReader, Caller, Host, Proposal, RequestError, caller_of, read_body
 from assent import standard_error as shape
 from assent_console.page import HEADERS
 
@@ -94,8 +94,23 @@ class Approvals:
             }
         )
 
+    async def one(self, request: Request) -> Response:
+        """One call: look at it, or decide it."""
+        # Of two routes with one path, only the first one's methods would stand in `Allow`.
+        return await (self.decided if request.method == "POST" else self.looked)(request)
+
+    async def looked(self, request: Request) -> Response:
+        """How the call stands, as `decided` answers: who decided it, if anybody, and when."""
+        try:
+            self._refuse_foreign(request, needs_origin=False)
+            row = await self._found(request, caller_of(request.scope, PROTOCOL))
+        except Exception as error:
+            return self._failed(error)
+        return _answer(standing(row))
+
     async def decided(self, request: Request) -> Response:
-        """`{"id", "state"}` after the decision; 404 when it does not exist for this caller."""
+        """`{"id", "state", "decision", "edited"}` after the decision; 404 when the call does not
+        exist for this caller."""
         try:
             self._refuse_foreign(request, needs_origin=True)
             limits = self.host.config.limits
@@ -104,13 +119,11 @@ class Approvals:
             row = await self._decide(request, verdict)
         except Exception as error:
             return self._failed(error)
-        return _answer({"id": row.id, "state": row.state})
+        return _answer(standing(row))
 
     async def _decide(self, request: Request, verdict: Verdict) -> Proposal:
         caller = caller_of(request.scope, PROTOCOL)
-        row = await self.host.calls.look(request.path_params["id"], caller)
-        if row is None:
-            raise NotPending
+        row = await self._found(request, caller)
         return await self.host.calls.decide(
             row.id,
             caller,
@@ -120,6 +133,12 @@ class Approvals:
             edited=verdict.input,
             run=False,
         )
+
+    async def _found(self, request: Request, caller: Caller) -> Proposal:
+        row = await self.host.calls.look(request.path_params["id"], caller)
+        if row is None:
+            raise NotPending
+        return row
 
     def _refuse_foreign(self, request: Request, *, needs_origin: bool) -> None:
         """Raise ForeignPage unless the request is of this page (design, section 6, "Web pages").
@@ -166,6 +185,25 @@ def shown(row: Proposal) -> dict[str, Any]:
         "address": row.address,
         "created": _time(row.created),
         "expires": _time(row.expires),
+    }
+
+
+def standing(row: Proposal) -> dict[str, Any]:
+    """What became of a proposal; `decision` is null while there is none, `edited` unless the
+    approval changed the input. `who` is the authenticated principal, or who somebody says to be."""
+    decision = row.decision
+    return {
+        "id": row.id,
+        "state": row.state,
+        "edited": row.edited,
+        "decision": decision
+        and {
+            "approved": decision.approved,
+            "who": decision.who,
+            "protocol": decision.protocol,
+            "reason": decision.reason,
+            "at": _time(decision.at),
+        },
     }
 
 

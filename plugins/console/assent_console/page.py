@@ -10,6 +10,7 @@ MODULES = (
     "card",
     "conversation",
     "elsewhere",
+    "fate",
     "fold",
     "history",
     "json",

@@ -586,9 +586,9 @@ def test_decision_that_is_refused_leaves_a_way_on(assent_served: Served, opened:
     press(page, "Approve")
     alert = page.get_by_role("alert")
     alert.wait_for()
-    shown = ["the call was rejected before", "APPROVAL_CONFLICT", "Reject it, too"]
-    assert alert.inner_text().split("\n") == shown
-    sees(page, "Rejected elsewhere: delete")
+    assert alert.inner_text().split("\n") == ["the call was rejected before", "APPROVAL_CONFLICT"]
+    sees(page, "Already rejected over the command line")
+    sees(page, "Reason: by another")
     say(page, "what now?")
     sees(page, "Then not.")
     assert files.ran == []
@@ -605,10 +605,10 @@ def test_call_that_another_approved_can_be_approved_after_all(
     decided_elsewhere(service, approved=True)
     press(page, "Reject…")
     page.keyboard.press("Enter")
-    sees(page, "Approved elsewhere: delete")
+    sees(page, "Already approved over the command line")
     assert files.ran == []
     page.reload()
-    sees(page, "Approved elsewhere: delete")
+    sees(page, "Already approved over the command line")
     press(page, "Approve it, too")
     sees(page, "It is gone.")
     assert files.ran == ["a.txt"]
@@ -642,11 +642,12 @@ def test_only_the_decision_that_is_refused_is_taken_back(
     page.get_by_text("1 of 2 decided").wait_for()
     press(page, "Approve")
     press(page, "Send decisions")
-    sees(page, "Rejected elsewhere: delete")
-    card = page.get_by_role("region", name="Proposed tool call")
-    assert card.count() == 1
-    assert "a.txt" in card.inner_text()
-    press(page, "Approve")
+    sees(page, "Already rejected over the command line")
+    card = page.get_by_role("region", name="Proposed tool call").filter(has_text="a.txt")
+    card.get_by_role("button", name="Approve", exact=True).click()
+    page.get_by_text("1 of 2 decided").wait_for()
+    press(page, "Reject it, too")
+    press(page, "Send decisions")
     sees(page, "One is gone.")
     assert files.ran == ["a.txt"]
 
@@ -738,8 +739,8 @@ def test_decision_that_comes_too_late_says_how_another_decided(
     panel.get_by_role("button", name="Reject…").click()
     decided_elsewhere(service, approved=True)
     page.keyboard.press("Enter")
-    panel.get_by_text("Approved elsewhere: delete").wait_for()
-    assert page.locator("#announcer").inner_text() == "the call was approved before"
+    panel.get_by_text("Already approved over the command line").wait_for()
+    assert "Already approved over the command line" in page.locator("#announcer").inner_text()
 
 
 def test_call_that_is_gone_while_somebody_works_on_it_says_so(
@@ -754,7 +755,7 @@ def test_call_that_is_gone_while_somebody_works_on_it_says_so(
     page.keyboard.type("because")
     decided_elsewhere(service, approved=True)
     look_again(page)
-    panel.get_by_text("No longer waits: delete. It was decided elsewhere").wait_for()
+    panel.get_by_text("Already approved over the command line").wait_for()
 
 
 @pytest.mark.parametrize("opens", ["Edit…", "Reject…"])
@@ -769,7 +770,7 @@ def test_what_somebody_writes_into_a_call_that_goes_stays_until_it_is_dismissed(
     panel.get_by_role("textbox").fill('{"pet": "Rex and Ben"}')
     decided_elsewhere(service, approved=False)
     look_through(page)
-    panel.get_by_text("No longer waits: book. It was decided elsewhere").wait_for()
+    panel.get_by_text("Already rejected over the command line").wait_for()
     page.mouse.move(1, 1)
     page.clock.fast_forward(60_000)
     look_through(page)
@@ -792,8 +793,202 @@ def test_decision_with_a_text_that_comes_too_late_keeps_the_text(
     page.keyboard.type("not before noon")
     decided_elsewhere(service, approved=True)
     page.keyboard.press("Enter")
-    panel.get_by_text("Approved elsewhere: delete").wait_for()
+    panel.get_by_text("Already approved over the command line").wait_for()
     panel.locator(".kept").get_by_text("not before noon").wait_for()
+
+
+def test_call_of_this_conversation_says_when_another_has_decided_it(
+    assent_served: Served, opened: Opened
+) -> None:
+    walks = Walks(booking(1), "Booked.")
+    service = served(assent_served, walks.agent)
+    ann, bob = opened(service), opened(service)
+    say(ann, "a walk for Rex")
+    ann.get_by_role("region", name="Proposed tool call").wait_for()
+    rests(ann)
+    press(ann, "Reject\u2026")
+    ann.keyboard.type("it rains")
+    look_again(bob)
+    bob.get_by_role("region", name="Waiting elsewhere").wait_for()
+    edits(bob, '{"hours": 3, "pet": "Ben"}')
+    bob.get_by_text("Approved book, edited").wait_for()
+    # Ann would approve what she does not see.
+    look_again(ann)
+    card = ann.get_by_role("region", name="Proposed tool call")
+    card.get_by_text("Already approved with another input over a console").wait_for()
+    assert card.locator("pre").all_inner_texts() == ["3", "Ben"]
+    assert card.get_by_role("button").all_inner_texts() == ["Approve it, too"]
+    ann.locator(".kept").get_by_text("it rains").wait_for()
+    assert "Already approved with another input" in ann.locator("#announcer").inner_text()
+    press(ann, "Approve it, too")
+    sees(ann, "Booked.")
+    assert walks.ran == [(3, "Ben")]
+
+
+def test_call_that_ran_with_what_another_had_edited_says_so(
+    assent_served: Served, opened: Opened
+) -> None:
+    walks = Walks(booking(1), "Booked.")
+    service = served(assent_served, walks.agent)
+    page = opened(service)
+    say(page, "a walk for Rex")
+    page.get_by_role("region", name="Proposed tool call").wait_for()
+    rests(page)
+    page.route("**/console/approvals", lambda route: route.abort())
+    edited: dict[str, Any] = {"hours": 3, "pet": "Ben"}
+    decided_elsewhere(service, approved=True, edited=edited)
+    press(page, "Approve")
+    sees(page, "Booked.")
+    sees(page, "Approved, but it ran with another input: book")
+    rests(page)
+    page.reload()
+    sees(page, "Approved, but it ran with another input: book")
+    assert walks.ran == [(3, "Ben")]
+
+
+def test_edit_that_comes_after_another_edit_is_told_of_it(
+    assent_served: Served, opened: Opened
+) -> None:
+    walks = Walks(booking(1), "Booked.")
+    service = served(assent_served, walks.agent)
+    page = opened(service)
+    say(page, "a walk for Rex")
+    press(page, "Edit\u2026")
+    page.get_by_label(", as JSON:").fill('{"hours": 2, "pet": "Rex"}')
+    decided_elsewhere(service, approved=True, edited={"hours": 3, "pet": "Ben"})
+    press(page, "Approve as edited")
+    sees(page, "Already approved with another input")
+    page.locator(".kept").get_by_text('"hours": 2').wait_for()
+    press(page, "Approve it, too")
+    sees(page, "Booked.")
+    assert walks.ran == [(3, "Ben")]
+
+
+@pytest.mark.parametrize("approved", [True, False])
+def test_same_decision_of_another_says_what_stands(
+    assent_served: Served, opened: Opened, approved: bool
+) -> None:
+    service = served(assent_served, Walks().agent)
+    run(service.host.calls.propose("book", {"hours": 1, "pet": "Rex"}, Caller("mcp")))
+    page = opened(service)
+    panel = page.get_by_role("region", name="Waiting elsewhere")
+    if approved:
+        panel.get_by_role("button", name="Approve", exact=True).click(trial=True)
+        decided_elsewhere(service, approved=True, edited={"hours": 3, "pet": "Ben"})
+        panel.get_by_role("button", name="Approve", exact=True).click()
+        panel.get_by_text("Already approved with another input").click()
+        panel.get_by_text("Ben").wait_for()
+    else:
+        panel.get_by_role("button", name="Reject\u2026").click()
+        page.keyboard.type("it rains")
+        decided_elsewhere(service, approved=False, reason="Rex is ill")
+        page.keyboard.press("Enter")
+        panel.get_by_text("Reason: Rex is ill").wait_for()
+        panel.locator(".kept").get_by_text("it rains").wait_for()
+
+
+def test_call_of_this_conversation_that_expires_blocks_no_message(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files(deleting("a.txt"), "Hello.")
+    config = PLUGINS + '[approvals]\nttl = "1s"\n'
+    page = opened(served(assent_served, files.agent, config))
+    say(page, "delete a.txt")
+    sees(page, "No longer waits: delete. It has expired.")
+    say(page, "hello")
+    sees(page, "Hello.")
+
+
+def test_reason_outlives_a_decision_that_could_not_be_sent(
+    assent_served: Served, opened: Opened
+) -> None:
+    service = served(assent_served, Files().agent)
+    proposed(service, "a")
+    page = opened(service)
+    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel.get_by_role("button", name="Reject\u2026").click()
+    page.keyboard.type("not before noon")
+    page.route("**/console/approvals/*", lambda route: route.abort())
+    page.keyboard.press("Enter")
+    panel.get_by_text("The service could not be reached.").wait_for()
+    page.unroute("**/console/approvals/*")
+    panel.get_by_role("button", name="Reject\u2026").click()
+    assert panel.get_by_role("textbox").input_value() == "not before noon"
+    page.keyboard.press("Enter")
+    panel.get_by_text("Rejected delete: not before noon").wait_for()
+
+
+def test_decision_whose_answer_was_lost_is_not_told_as_anothers(
+    assent_served: Served, opened: Opened
+) -> None:
+    service = served(assent_served, Files().agent)
+    (row,) = proposed(service, "a")
+    page = opened(service)
+
+    def lose(route: Any) -> None:
+        if route.request.method != "POST":
+            return route.continue_()
+        route.fetch()
+        return route.abort()
+
+    page.route("**/console/approvals/*", lose)
+    panel = page.get_by_role("region", name="Waiting elsewhere")
+    panel.get_by_role("button", name="Approve", exact=True).click()
+    panel.get_by_text("Already approved over a console").wait_for()
+    assert state(service, row) == "APPROVED"
+
+
+def test_text_in_a_call_stays_while_others_of_its_turn_are_sent(
+    assent_served: Served, opened: Opened
+) -> None:
+    files = Files(deleting("a", "b"), "One is gone.")
+    page = opened(served(assent_served, files.agent))
+    say(page, "delete both")
+    press(page, "Approve")
+    press(page, "Reject\u2026")
+    page.keyboard.type("b is needed")
+    press(page, "Send decisions")
+    sees(page, "Ran delete")
+    rests(page)
+    assert page.get_by_label("Why not?").input_value() == "b is needed"
+    page.get_by_label("Why not?").press("Enter")
+    sees(page, "One is gone.")
+    assert files.ran == ["a"]
+
+
+def test_page_says_that_the_service_is_out_of_reach_and_goes_on_by_itself(
+    assent_served: Served, opened: Opened
+) -> None:
+    service = served(assent_served, Files().agent)
+    page = opened(service, clock=True)
+    proposed(service, "a")
+    look_through(page)
+    note = page.get_by_role("status").get_by_text("out of reach")
+    page.get_by_role("region", name="Waiting elsewhere").wait_for()
+    assert note.count() == 0
+    for answer in ({"status": 502, "body": "a gateway's page"}, None):
+        done = (lambda route: route.abort()) if answer is None else answering(answer)
+        page.route("**/console/approvals", done)
+        look_again(page)
+        note.wait_for()
+        page.unroute("**/console/approvals")
+        page.clock.fast_forward(10_000)
+        note.wait_for(state="detached")
+
+
+def answering(answer: dict[str, Any]) -> Callable[[Any], None]:
+    return lambda route: route.fulfill(**answer)
+
+
+def test_end_of_a_long_input_is_not_out_of_sight_unsaid(
+    assent_served: Served, opened: Opened
+) -> None:
+    command = "ls" + "\n" * 60 + "rm -rf /"
+    call = Call("shell", "suggest_commands", {"commands": [{"command": command}]})
+    page = opened(served(assent_served, Files([call]).agent))
+    say(page, "look")
+    card = page.get_by_role("region", name="Proposed command")
+    card.get_by_text("In all: 61 lines, 70 characters").wait_for()
 
 
 def test_own_proposals_do_not_wait_elsewhere(assent_served: Served, opened: Opened) -> None:
@@ -859,7 +1054,7 @@ def test_press_for_a_call_that_has_just_gone_does_not_decide_the_next_one(
     page.mouse.click(*here)
     look_through(page)
     assert state(service, second) == "PENDING"
-    page.get_by_text("No longer waits: delete").wait_for()
+    page.get_by_text("Already rejected over the command line").wait_for()
     # However long the pointer rests there: nothing moves up under it.
     page.clock.fast_forward(60_000)
     look_through(page)
@@ -869,7 +1064,7 @@ def test_press_for_a_call_that_has_just_gone_does_not_decide_the_next_one(
     assert state(service, second) == "PENDING"
     page.mouse.move(1, 1)
     look_through(page)
-    page.get_by_text("No longer waits: delete").wait_for(state="detached")
+    page.get_by_text("Already rejected over the command line").wait_for(state="detached")
     approve.click()
     page.locator("#elsewhere").get_by_text("Approved delete").wait_for()
     assert (state(service, first), state(service, second)) == ("REJECTED", "APPROVED")
@@ -953,7 +1148,7 @@ def test_answer_that_comes_after_a_newer_one_takes_no_call_away(
         route.fulfill(response=before)
     look_through(page)
     assert approve.count() == 2
-    assert page.get_by_text("No longer waits").count() == 0
+    assert page.get_by_text(re.compile("No longer waits|Already")).count() == 0
 
 
 def test_press_that_begins_on_one_call_does_not_end_on_another(

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -154,7 +155,11 @@ def test_call_that_expires_after_the_year_9999_hides_nothing_that_waits(
 def test_decision_is_recorded_and_nothing_runs(service: Service) -> None:
     row = propose(service)
     answer = decide(service, row.id, {"approve": True})
-    assert (answer.status, answer.json()) == (200, {"id": row.id, "state": "APPROVED"})
+    assert (answer.status, answer.json()["id"], answer.json()["state"]) == (
+        200,
+        row.id,
+        "APPROVED",
+    )
     assert look(service, row).output is None
     assert row.id not in [item["id"] for item in listed(service)]
     again = decide(service, row.id, {"approve": True})
@@ -168,6 +173,28 @@ def test_decision_that_contradicts_is_refused(service: Service) -> None:
     assert answer.status == 422
     assert answer.json()["detail"][0]["type"] == "approval_conflict"
     assert look(service, row).output == "Rejected: no"
+
+
+def test_who_decided_when_is_told_to_whom_the_call_is_visible(assent_served: Served) -> None:
+    service = assent_served(Agent(model=scripted(), tools=[delete]), config=CONFIG + TOKENS)
+    row = propose(service, Caller("mcp", "ann"))
+    path = f"/console/approvals/{row.id}"
+    before = {"id": row.id, "state": "PENDING", "edited": None, "decision": None}
+    assert service.get(path, ANN).json() == before
+    decide(service, row.id, {"approve": False, "reason": "no"}, **ANN)
+    found = service.get(path, ANN).json()
+    at = found["decision"].pop("at")
+    assert datetime.fromisoformat(at).tzinfo is not None
+    assert found["state"] == "REJECTED"
+    assert found["decision"] == {
+        "approved": False,
+        "who": "ann",
+        "protocol": "console",
+        "reason": "no",
+    }
+    assert service.get(path, BOB).status == 404
+    assert service.get(path).status == 401
+    assert service.get(path, ANN | {"Origin": "https://evil.example"}).status == 403
 
 
 @pytest.mark.parametrize("approve", [True, False])

@@ -28,7 +28,8 @@ export class Card {
     this.card = el("section", { class: "card", "aria-label": name }, this.kind, this.title(),
       ...this.context(), this.input, this.controls);
     if (problem) this.card.append(el("p", { class: "error", role: "alert" }, visible(problem)));
-    this.element.replaceChildren(this.card);
+    this.element.replaceChildren(this.card, ...this.keptTexts());
+    this.fate = undefined;
     this.ask();
   }
 
@@ -69,9 +70,10 @@ export class Card {
 
   askReason() {
     const field = el("input", { maxlength: "4000", autocomplete: "off", dir: "auto" });
+    field.value = this.reason ?? "";
     this.fill("Why not? The agent is told (may be empty).", field,
       el("button", { type: "submit", class: "danger" }, "Reject"),
-      () => ({ rejection_reason: field.value.trim() || "no reason given" }));
+      () => ({ rejection_reason: (this.reason = field.value.trim()) || "no reason given" }));
   }
 
   askInput() {
@@ -96,6 +98,7 @@ export class Card {
       submit, button("Cancel", () => this.ask(true), "quiet"));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
+      this.written = field.value === field.defaultValue ? undefined : field.value;
       this.decided(decision());
     });
     form.addEventListener("keydown", (event) => {
@@ -116,15 +119,22 @@ export class Card {
     this.card.className = `card ${approved ? "approved" : "rejected"}`;
     this.kind.textContent = approved ? "You approve, not sent yet" : "You reject, not sent yet";
     const { input, rejection_reason } = decision;
-    if (input) this.input.replaceWith(inputOf({ ...this.proposal, input }));
+    if (input) this.show(input);
     const verdict = approved ? [input ? "Approve as edited" : "Approve"] : ["Reject: ", visible(rejection_reason)];
     const change = button("Undo", undo);
     this.controls.replaceChildren(el("span", { class: "verdict" }, ...verdict), change);
     change.focus();
   }
 
+  show(input) {
+    const shown = inputOf({ ...this.proposal, input });
+    this.input.replaceWith(shown);
+    this.input = shown;
+  }
+
   // Decided and sent: folded to one line.
   sent(decision) {
+    this.decision = decision;
     const approved = decision.execute === true;
     const { input = this.proposal.input } = decision;
     const word = el("span", { class: `decision ${approved ? "approved" : "rejected"}` },
@@ -133,30 +143,50 @@ export class Card {
     this.fold(word, input);
   }
 
-  // Somebody else has decided before, and otherwise.
-  before(decision) {
-    const word = decision.execute === true ? "Approved elsewhere: " : "Rejected elsewhere: ";
-    this.fold(el("span", { class: "decision" }, word, this.line()));
-    this.keep();
+  // It ran with `input`: another's, where that one has edited it and was the first to approve.
+  ran(input) {
+    if (!this.decision?.execute || this.decision.input) return;
+    if (sourceOf(input) === sourceOf(this.proposal.input)) return;
+    const word = el("span", { class: "decision" }, "Approved, but it ran with another input: ", this.line());
+    this.fold(word, input, "unknown");
   }
 
-  // Cannot be decided any more, for `why`.
-  close(why, word = "Not decided") {
-    this.fold(el("span", { class: "decision" }, `${word}: `, this.line(), ". ", visible(why)));
+  // Cannot be decided here any more: somebody else has, or it has expired.
+  close({ word, why, input }) {
     this.keep();
+    this.fold(el("span", { class: "decision" }, visible(word, "line"), ": ", this.line(), ". ", visible(why)), input);
   }
 
-  // What somebody was writing into it, for them to copy.
+  // Somebody else has decided it, and the conversation goes on when that is passed on.
+  overtaken(fate) {
+    const { approved, reason, input, word, why } = (this.fate = fate);
+    this.keep();
+    this.element.replaceChildren(this.card, ...this.keptTexts());
+    this.card.className = "card closed";
+    this.kind.replaceChildren(visible(word, "line"), why ? ". " : "", visible(why));
+    if (input) this.show(input);
+    const decision = approved ? { execute: true, ...(input && { input }) } : { rejection_reason: reason ?? "it was rejected before" };
+    const pass = button(approved ? "Approve it, too" : "Reject it, too", () => this.decided(decision));
+    this.controls.replaceChildren(pass);
+    this.update();
+  }
+
+  // What somebody was writing into it, or has sent in vain, for them to copy.
   keep() {
     const field = this.controls.querySelector("input, textarea");
-    if (!field || field.value === field.defaultValue) return;
+    const text = field && field.value !== field.defaultValue ? field.value : this.written;
+    this.written = undefined;
+    if (!text) return;
     const dismiss = button("Dismiss", () => {
+      this.kept.remove();
       this.kept = undefined;
-      kept.remove();
     }, "quiet");
-    const kept = el("div", { class: "kept" }, el("p", { class: "label" }, "You had written"),
-      block(field.value, "text", "You had written"), dismiss);
-    this.element.append((this.kept = kept));
+    this.kept = el("div", { class: "kept" }, el("p", { class: "label" }, "You had written"),
+      block(text, "text", "You had written"), dismiss);
+  }
+
+  keptTexts() {
+    return this.kept ? [this.kept] : [];
   }
 
   line() {
@@ -165,9 +195,9 @@ export class Card {
     return el("span", { class: "name" }, visible(shown, "line"));
   }
 
-  fold(summary, input = this.proposal.input) {
+  fold(summary, input = this.proposal.input, kind = "quiet") {
     const shown = inputOf({ ...this.proposal, input });
-    this.element.replaceChildren(fold(summary, "quiet", ...this.context(), shown));
+    this.element.replaceChildren(fold(summary, kind, ...this.context(), shown), ...this.keptTexts());
   }
 
   enable(enabled) {

@@ -1,6 +1,7 @@
 // The conversation: what was said and answered, and the calls in it that wait for a decision.
 
 import { Card } from "./card.js";
+import { fateOf } from "./fate.js";
 import { outgoing } from "./history.js";
 import { parse } from "./json.js";
 import { proposalsOf } from "./proposal.js";
@@ -11,7 +12,7 @@ import { grow, lookAt, scroll } from "./view.js";
 
 const KEPT = "assent.conversation";
 const REFUSED = /^(APPROVAL_\w+|APPROVALS_PENDING|NOTHING_TO_ANSWER)$/;
-const PLACE = /^body(?:\.messages\.\d+(?:\.data\.(\w+)\.(\d+))?)?[\w.]*: /;
+const PLACE = /^body[\w.]*: /;
 
 // What the page does then; app.js sets it.
 export const on = { begun() {}, ended() {}, tokenNeeded() {} };
@@ -62,7 +63,18 @@ function showSaid(entry) {
     const text = el("div", { class: "text", dir: "auto" }, visible(entry.message.content));
     byId("conversation").append(el("div", { class: "said" }, text));
   }
-  if (!entry.refused) for (const [id, decision] of Object.entries(entry.decided ?? {})) settle(id, decision);
+  if (entry.refused) return;
+  for (const [id, decision] of Object.entries(entry.decided ?? {})) settle(id, decision);
+  if (entry.message.content) leaveBehind();
+}
+
+// A text goes past calls that others have decided, and past nothing else that waits.
+function leaveBehind() {
+  for (const [id, card] of waiting) {
+    if (card.proposal.type !== "tool_call") continue;
+    waiting.delete(id);
+    if (card.fate) card.close(card.fate);
+  }
 }
 
 function settle(id, decision) {
@@ -72,13 +84,10 @@ function settle(id, decision) {
 }
 
 function showReply(entry, place) {
-  for (const id of Object.keys({ ...entry.closed, ...entry.before })) {
-    closeCard(id, entry);
-    waiting.delete(id);
-  }
   const reply = new Reply();
   byId("conversation").append(reply.element);
   reply.executed(entry.data);
+  compare(entry.data);
   if (entry.counts) propose(reply, entry.data, place);
   reply.finish(entry, place === entries.length - 1 ? actionsFor(entry) : []);
   return reply;
@@ -86,8 +95,9 @@ function showReply(entry, place) {
 
 function propose(reply, data, place) {
   for (const proposal of proposalsOf(data, place)) {
-    waiting.get(proposal.id)?.element.remove(); // stated again, further down
-    const card = new Card(proposal, decide);
+    // Stated again, it goes on further down, with what is being written into it.
+    const card = waiting.get(proposal.id) ?? new Card(proposal, decide);
+    if (card.fate || drafts.has(proposal.id)) card.open();
     cards.set(proposal.id, card);
     waiting.set(proposal.id, card);
     drafts.delete(proposal.id);
@@ -96,16 +106,11 @@ function propose(reply, data, place) {
   reply.tidy();
 }
 
-function closeCard(id, { closed, before }) {
-  if (before?.[id]) cards.get(id)?.before(before[id]);
-  else cards.get(id)?.close(closed[id]);
+function compare(data) {
+  for (const { id, input } of data.executed_tool_calls ?? []) cards.get(id)?.ran(input);
 }
 
 function actionsFor(entry) {
-  if (entry.before) {
-    const approved = Object.values(entry.before)[0].execute === true;
-    return [button(approved ? "Approve it, too" : "Reject it, too", () => say("", entry.before))];
-  }
   if (entry.again === "pending") return [button("Show what is waiting", () => say("", {}, true))];
   return entry.counts || entry.again === "none" ? [] : [button("Try again", again)];
 }
@@ -221,14 +226,8 @@ function take(event, reply, entry) {
       break;
     case "error":
       entry.error = { message: event.error.replace(PLACE, ""), code: event.code, incident: event.incident };
-      entry.blamed = blamed(PLACE.exec(event.error));
   }
   scroll();
-}
-
-// The id of the decision that an error names by its place in what was sent.
-function blamed(place) {
-  return place ? outgoing(entries).at(-1)?.data?.[place[1]]?.[place[2]]?.id : undefined;
 }
 
 const kept = ({ type, ...fields }) => fields;
@@ -245,10 +244,10 @@ function ended(reply, entry) {
   const something = entry.content || proposalsOf(entry.data, 0).length;
   entry.counts = !entry.error && (!entry.stopped || Boolean(something && !decided.length));
   entries.push(entry);
+  compare(entry.data);
   if (entry.counts) propose(reply, entry.data, entries.length - 1);
   if (entry.error && (entry.refusedByStatus || REFUSED.test(entry.error.code ?? ""))) refused(entry);
   delete entry.refusedByStatus;
-  delete entry.blamed;
   reply.finish(entry, actionsFor(entry));
   save();
   if (document.activeElement === byId("stop")) toField();
@@ -270,17 +269,7 @@ function refused(entry) {
     texts.unshift(entries[n].message.content);
     Object.assign(decided, entries[n].decided);
   }
-  const ids = Object.keys(decided);
-  const id = ids.length === 1 ? ids[0] : entry.blamed;
-  // A call whose edited input was refused waits as it did.
-  const known = id in decided && /^APPROVAL_(?!CHANGED)/.test(entry.error.code);
-  if (known) {
-    const other = decided[id].execute ? { rejection_reason: "it was rejected before" } : { execute: true };
-    if (entry.error.code === "APPROVAL_CONFLICT") entry.before = { [id]: other };
-    else entry.closed = { [id]: entry.error.message };
-    closeCard(id, entry);
-  }
-  ids.filter((other) => !known || other !== id).forEach(reopen);
+  Object.keys(decided).forEach(reopen);
   const field = byId("text");
   if (!field.value) field.value = texts.filter(Boolean).join("\n\n");
   grow();
@@ -291,6 +280,26 @@ function reopen(id) {
   if (!card) return;
   card.open();
   waiting.set(id, card);
+}
+
+// Look after the calls of this conversation that `listed`, what waits, does not hold.
+export function lookAfter(listed) {
+  if (running) return;
+  for (const [id, card] of waiting) if (!card.fate && card.proposal.raw.id && !listed.has(id)) overtake(id, card);
+}
+
+async function overtake(id, card) {
+  const fate = await fateOf(id);
+  if (!fate || running || card.fate || waiting.get(id) !== card) return;
+  drafts.delete(id);
+  if (fate.approved === undefined) {
+    waiting.delete(id);
+    card.close(fate);
+  } else {
+    card.overtaken(fate);
+  }
+  announce(`${fate.word}: ${card.line().textContent}. ${fate.why}`);
+  refresh();
 }
 
 function tell(entry) {
@@ -317,7 +326,7 @@ function decide(card, decision) {
 
 const toField = () => byId("text").focus({ preventScroll: true });
 
-const undecided = () => [...waiting.values()].filter((card) => !drafts.has(card.proposal.id));
+const undecided = () => [...waiting.values()].filter((card) => !card.fate && !drafts.has(card.proposal.id));
 
 export function decideAll(decision) {
   for (const card of undecided()) if (!card.answering) card.decided(decision);
@@ -329,7 +338,7 @@ export function sendDecisions(content = "") {
 
 function refresh() {
   const open = undecided();
-  for (const card of open) card.enable(!running);
+  for (const card of waiting.values()) card.enable(!running);
   const several = waiting.size > 1;
   byId("decisions").hidden = !several || Boolean(running);
   byId("decided").textContent = `${drafts.size} of ${waiting.size} decided`;

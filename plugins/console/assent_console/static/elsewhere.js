@@ -1,7 +1,8 @@
 // What waits for a decision outside this conversation.
 
 import { Card } from "./card.js";
-import { cards, isRunning } from "./conversation.js";
+import { cards, isRunning, lookAfter } from "./conversation.js";
+import { PROTOCOLS, clock, fateOf, pathOf, told } from "./fate.js";
 import { parse } from "./json.js";
 import { problem, request } from "./service.js";
 import { announce, byId, el, visible } from "./text.js";
@@ -13,8 +14,7 @@ const elsewhere = new Map(); // id -> Card
 let editable = {}; // name of a tool -> true, or the names of its parameters
 let polling = 0;
 let looks = 0;
-const PROTOCOLS = { mcp: "MCP", a2a: "A2A", v1: "another chat", v2: "another chat" };
-const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const GONE = { word: "No longer waits", why: "It was decided elsewhere, or has expired." };
 
 export async function poll() {
   clearTimeout(polling);
@@ -26,15 +26,22 @@ export async function poll() {
     // An earlier look may be answered later, and would call gone what has come since.
     if (turn !== looks) return;
     if (response.status === 401) askToken(false);
+    reached(response.ok || response.status === 401);
     if (response.ok) {
       signedIn();
       list(parse(text));
     }
   } catch {
     if (turn !== looks) return;
-    untried(); // else out of reach for the moment; the next look tells
+    untried();
+    reached(false);
   }
   if (byId("sign-in").hidden) polling = setTimeout(poll, POLL);
+}
+
+function reached(yes) {
+  const text = yes ? "" : "The service is out of reach: what waits may have changed. This page goes on trying.";
+  if (byId("reach").textContent !== text) byId("reach").textContent = text;
 }
 
 function list({ agent, approvals, more }) {
@@ -43,6 +50,7 @@ function list({ agent, approvals, more }) {
   const ours = (item) => cards.has(item.id) || (isRunning() && /^v[12]$/.test(item.protocol) && !elsewhere.has(item.id));
   editable = agent.editable;
   for (const card of cards.values()) allow(card);
+  lookAfter(new Set(approvals.map((item) => item.id)));
   const others = approvals.filter((item) => !ours(item));
   const ids = new Set(others.map((item) => item.id));
   for (const [id, card] of elsewhere) if (!ids.has(id)) leave(id, card);
@@ -94,12 +102,18 @@ function leave(id, card) {
   } else if (over) {
     card.element.style.minHeight = "";
   } else if (card.until === undefined) {
-    const why = "It was decided elsewhere, or has expired.";
-    if (card.element.contains(document.activeElement)) announce(why);
-    hold(card);
-    card.close(why, "No longer waits");
-    card.until = Date.now() + TOLD;
+    goes(id, card);
   }
+}
+
+async function goes(id, card) {
+  card.until = Infinity;
+  card.enable(false);
+  hold(card);
+  const fate = await fateOf(id) ?? GONE;
+  if (card.element.contains(document.activeElement)) announce(`${fate.word}. ${fate.why}`);
+  card.close(fate);
+  card.until = Date.now() + TOLD;
 }
 
 // Folded, it takes the room that it had: no other call moves up to where this one's buttons were.
@@ -115,36 +129,44 @@ async function decideElsewhere(card, decision) {
   let failed = { message: "The service could not be reached." };
   try {
     const body = JSON.stringify({ approve, reason: decision.rejection_reason, input: decision.input });
-    const path = `console/approvals/${encodeURIComponent(card.proposal.id)}`;
-    const response = await request(path, { method: "POST", body, signal: AbortSignal.timeout(30000) });
+    const signal = AbortSignal.timeout(30000);
+    const response = await request(pathOf(card.proposal.id), { method: "POST", body, signal });
     if (response.status === 401) askToken(false);
     failed = response.ok ? undefined : await problem(response);
-    if (response.ok) settledAs(card, decision, await response.json());
-    else if (response.status === 404) failed.message = "It is no longer there.";
+    if (response.ok) settled(card, decision, told(parse(await response.text())));
   } catch {
     // `failed` says so.
   }
-  card.until = Date.now() + TOLD;
-  if (failed) refused(card, decision, failed);
+  if (failed) await refused(card, failed);
+  else card.until = Date.now() + TOLD;
   poll();
 }
 
-function settledAs(card, decision, { state }) {
-  if (state === "EXPIRED") card.close("It has expired.");
-  else card.sent(decision);
-  announce(state === "EXPIRED" ? "It has expired." : decision.execute ? "Approved." : "Rejected.");
+// Who was the first to decide alike may have edited the input, or given another reason.
+function settled(card, decision, fate) {
+  const { execute, input, rejection_reason } = decision;
+  const taken = execute ? fate.approved && (input || !fate.input) : fate.reason === rejection_reason;
+  if (!taken) return close(card, fate);
+  card.sent(decision);
+  announce(execute ? "Approved." : "Rejected.");
 }
 
-function refused(card, decision, { code, message }) {
-  announce(message);
-  if (code === "APPROVAL_CONFLICT") card.before({ execute: !decision.execute });
-  else if (code === "APPROVAL_EXPIRED" || code === "NOT_FOUND") card.close(message);
-  else {
-    card.until = undefined;
-    card.element.style.minHeight = "";
-    card.open(message);
-    card.enable(true);
+function close(card, fate) {
+  card.close(fate);
+  announce(`${fate.word}. ${fate.why}`);
+}
+
+async function refused(card, { code, message }) {
+  const fate = /^(APPROVAL_\w+|NOT_FOUND)$/.test(code) ? await fateOf(card.proposal.id) : undefined;
+  if (fate) {
+    card.until = Date.now() + TOLD;
+    return close(card, fate);
   }
+  announce(message);
+  card.until = undefined;
+  card.element.style.minHeight = "";
+  card.open(message);
+  card.enable(true);
 }
 
 export function clearElsewhere() {

@@ -21,9 +21,12 @@ function plain(value) {
 
 export function block(value, mode, label) {
   const text = plain(value);
-  const scrolls = text.length > 1200 || text.split("\n").length > 14;
-  const reachable = scrolls ? { tabindex: "0", role: "group", "aria-label": label } : {};
-  return el("pre", reachable, visible(text, mode));
+  const lines = text.split("\n").length;
+  if (text.length <= 500 && lines <= 14) return el("pre", {}, visible(text, mode));
+  // It may be scrolled, and its end out of sight.
+  const size = `In all: ${lines === 1 ? "1 line" : `${lines} lines`}, ${text.length} characters`;
+  return el("div", {}, el("pre", { tabindex: "0", role: "group", "aria-label": label }, visible(text, mode)),
+    el("p", { class: "note" }, size));
 }
 
 export function inputOf(proposal) {
