@@ -846,6 +846,38 @@ def test_call_that_ran_with_what_another_had_edited_says_so(
     assert walks.ran == [(3, "Ben")]
 
 
+def test_page_asks_after_no_call_that_has_not_come_up_in_a_long_list(
+    assent_served: Served, opened: Opened
+) -> None:
+    walks = Walks(booking(1, 2), "Booked.")
+    service = served(assent_served, walks.agent)
+
+    async def crowd() -> None:
+        for hours in range(101):
+            await service.host.calls.propose("book", {"hours": hours, "pet": "Ben"}, Caller("mcp"))
+
+    run(crowd())
+    page = opened(service)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    say(page, "two walks for Rex")
+    conversation = page.locator("#conversation")
+    conversation.get_by_role("button", name="Edit…").nth(1).wait_for()
+    rests(page)
+    look_through(page)
+    look_through(page)
+    assert [url for url in asked if "/console/approvals/" in url] == []
+    run(decide_last(service, approved=False, reason="it rains"))
+    conversation.get_by_role("button", name="Approve", exact=True).nth(1).click()
+    press(page, "Send decisions")
+    sees(page, "Reason: it rains")
+
+
+async def decide_last(service: Service, **decision: Any) -> None:
+    row = (await service.host.calls.pending(Caller("test"), 1000))[-1]
+    await service.host.calls.decide(row.id, Caller("cli"), run=False, **decision)
+
+
 def test_edit_that_comes_after_another_edit_is_told_of_it(
     assent_served: Served, opened: Opened
 ) -> None:

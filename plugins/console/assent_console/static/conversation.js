@@ -279,13 +279,18 @@ function reopen(id) {
   const card = cards.get(id);
   if (!card) return;
   card.open();
+  card.tracked = true;
   waiting.set(id, card);
 }
 
-// Look after the calls of this conversation that `listed`, what waits, does not hold.
-export function lookAfter(listed) {
+// Look after the calls of this conversation that the list of what waits does not hold any more.
+export function lookAfter(listed, more) {
   if (running) return;
-  for (const [id, card] of waiting) if (!card.fate && card.proposal.raw.id && !listed.has(id)) overtake(id, card);
+  for (const [id, card] of waiting) {
+    if (listed.has(id)) card.tracked = true;
+    // Where more wait than are listed, it may just not have come up yet.
+    else if (!card.fate && card.proposal.raw.id && (!more || card.tracked)) overtake(id, card);
+  }
 }
 
 async function overtake(id, card) {

@@ -50,7 +50,7 @@ function list({ agent, approvals, more }) {
   const ours = (item) => cards.has(item.id) || (isRunning() && /^v[12]$/.test(item.protocol) && !elsewhere.has(item.id));
   editable = agent.editable;
   for (const card of cards.values()) allow(card);
-  lookAfter(new Set(approvals.map((item) => item.id)));
+  lookAfter(new Set(approvals.map((item) => item.id)), more);
   const others = approvals.filter((item) => !ours(item));
   const ids = new Set(others.map((item) => item.id));
   for (const [id, card] of elsewhere) if (!ids.has(id)) leave(id, card);
