@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from assent.canonical import canonical
-from assent.ledger import LogRow, Store, Transaction
+from assent.ledger import LogRow, Proposal, Store, Transaction
 
 GENESIS = "0" * 64
 """What stands as `previous` in row 1."""
@@ -35,6 +35,34 @@ def append(tx: Transaction, entry: dict[str, Any]) -> LogRow:
     row = LogRow(seq, tx.now, entry, previous, _hash(previous, seq, tx.now, entry))
     tx.append_log(row)
     return row
+
+
+def log(tx: Transaction, event: str, row: Proposal) -> None:
+    """Append to the log what became of the row: who and when, and digests of its contents."""
+    entry: dict[str, Any] = {
+        "event": event,
+        "id": row.id,
+        "kind": row.kind,
+        "name": row.name,
+        "input": digest(row.input),
+        "fence": row.fence,
+    }
+    if event in ("proposed", "unissued"):
+        entry |= {"principal": row.principal, "protocol": row.protocol, "address": row.address}
+        entry |= {"client": row.client} if row.client else {}
+    if event in ("approved", "rejected") and row.decision:
+        given = row.decision
+        entry |= {
+            "who": given.who,
+            "claimed": given.claimed,
+            "protocol": given.protocol,
+            "address": given.address,
+        }
+    if row.edited is not None:
+        entry["edited"] = digest(row.edited)
+    if row.output is not None:
+        entry["output"] = digest(row.output)
+    append(tx, entry)
 
 
 def checkpoint(tx: Transaction, purged: Sequence[LogRow]) -> LogRow:

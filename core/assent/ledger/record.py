@@ -34,8 +34,9 @@ from assent.ledger.choices import (
     name_of,
 )
 from assent.ledger.lease import Lease
+from assent.ledger.log import log
 from assent.ledger.owners import boot_id
-from assent.ledger.rules import Rules, log, suspend_again
+from assent.ledger.rules import Rules, suspend_again
 from assent.ledger.writes import Writes
 
 T = TypeVar("T")

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from assent.canonical import canonical
 from assent.errors import InvalidRequest, ToolInputError
 from assent.ledger import OPEN, Owner, Proposal, State, SuspendedTurn, Transaction
-from assent.ledger import log as chain
 from assent.ledger.choices import (
     MINT,
     Choice,
@@ -33,6 +32,7 @@ from assent.ledger.choices import (
     renamed,
     unknown_outcome,
 )
+from assent.ledger.log import log
 from assent.ledger.lookup import Lookup
 
 logger = logging.getLogger("assent.ledger")
@@ -383,31 +383,3 @@ def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
         turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
         turn.ended = tx.now if turn.reply else None
         tx.put_turn(turn)
-
-
-def log(tx: Transaction, event: str, row: Proposal) -> None:
-    """Append to the log what became of the row: who and when, and digests of its contents."""
-    entry: dict[str, Any] = {
-        "event": event,
-        "id": row.id,
-        "kind": row.kind,
-        "name": row.name,
-        "input": chain.digest(row.input),
-        "fence": row.fence,
-    }
-    if event in ("proposed", "unissued"):
-        entry |= {"principal": row.principal, "protocol": row.protocol, "address": row.address}
-        entry |= {"client": row.client} if row.client else {}
-    if event in ("approved", "rejected") and row.decision:
-        given = row.decision
-        entry |= {
-            "who": given.who,
-            "claimed": given.claimed,
-            "protocol": given.protocol,
-            "address": given.address,
-        }
-    if row.edited is not None:
-        entry["edited"] = chain.digest(row.edited)
-    if row.output is not None:
-        entry["output"] = chain.digest(row.output)
-    chain.append(tx, entry)
