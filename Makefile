@@ -9,6 +9,9 @@ STAMP := $(VENV)/.installed
 # An environment of its own with the lowest declared version of each requirement.
 LOWEST := $(VENV)/lowest
 BOUNDS := $(LOWEST)/constraints.txt
+# A pip that is quick with a long index, and what it needs to make editable installations: without
+# them it would fetch that anew for each distribution of Assent.
+BUILDS := 'pip>=25' 'hatchling>=1.27' editables
 BENCH := $(VENV)/.benchmarks
 DISTRIBUTIONS := . $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 
@@ -73,7 +76,9 @@ $(STAMP): requirements-dev.txt pyproject.toml $(wildcard plugins/*/pyproject.tom
 		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
 		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } || \
 		{ echo "pip is missing; on Debian: apt-get install python3-pip python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(BUILDS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+		-r requirements-dev.txt
 	@touch $@
 
 # pip's own words on a conflict between bounds are in the log.
@@ -82,9 +87,9 @@ $(LOWEST)/.installed: $(STAMP) tests/lowest.py
 	$(BIN)/python -m venv --without-pip $(LOWEST)
 	$(BIN)/python tests/lowest.py > $(BOUNDS)
 	@echo "installing the lowest versions; the log is $(LOWEST)/install.log"
-	@$(BIN)/python -m pip --python $(LOWEST)/bin/python install --disable-pip-version-check \
-		-r requirements-dev.txt -c $(BOUNDS) pip > $(LOWEST)/install.log 2>&1 || \
-		{ tail -n 20 $(LOWEST)/install.log; exit 1; }
+	@install="$(BIN)/python -m pip --python $(LOWEST)/bin/python install -c $(BOUNDS)"; \
+	{ $$install $(BUILDS) && $$install --no-build-isolation -r requirements-dev.txt; } \
+		> $(LOWEST)/install.log 2>&1 || { tail -n 20 $(LOWEST)/install.log; exit 1; }
 	@touch $@
 
 # The pictures are all that needs it: without them there still are the figures.

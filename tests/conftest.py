@@ -12,12 +12,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from environments import FOLDERS, Environment, built
+from environments import BESIDE, FOLDERS, Environment, built, pip
 
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel of each distribution of Assent."""
+    """A folder with the wheel of each distribution of Assent, and those that tests install beside
+    them: each is looked for in the index once, and no installation asks it again."""
 
     def build(out: Path) -> None:
         out.mkdir()
@@ -25,6 +26,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
             wheel = built(folder, out / folder.name)
             wheel.rename(out / wheel.name)
             wheel.parent.rmdir()
+        pip("download", "--dest", ".", "--find-links", ".", "assent[all]", *BESIDE, folder=out)
 
     return once(tmp_path_factory, "wheels", build)
 
@@ -34,7 +36,9 @@ def beside_pytest(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Env
     """An environment with the core of Assent and pytest; tests copy it and leave it as it is."""
 
     def install(folder: Path) -> None:
-        Environment.empty(folder, wheels).install("assent", "pytest")
+        made = Environment.empty(folder, wheels)
+        made.install("assent", "pytest")
+        made.run("compileall", "-q", "lib", folder=folder)
 
     return Environment(once(tmp_path_factory, "beside_pytest", install), wheels)
 

@@ -19,6 +19,8 @@ from assent.testing import Service
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))]
 """Of each distribution of Assent, the core first."""
+BESIDE = ("pytest", "openai>=3,<4")
+"""What examples and new projects ask for beside Assent with all its extras."""
 
 _LISTENING = re.compile(r"^assent: listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
 
@@ -45,6 +47,12 @@ def built(folder: Path, out: Path) -> Path:
     return wheel
 
 
+def pip(*arguments: str, folder: Path) -> None:
+    """Run the pip of the tests' own environment in `folder`."""
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    run([*command, "--retries", "10", "--timeout", "60", *arguments], folder, timeout=1200)
+
+
 class Environment:
     """A Python environment beside the one of the tests; it holds what was installed into it."""
 
@@ -55,7 +63,7 @@ class Environment:
 
     @classmethod
     def empty(cls, folder: Path, wheels: Path) -> Environment:
-        """A new one without pip; pip finds the distributions of Assent in the folder `wheels`."""
+        """A new one without pip; pip finds all that it installs in the folder `wheels`."""
         venv.create(folder, with_pip=False, symlinks=True)
         return cls(folder, wheels)
 
@@ -65,12 +73,12 @@ class Environment:
         return Environment(folder, self.wheels)
 
     def install(self, *requirements: str) -> None:
-        """Let pip install wheels or named distributions, with what they declare."""
-        pip = [sys.executable, "-m", "pip", "--python", str(self.python), "install", "--quiet"]
-        pip += ["--disable-pip-version-check", "--find-links", str(self.wheels)]
+        """Let pip install wheels, or distributions of the folder `wheels`, with what they
+        declare."""
+        options = ["--python", str(self.python), "install", "--find-links", str(self.wheels)]
         # What is imported is compiled then; most of what is installed never is.
-        pip += ["--no-compile", "--retries", "10", "--timeout", "60"]
-        run([*pip, *requirements], self.folder, timeout=1200)
+        options += ["--no-index", "--no-compile"]
+        pip(*options, *requirements, folder=self.folder)
 
     def run(self, module: str, *arguments: str, folder: Path) -> str:
         """What `python -m module` prints there."""

@@ -36,7 +36,7 @@ def name_of(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def built(wheels: Path) -> dict[str, Path]:
     """The wheel of each distribution, by its name."""
-    found = {path.name.split("-")[0].replace("_", "-"): path for path in wheels.glob("*.whl")}
+    found = {path.name.split("-")[0].replace("_", "-"): path for path in wheels.glob("assent*.whl")}
     assert set(found) == {name_of(folder) for folder in FOLDERS}
     return found
 
