@@ -453,3 +453,17 @@ def test_an_edit_of_another_call_than_the_decider_was_shown_is_refused(
         assert ran == [edited["name"]]
 
     run(work())
+
+
+def test_a_single_call_is_recorded_with_texts_that_can_be_sent(tmp_path: Path) -> None:
+    @tool(requires_approval=True, description="Delete bad\udcff.")
+    def wipe(name: str) -> str:
+        return name
+
+    async def work() -> None:
+        async with hosting(tmp_path, SimpleNamespace(tools=[wipe])) as host:
+            await host.calls.propose("wipe", {"name": "a"}, SOMEBODY, intent="as \udcff wants")
+            (row,) = await host.calls.pending(SOMEBODY)
+        assert (row.description, row.intent) == ("Delete bad?.", "as ? wants")
+
+    run(work())

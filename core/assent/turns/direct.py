@@ -27,7 +27,7 @@ from assent.turns.direct_decision import DirectDecision, Ran
 from assent.turns.engine import Engine
 from assent.turns.gate import Outcome
 from assent.turns.output import hidden_line
-from assent.turns.turn import Caller, requester
+from assent.turns.turn import Caller, proposal, requester
 
 Update = Callable[[IntermittentUpdate], None]
 _PAGE = 1_000
@@ -127,21 +127,17 @@ class DirectCalls:
         given = platform or PlatformContext()
         if holds_secret(dict(input), given.secrets()):
             raise ToolInputError("the input holds a secret of the platform context")
-        row = Proposal(
-            id=secrets.token_hex(16),
+        row = proposal(
+            requester(caller, given.tenant_name),
             kind="tool_call",
             name=name,
             input=dict(input),
             turn=secrets.token_hex(16),
-            index=0,
             call_id=secrets.token_hex(8),
-            created=0.0,
-            expires=0.0,
             description=tool.description,
             intent=mask(intent, given.secrets()),
             input_description=tool.input_description,
             idempotent=tool.idempotent,
-            **requester(caller, given.tenant_name)._asdict(),
         )
 
         async def work() -> None:

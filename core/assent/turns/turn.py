@@ -279,18 +279,8 @@ class RunningTurn:
             await self.out.send(TextDelta(text))
 
     def new_proposal(self, **fields: Any) -> Proposal:
-        """A proposal of this request; the ledger sets its times when it records it."""
-        # Recorded as they are sent: whoever lists what waits could not write them otherwise.
-        fields |= {name: fitting(fields[name]) for name in _TEXTS if name in fields}
-        return Proposal(
-            id=secrets.token_hex(16),
-            created=0.0,
-            expires=0.0,
-            turn="",
-            index=0,
-            **self.who._asdict(),
-            **fields,
-        )
+        """A proposal of this request, not yet recorded."""
+        return proposal(self.who, **fields)
 
     def new_command(
         self,
@@ -313,6 +303,14 @@ class RunningTurn:
 def requester(caller: Caller, tenant: str | None = None, user: str | None = None) -> Requester:
     """Who asks; `tenant` and `user` are what the messages claim."""
     return Requester(caller.principal, tenant, user, caller.protocol, caller.address, caller.client)
+
+
+def proposal(who: Requester, **fields: Any) -> Proposal:
+    """A proposal for `who`; the ledger sets its times when it records it."""
+    # Recorded as they are sent: whoever lists what waits could not write them otherwise.
+    fields |= {name: fitting(fields[name]) for name in _TEXTS if name in fields}
+    own: dict[str, Any] = {"turn": "", "index": 0, "created": 0.0, "expires": 0.0}
+    return Proposal(id=secrets.token_hex(16), **own | who._asdict() | fields)
 
 
 def _session_in(messages: Sequence[Message]) -> dict[str, Any] | None:
