@@ -151,7 +151,7 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
     await turn.out.outcomes(turn.data)
     await turn.say(reply.content)
     rows = [Proposal(**row) for row in recorded["proposals"]]
-    await finish(turn, recorded["stop_reason"], pending=rows, reply=reply, record=False)
+    await finish(turn, recorded["stop_reason"], pending=rows, reply=reply)
 
 
 def _has_gone_on(turn: RunningTurn) -> bool:

@@ -76,7 +76,6 @@ async def finish(
     pending: Sequence[Proposal] = (),
     suspended: SuspendedTurn | None = None,
     reply: AgentMessage | None = None,
-    record: bool = True,
 ) -> None:
     """Alter, record and send the rest of the reply; no event follows."""
     last = done(turn, stop, reply)
@@ -86,7 +85,7 @@ async def finish(
         # What interceptors do to the session in place is no part of what is recorded.
         last.session = copy.deepcopy(last.session)
         altered = await alter(turn, ending)
-    if suspended is not None or (record and turn.continuing is not None):
+    if suspended is not None or turn.continuing is not None:
         await _record(turn, stop, pending, suspended, last)
         turn.continuing = None
     if suspended is not None and turn.events_on:
