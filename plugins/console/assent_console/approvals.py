@@ -4,6 +4,7 @@ A decision is only recorded here. The call runs where its caller waits for it: o
 in a conversation with the next request that carries the approved call.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -73,58 +74,48 @@ class Approvals:
         Whoever proposed a call can change its input on approval where its tool says so: `editable`
         has true, or the names of parameters, for each such tool.
         """
+        return await self._answered(request, self._list)
+
+    async def one(self, request: Request) -> Response:
+        """How a call stands: `{"id", "state", "decision", "edited"}`, after a POST's decision; 404
+        when it does not exist for this caller."""
+        # Of two routes with one path, only the first one's methods would stand in `Allow`.
+        decides = request.method == "POST"
+        return await self._answered(request, self._decide if decides else self._look)
+
+    async def _answered(
+        self, request: Request, answer: Callable[[Request, Caller], Awaitable[dict[str, Any]]]
+    ) -> Response:
         try:
-            self._refuse_foreign(request, needs_origin=False)
-            caller = caller_of(request.scope, PROTOCOL)
-            rows = await self.host.calls.pending(caller, LIMIT + 1)
+            self._refuse_foreign(request)
+            return _answer(await answer(request, caller_of(request.scope, PROTOCOL)))
         except Exception as error:
-            return self._failed(error)
+            failure = self.host.failure(error)
+            status, body = shape(error, failure)
+            response = _answer(body, status)
+            response.raw_headers += failure.headers
+            return response
+
+    async def _list(self, request: Request, caller: Caller) -> dict[str, Any]:
+        rows = await self.host.calls.pending(caller, LIMIT + 1)
         agent = self.host.agent
         # Not with each call: the page has calls of its own, which a long list leaves out.
         editable = {tool.name: tool.editable for tool in agent.tools.values() if tool.editable}
-        return _answer(
-            {
-                "agent": {
-                    "name": agent.name,
-                    "description": agent.description,
-                    "editable": editable,
-                },
-                "approvals": [shown(row) for row in rows[:LIMIT]],
-                "more": len(rows) > LIMIT,
-            }
-        )
+        return {
+            "agent": {"name": agent.name, "description": agent.description, "editable": editable},
+            "approvals": [shown(row) for row in rows[:LIMIT]],
+            "more": len(rows) > LIMIT,
+        }
 
-    async def one(self, request: Request) -> Response:
-        """One call: look at it, or decide it."""
-        # Of two routes with one path, only the first one's methods would stand in `Allow`.
-        return await (self.decided if request.method == "POST" else self.looked)(request)
+    async def _look(self, request: Request, caller: Caller) -> dict[str, Any]:
+        return standing(await self._found(request, caller))
 
-    async def looked(self, request: Request) -> Response:
-        """How the call stands, as `decided` answers: who decided it, if anybody, and when."""
-        try:
-            self._refuse_foreign(request, needs_origin=False)
-            row = await self._found(request, caller_of(request.scope, PROTOCOL))
-        except Exception as error:
-            return self._failed(error)
-        return _answer(standing(row))
-
-    async def decided(self, request: Request) -> Response:
-        """`{"id", "state", "decision", "edited"}` after the decision; 404 when the call does not
-        exist for this caller."""
-        try:
-            self._refuse_foreign(request, needs_origin=True)
-            limits = self.host.config.limits
-            body = await read_body(request.scope, request.receive, limits.body)
-            verdict = _verdicts.read(body, limits.nesting, limits.values)
-            row = await self._decide(request, verdict)
-        except Exception as error:
-            return self._failed(error)
-        return _answer(standing(row))
-
-    async def _decide(self, request: Request, verdict: Verdict) -> Proposal:
-        caller = caller_of(request.scope, PROTOCOL)
+    async def _decide(self, request: Request, caller: Caller) -> dict[str, Any]:
+        limits = self.host.config.limits
+        body = await read_body(request.scope, request.receive, limits.body)
+        verdict = _verdicts.read(body, limits.nesting, limits.values)
         row = await self._found(request, caller)
-        return await self.host.calls.decide(
+        decided = await self.host.calls.decide(
             row.id,
             caller,
             approved=verdict.approve,
@@ -133,6 +124,7 @@ class Approvals:
             edited=verdict.input,
             run=False,
         )
+        return standing(decided)
 
     async def _found(self, request: Request, caller: Caller) -> Proposal:
         row = await self.host.calls.look(request.path_params["id"], caller)
@@ -140,7 +132,7 @@ class Approvals:
             raise NotPending
         return row
 
-    def _refuse_foreign(self, request: Request, *, needs_origin: bool) -> None:
+    def _refuse_foreign(self, request: Request) -> None:
         """Raise ForeignPage unless the request is of this page (design, section 6, "Web pages").
 
         Browsers send `Origin` with each POST; one without it comes from no page.
@@ -148,10 +140,8 @@ class Approvals:
         headers = request.headers
         origin = headers.get("origin")
         if origin is None:
-            foreign = needs_origin or headers.get("sec-fetch-site", "none") not in (
-                "same-origin",
-                "none",
-            )
+            site = headers.get("sec-fetch-site", "none")
+            foreign = request.method == "POST" or site not in ("same-origin", "none")
         else:
             # "*" lets any page chat; the list of all that waits is not for any page.
             listed = origin in self.host.config.server.cors_origins
@@ -159,13 +149,6 @@ class Approvals:
             foreign = origin == "null" or not (listed or own)
         if foreign:
             raise ForeignPage
-
-    def _failed(self, error: Exception) -> Response:
-        failure = self.host.failure(error)
-        status, body = shape(error, failure)
-        response = _answer(body, status)
-        response.raw_headers += failure.headers
-        return response
 
 
 def shown(row: Proposal) -> dict[str, Any]:
