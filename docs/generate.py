@@ -40,15 +40,16 @@ on_error = "silent"
 ```
 
 Values come from four places, each winning over the one before: the defaults below, the file
-(`assent.toml` in the working folder, or `[tool.assent]` in `pyproject.toml`, or `--config FILE`),
-the environment (`ASSENT_SERVER__PORT=9000`, two underscores for each dot), and keywords of
-`serve()` or flags (`--port 9000`). `assent config` shows each value and where it came from,
-`assent config schema` writes the JSON schema for an editor. Unknown keys stop the start, with the
-nearest right one.
+(`--config FILE`, else the one that `ASSENT_CONFIG` names, else `assent.toml` in the working folder,
+else `[tool.assent]` in `pyproject.toml`), the environment (`ASSENT_SERVER__PORT=9000`, two
+underscores for each dot), and keywords of `serve()` or flags (`--port 9000`). `assent config` shows
+each value and where it came from, `assent config schema` writes the JSON schema for an editor.
+Unknown keys stop the start, with the nearest right one.
 
 In the environment a list is separated by commas, `ASSENT_PLUGINS=v1,v2`, or is JSON, as a list of
 tables has to be; keys of a table follow two more underscores, `ASSENT_AUTH__TOKENS__ANN=...` (in
-small letters: `ann`). An empty variable counts as none.
+small letters: `ann`). An empty variable counts as none. One that resembles a setting and is none
+stops the start; any other that begins with `ASSENT_` is told at the start.
 
 Durations are `"24h"`, `"10m"`, `"30s"`, `"300ms"` or seconds, at most 100 years;
 sizes are `"10MiB"` or bytes. Paths in the file are relative to it. This page is written by

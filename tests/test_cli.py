@@ -300,6 +300,13 @@ def test_config_shows_values_origins_and_no_secret(
     assert "hunter2" not in out + outcome(capsys, "config")[1]
 
 
+def test_config_tells_of_variables_that_are_no_settings(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSENT_COLOUR", "red")
+    assert "# environment ASSENT_COLOUR is no setting\n" in outcome(capsys, "config")[1]
+
+
 @pytest.mark.parametrize(
     ("ledger", "shown"),
     [

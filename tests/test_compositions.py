@@ -210,6 +210,21 @@ def test_start_says_in_plain_words_what_is_served(tmp_path: Path) -> None:
     assert "agent 'kube' with model offline, 1 tool; plugins: v2;" in app.host.describe()[0]
 
 
+def test_start_tells_of_variables_that_are_no_settings_but_not_of_a_callers_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ASSENT_COLOUR", "red")
+    monkeypatch.setenv("ASSENT_OF_ANN", "s3cret")
+    overrides = {
+        "server.state_dir": str(tmp_path),
+        "auth.scheme": "bearer",
+        "auth.tokens": {"ann": "env:ASSENT_OF_ANN"},
+    }
+    app = create_app(Agent(model="offline"), config=load_config(overrides=overrides))
+    told = [line for line in app.host.describe() if "is no setting" in line]
+    assert told == ["warning: environment ASSENT_COLOUR is no setting"]
+
+
 @pytest.mark.parametrize(
     ("plugins", "served"),
     [([], False), (["console"], False), (["router"], False), (["v1"], True), (["mcp"], True)],

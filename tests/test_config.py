@@ -167,6 +167,26 @@ def test_named_file_that_is_missing_is_an_error(folder: Path) -> None:
         load_config(Path("other.toml"), environ={}, directory=folder)
 
 
+def test_variable_names_the_file_where_nothing_else_does(folder: Path) -> None:
+    (folder / "etc").mkdir()
+    (folder / "etc" / "ops.toml").write_text('agent = "a.py"\n[server]\nport = 7\n', "utf-8")
+    (folder / "other.toml").write_text("[server]\nport = 9\n", "utf-8")
+    environ = {"ASSENT_CONFIG": "etc/ops.toml"}
+    config = loaded(folder, "[server]\nport = 8\n", environ)
+    assert (config.server.port, config.directory) == (7, folder / "etc")
+    assert (config.origins["server.port"], config.unread) == ("ops.toml", {})
+    named = load_config("other.toml", environ=environ, directory=folder)
+    assert named.server.port == 9
+    assert loaded(folder, "[server]\nport = 8\n", {"ASSENT_CONFIG": ""}).server.port == 8
+
+
+def test_missing_file_that_a_variable_names_is_an_error_that_names_the_variable(
+    folder: Path,
+) -> None:
+    told = refused(folder, environ={"ASSENT_CONFIG": "gone.toml"})
+    assert told == "there is no configuration file 'gone.toml' (environment ASSENT_CONFIG)"
+
+
 def test_assent_toml_that_cannot_be_read_stops_where_defaults_would_serve_without_auth(
     folder: Path,
 ) -> None:
@@ -245,6 +265,9 @@ def test_unknown_key_suggests_the_right_one(folder: Path, toml: str, expected: s
         ({"ASSENT_LOG_LEVEL": "debug"}, "did you mean ASSENT_SERVER__LOG_LEVEL?"),
         ({"ASSENT_PLUGIN": "v1"}, "plugin"),
         ({"ASSENT_AGNET": "x"}, "did you mean ASSENT_AGENT?"),
+        ({"ASSENT_MCP_PORT": "1"}, "did you mean ASSENT_PLUGIN__MCP__PORT?"),
+        ({"ASSENT_CHANNEL_ROUTER": "x"}, "did you mean ASSENT_PLUGIN__ROUTER__ROUTER?"),
+        ({"ASSENT_CONFG": "x.toml"}, "did you mean ASSENT_CONFIG?"),
     ],
 )
 def test_misspelt_variable_suggests_the_right_one(
@@ -273,6 +296,15 @@ def test_port_under_a_name_that_is_no_setting_is_refused(folder: Path, name: str
     assert loaded(folder, environ={name: "tcp://10.0.0.1:80"}).server.port == 8000
     with pytest.raises(ConfigError, match=f"{name} is no setting; did you mean ASSENT_SERVER__"):
         loaded(folder, environ={name: "9000"})
+
+
+def test_variable_that_resembles_no_key_is_told_with_the_nearest_one(folder: Path) -> None:
+    environ = {"ASSENT_THREAD_LIMIT": "5", "ASSENT_COLOUR": "red", "ASSENT_TOKEN": "s3cret"}
+    unread = loaded(folder, environ=environ).unread
+    assert list(unread.values()) == [
+        "environment ASSENT_COLOUR is no setting",
+        "environment ASSENT_THREAD_LIMIT is no setting; did you mean ASSENT_SERVER__THREADS?",
+    ]
 
 
 def test_empty_variable_is_not_set(folder: Path) -> None:

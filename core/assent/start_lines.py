@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 def start_lines(host: Host) -> list[str]:
     """The service of `host`, then notes and warnings on how it is configured, a line each."""
-    return [_summary(host), *_setup(host), *_rules(host), *_access(host)]
+    return [_summary(host), *_setup(host), *_variables(host), *_rules(host), *_access(host)]
 
 
 def _summary(host: Host) -> str:
@@ -40,6 +41,13 @@ def _setup(host: Host) -> Iterator[str]:
         yield (
             "no protocol plugin is active; name one in plugins, or try: pip install 'assent[v1,v2]'"
         )
+
+
+def _variables(host: Host) -> Iterator[str]:
+    for name, told in host.config.unread.items():
+        # One that holds a caller's token is named in [auth], or in its file.
+        if os.environ.get(name, "").strip().encode() not in host.tokens.values():
+            yield f"warning: {told}"
 
 
 def _rules(host: Host) -> Iterator[str]:

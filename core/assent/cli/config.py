@@ -66,6 +66,8 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
         click.echo(json.dumps(values, indent=2))
         return
     click.echo(f"# {config.file or 'no configuration file'}")
+    for told in config.unread.values():
+        click.echo(f"# {told}")
     width = max(len(key) for key, _, _ in rows)
     for key, value, origin in rows:
         click.echo(f"{key:<{width}}  {json.dumps(value):<24}  {origin}")

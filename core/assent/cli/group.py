@@ -86,7 +86,7 @@ config_option = click.option(
     "config_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Configuration file; default: assent.toml, or [tool.assent] in pyproject.toml.",
+    help="Configuration file; default: ASSENT_CONFIG, assent.toml, or pyproject.toml.",
 )
 """Gives a command the parameter `config_file`; see `assent.cli.options.configuration`."""
 

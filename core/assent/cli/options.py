@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin
 import click
 
 from assent.config import Config, load_config
-from assent.config.options import PLUGIN_KEYS
+from assent.config.layers import PLUGIN_KEYS
 from assent.config.settings import ServerSettings, meanings, seconds
 
 Command = TypeVar("Command", bound=Callable[..., Any])

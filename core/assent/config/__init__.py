@@ -20,6 +20,7 @@ from pydantic import PrivateAttr, SecretStr, ValidationError
 
 from assent.config.files import PIPE, no_file
 from assent.config.layers import (
+    NAMED_FILE,
     Layers,
     Origin,
     canonical,
@@ -27,6 +28,7 @@ from assent.config.layers import (
     origin_in,
     paths,
     read_environment,
+    unread_variables,
 )
 from assent.config.settings import (
     ApprovalSettings,
@@ -69,6 +71,7 @@ class Config(Section):
     _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
     _tables: frozenset[str] = PrivateAttr(default=frozenset())
     _activated: tuple[str, ...] = PrivateAttr(default=())
+    _unread: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @property
     def file(self) -> Path | None:
@@ -89,6 +92,11 @@ class Config(Section):
     def activated(self) -> tuple[str, ...]:
         """The plugins that a keyword or flag switches on beside `plugins`."""
         return self._activated
+
+    @property
+    def unread(self) -> dict[str, str]:
+        """The variables that look like settings and are none, each with what to tell of it."""
+        return self._unread
 
     @property
     def origins(self) -> dict[str, str]:
@@ -127,13 +135,14 @@ def load_config(
 ) -> Config:
     """The configuration from `file`, `environ` and `overrides`, the later ones winning.
 
-    Without `file`, `assent.toml` in `directory` (default: the working directory) is taken if it
-    is there, else `[tool.assent]` of `pyproject.toml`. Keys of `overrides` are dotted
-    (`server.port`); `source` says how messages name them. `activate` names plugins that are
-    switched on beside the configured ones. Raises ConfigError.
+    Without `file` the variable `ASSENT_CONFIG` names it; without that, `assent.toml` in `directory`
+    (default: the working directory) is taken if it is there, else `[tool.assent]` of
+    `pyproject.toml`. Keys of `overrides` are dotted (`server.port`); `source` says how messages
+    name them. `activate` names plugins that are switched on beside the configured ones. Raises
+    ConfigError.
     """
     folder = (directory or Path.cwd()).resolve()
-    found, values = _read_file(None if file is None else Path(file), folder)
+    found, values = _read_file(file, environ.get(NAMED_FILE), folder)
     layers = Layers()
     if found is not None:
         layers.add_table(values, Origin("file", found.name))
@@ -151,15 +160,19 @@ def load_config(
     config._origins = layers.origins
     config._tables = frozenset(values.get("plugin", {}))
     config._activated = tuple(activate)
+    config._unread = unread_variables(environ, Config)
     _check_list(config)
     return config
 
 
-def _read_file(file: Path | None, folder: Path) -> tuple[Path | None, dict[str, Any]]:
-    if file is not None:
-        path = file.expanduser() if file.is_absolute() else folder / file.expanduser()
+def _read_file(
+    given: str | os.PathLike[str] | None, variable: str | None, folder: Path
+) -> tuple[Path | None, dict[str, Any]]:
+    if file := given or variable:
+        path = folder / Path(file).expanduser()
         if not path.exists():
-            raise ConfigError(f"there is no configuration file {str(file)!r}")
+            where = "" if given else f" (environment {NAMED_FILE})"
+            raise ConfigError(f"there is no configuration file {str(file)!r}{where}")
         return path.resolve(), _table(path, _parse(path))
     # A folder or a dead link too: what stands there was meant to say who may call.
     if os.path.lexists(path := folder / FILE):

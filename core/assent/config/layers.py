@@ -19,8 +19,22 @@ from assent.config.received import names_of
 from assent.errors import ConfigError, nearest
 
 PREFIX = "ASSENT_"
+NAMED_FILE = "ASSENT_CONFIG"
+"""The path of the configuration file."""
 TOKEN = "ASSENT_TOKEN"
 """The bearer token of `assent chat`; no setting, though it resembles one."""
+PLUGIN_KEYS = {
+    "mcp_port": "plugin.mcp.port",
+    "mcp_transport": "plugin.mcp.transport",
+    "a2a_adapter": "plugin.a2a.adapter",
+}
+"""The contract's start-up options that are settings of plugins, and the keys that they set."""
+_OF_PLUGINS = {
+    **PLUGIN_KEYS,
+    "a2a_agent_card": "plugin.a2a.agent_card",
+    "channel_router": "plugin.router.router",
+}
+"""These, and those that may be objects, too."""
 Keys = tuple[str, ...]
 
 # What Kubernetes sets in each pod beside a Service whose name begins with "assent".
@@ -113,26 +127,48 @@ def read_environment(
     `ASSENT_SERVER__PORT` is `server.port`, `ASSENT_PLUGINS` is `plugins`; lists are comma
     separated or JSON, tables are JSON. Raises ConfigError for a name that looks meant for us.
     """
+    for name, path in _variables(environ):
+        if _is_key(path, model):
+            origin = Origin("environment", f"environment {name}")
+            yield path, parsed(annotation_at(model, path), VariableText(environ[name])), origin
+        elif meant := _meant(path[0], model, 0.85, 0.75):
+            raise ConfigError(_no_setting(name, meant))
+
+
+def unread_variables(environ: Mapping[str, str], model: type[BaseModel]) -> dict[str, str]:
+    """The variables with our prefix that are no settings, each with what to tell of it.
+
+    They are no error: others may share the prefix.
+    """
+    found = ((name, path) for name, path in _variables(environ) if not _is_key(path, model))
+    return {name: _no_setting(name, _meant(path[0], model, 0.6, 0.6)) for name, path in found}
+
+
+def _no_setting(name: str, meant: str | None) -> str:
+    return f"environment {name} is no setting" + (f"; did you mean {meant}?" if meant else "")
+
+
+def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, Keys]]:
+    """The variables with our prefix that are not known to be something else than settings."""
     for name in sorted(environ):
-        if not name.upper().startswith(PREFIX) or not environ[name]:
+        if not name.upper().startswith(PREFIX) or not environ[name] or name in (NAMED_FILE, TOKEN):
             continue
         path = tuple(name.upper().removeprefix(PREFIX).lower().split("__"))
-        origin = Origin("environment", f"environment {name}")
-        if len(path) > 1 or path[0] in model.model_fields:
-            yield path, parsed(annotation_at(model, path), VariableText(environ[name])), origin
-        else:
-            _refuse_misspelt(name, environ[name], path[0], model)
+        if len(path) > 1 or not _KUBERNETES.fullmatch(f"{name}={environ[name]}"):
+            yield name, path
 
 
-def _refuse_misspelt(name: str, value: str, key: str, model: type[BaseModel]) -> None:
-    """Variables of others share our prefix; only what resembles one of our keys is an error."""
-    if name == TOKEN or _KUBERNETES.fullmatch(f"{name}={value}"):
-        return
+def _is_key(path: Keys, model: type[BaseModel]) -> bool:
+    return len(path) > 1 or path[0] in model.model_fields
+
+
+def _meant(key: str, model: type[BaseModel], like: float, like_short: float) -> str | None:
+    """The variable that is so much like ASSENT_KEY that it was meant; None where none is."""
     names = {path[-1]: path for path in paths(model)} | {"_".join(p): p for p in paths(model)}
-    close = nearest(key, names, 0.85) or nearest(key, model.model_fields, 0.75)
-    if close in names:
-        right = PREFIX + "__".join(names[close]).upper()
-        raise ConfigError(f"environment {name} is no setting; did you mean {right}?")
+    names |= {option: tuple(key.split(".")) for option, key in _OF_PLUGINS.items()}
+    names["config"] = ("config",)
+    close = nearest(key, names, like) or nearest(key, [*model.model_fields, "config"], like_short)
+    return PREFIX + "__".join(names[close]).upper() if close in names else None
 
 
 def paths(model: type[BaseModel], prefix: Keys = ()) -> Iterator[Keys]:
@@ -303,17 +339,17 @@ def _name(prefix: Keys, path: Keys) -> str:
 
 
 _ELSEWHERE = {
-    "mcp_port": "write it as 'port' under [plugin.mcp]",
-    "mcp_transport": "write it as 'transport' under [plugin.mcp]",
-    "a2a_adapter": "write it as 'adapter' under [plugin.a2a]",
     "a2a_agent_card": "write it as a table [plugin.a2a.agent_card], or pass it to serve()",
     "channel_router": "name it as 'router' under [plugin.router], or pass it to serve()",
     "additional_routers": "they are objects: pass them to serve()",
 }
-"""Where the contract's start-up options belong that are no keys of `[server]`."""
+"""Where the contract's start-up options belong that may be objects."""
 
 
 def _suggestion(model: type[BaseModel], path: Keys) -> str:
+    if (key := PLUGIN_KEYS.get(path[-1])) is not None:
+        table, _, name = key.rpartition(".")
+        return f"; write it as {name!r} under [{table}]"
     if path[-1] in _ELSEWHERE:
         return f"; {_ELSEWHERE[path[-1]]}"
     siblings = _fields(model, path[:-1])

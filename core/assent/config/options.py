@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict
 from pydantic import ValidationError
 
 from assent.config import Config, load_config, origin_of_option
-from assent.config.layers import Layers, explain
+from assent.config.layers import PLUGIN_KEYS, Layers, explain
 from assent.config.settings import ServerSettings
 from assent.errors import ConfigError, nearest
 
@@ -58,12 +58,6 @@ class Extras(TypedDict, total=False):
     a2a_agent_card: Any
 
 
-PLUGIN_KEYS = {
-    "mcp_port": "plugin.mcp.port",
-    "mcp_transport": "plugin.mcp.transport",
-    "a2a_adapter": "plugin.a2a.adapter",
-}
-"""The options that are settings of plugins, and the keys that they set."""
 _OBJECTS = tuple(Extras.__annotations__)
 
 
