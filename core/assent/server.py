@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 import importlib.util
 import logging
@@ -24,7 +23,7 @@ from assent.config.targets import load_agent, loading
 from assent.errors import ConfigError, StartupError
 from assent.garbage import THRESHOLD, keep_all, no_collecting
 from assent.service.place import Place, take_place
-from assent.service.ports import BACKLOG, serves_on
+from assent.service.ports import bind
 from assent.service.signals import answered, nothing
 from assent.service.stderr import StandardError, say
 from assent.workers import new_event_loop
@@ -111,55 +110,6 @@ def _refuse_import() -> None:
             "serve() was called in a module that is imported for its agent; "
             "put the call under if __name__ == '__main__'"
         )
-
-
-def bind(host: str, port: int, workers: int = 1) -> list[socket.socket]:
-    """Listening sockets on `host` and `port`; StartupError in one line when that cannot be.
-
-    One for each worker on Linux, whose kernel then gives each about as many connections (from one
-    socket, whoever is awake takes all that wait), elsewhere one for all.
-    """
-    with ExitStack() as stack:
-        try:
-            sockets = [stack.enter_context(_listening(host, port))]
-            if workers > 1 and sys.platform == "linux":
-                # Only now: a second service would be let in by a first one that shares its port.
-                sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                address = sockets[0].getsockname()[:2]
-                for _ in range(workers - 1):
-                    sockets.append(stack.enter_context(_listening(*address, shared=True)))
-        except OSError as error:
-            raise StartupError(_unbound(error, host, port)) from error
-        stack.pop_all()
-        return sockets
-
-
-def _listening(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if shared:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listening.bind((host, port))
-        # Now, not in a child: a second service would be let in between bind and listen.
-        listening.listen(BACKLOG)
-    except OSError:
-        listening.close()
-        raise
-    serves_on(listening)
-    return listening
-
-
-def _unbound(error: OSError, host: str, port: int) -> str:
-    where = f"port {port} of {host}"
-    match error.errno:
-        case errno.EADDRINUSE:
-            return f"{where} is in use; stop what listens there or choose another with --port"
-        case errno.EACCES:
-            return f"{where} needs more rights; choose a port above 1023 with --port"
-        case errno.EADDRNOTAVAIL:
-            return f"{host} is no address of this machine; choose another with --host"
-    return f"{where} cannot be listened on: {error.strerror or error}"
 
 
 def _supervise(config: Config) -> None:
