@@ -18,8 +18,8 @@ from assent.cli.options import configuration
 from assent.config import Config
 from assent.config.layers import key_of
 from assent.config.settings import meanings
-from assent.plugins import Plugins
 from assent.plugins.discovery import discover
+from assent.plugins.plugin import settings_model
 
 log = logging.getLogger("assent.plugins")
 _SECRET = re.compile(
@@ -165,7 +165,7 @@ def plugin_settings() -> dict[str, type[BaseModel]]:
     """The settings model of each installed plugin that has one and can be imported."""
     found = {}
     for name, installed in discover().items():
-        settings = Plugins.settings_model(installed)
+        settings = settings_model(installed)
         if settings is not None:
             found[name] = settings
     return found

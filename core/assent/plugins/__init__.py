@@ -1,4 +1,4 @@
-"""The plugin host: what a plugin is, and the manager of those that are active.
+"""The plugin host: the manager of the plugins that are active.
 
 The only module that touches pluggy. pluggy calls the last registered first, is synchronous and
 lets wrappers in; what Assent promises instead (design, section 4) is that implementations run one
@@ -9,34 +9,27 @@ of pluggy once and hands them to the host, which calls them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, field
-from functools import partial
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import pluggy
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from assent import hookspecs
-from assent.canonical import copied
 from assent.config import Config
-from assent.config.layers import Origin, canonical, check_keys, explain, parsed_table
-from assent.config.settings import Section
-from assent.errors import ConfigError, PluginError, counted, named
+from assent.config.layers import canonical
+from assent.errors import ConfigError, PluginError
 from assent.hookspecs import HOOKS, PROJECT
-from assent.plugins.deadlines import Overdue, interrupted
 from assent.plugins.discovery import (
     AGENT,
-    BUILT_IN,
     Choice,
     Installed,
     Selection,
     discover,
     select,
-    way_out,
 )
 from assent.plugins.implementations import (
     MEND,
@@ -47,6 +40,7 @@ from assent.plugins.implementations import (
     made_impl,
 )
 from assent.plugins.lifespans import Stuck, around
+from assent.plugins.plugin import Plugin, broken, described, made, unusable
 from assent.plugins.routes import claims, collect_routes
 
 if TYPE_CHECKING:
@@ -55,32 +49,9 @@ if TYPE_CHECKING:
 
     from assent.host import Host
 
+__all__ = ["Plugin", "PluginInfo", "Plugins"]
+
 log = logging.getLogger("assent.plugins")
-
-
-class Plugin:
-    """The base class of plugins: name a subclass in the entry-point group `assent`.
-
-    `Settings` says which keys `[plugin.NAME]` may have; their values are `self.settings`. With
-    `active_by_default` false the plugin is active only where the configuration names it. With
-    `own_process` true its `lifespan` is entered once a service, not once a process.
-    `public_paths` are paths of static files that are nobody's data: GET and HEAD of them are
-    answered without authentication.
-    """
-
-    name: str = ""
-    active_by_default: ClassVar[bool] = True
-    own_process: ClassVar[bool] = False
-    public_paths: tuple[str, ...] = ()
-
-    class Settings(Section):
-        """The keys of `[plugin.NAME]`; a subclass in each plugin adds its own."""
-
-    settings: Any
-
-    def __init__(self, settings: BaseModel | None = None) -> None:
-        self.settings = self.Settings() if settings is None else settings
-        self.name = self.name or type(self).__name__.lower()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +112,8 @@ class Plugins:
         for name in selection.left_out if config.plugins is None else ():
             if canonical(name) == AGENT:
                 # Never chosen: the agent's own has its place, the last.
-                unusable = Choice(name, plugins._installed[name], False, "installed")
-                log.warning("%s; it is left out", _unusable(unusable))
+                choice = Choice(name, plugins._installed[name], False, "installed")
+                log.warning("%s; it is left out", unusable(choice))
         for choice in _ordered(selection, given):
             plugins._add(choice, config, given)
         plugins._finish()
@@ -222,24 +193,9 @@ class Plugins:
         ]
         return (*active, *left_out)
 
-    @staticmethod
-    def settings_model(installed: Installed) -> type[BaseModel] | None:
-        """The `Settings` of an installed plugin; None when it has none or cannot be imported."""
-        try:
-            with interrupted(30.0):
-                source = installed.entry_point.load()
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            log.warning("plugin %r cannot be imported: %s", installed.name, named(error))
-            return None
-        if not (isinstance(source, type) and issubclass(source, Plugin)):
-            return None
-        return source.Settings if issubclass(source.Settings, BaseModel) else None
-
     def _add(self, choice: Choice, config: Config, given: Mapping[str, object]) -> None:
         try:
-            plugin = self._make(choice, config, given.get(choice.name))
+            plugin = made(choice, config, given.get(choice.name), self.start_timeout)
             if plugin is None:
                 self._left_out[choice.name] = "not active by default; name it in plugins"
                 return
@@ -250,46 +206,6 @@ class Plugins:
             self._left_out[choice.name] = f"failed: {error}"
             log.warning("%s; it is left out", error)
 
-    def _make(self, choice: Choice, config: Config, given: object) -> object | None:
-        source = self._load(choice) if given is None else given
-        if isinstance(given, Plugin):
-            _refuse_settings(choice, config, "is given as an object, with its settings")
-            return given
-        if isinstance(source, type) and issubclass(source, Plugin):
-            if not source.active_by_default and not choice.named:
-                return None
-            settings = _settings(choice, source, config)
-            made: Plugin = self._run(choice, "cannot be made", partial(source, settings))
-            made.name = choice.name
-            return made
-        if given is None and not isinstance(source, ModuleType):
-            raise PluginError(
-                f"{_described(choice)} names neither a subclass of assent.Plugin nor a module, "
-                f"but an object of {type(source).__name__}; correct its entry point"
-            )
-        _refuse_settings(choice, config, "takes no settings")
-        return source
-
-    def _load(self, choice: Choice) -> object:
-        assert choice.installed is not None, "a choice is installed or given"
-        if choice.installed.problem is not None:
-            raise PluginError(_unusable(choice))
-        return self._run(choice, "cannot be imported", choice.installed.entry_point.load)
-
-    def _run(self, choice: Choice, failure: str, function: Callable[[], Any]) -> Any:
-        """What `function` returns; whatever it raises, but an interrupt, becomes a PluginError."""
-        try:
-            with interrupted(self.start_timeout):
-                return function()
-        except KeyboardInterrupt:
-            raise
-        except Overdue as error:
-            seconds = counted(self.start_timeout, "second")
-            cause = f"{failure}: it did not come back within {seconds}"
-            raise PluginError(f"{_described(choice)} {cause}; {_repair(choice)}") from error
-        except BaseException as error:
-            raise _broken(choice, failure, error) from error
-
     def _register(self, choice: Choice, plugin: object) -> None:
         try:
             hooks = self._hooks_of(choice, plugin)
@@ -297,28 +213,28 @@ class Plugins:
         except (PluginError, KeyboardInterrupt):
             raise
         except BaseException as error:
-            raise _broken(choice, "cannot be registered", error) from error
+            raise broken(choice, "cannot be registered", error) from error
         self._active.append(_Active(choice, plugin, hooks))
 
     def _hooks_of(self, choice: Choice, plugin: object) -> tuple[str, ...]:
-        described = _described(choice)
-        hooks = checked_hooks(plugin, self._manager.parse_hookimpl_opts, described)
+        text = described(choice)
+        hooks = checked_hooks(plugin, self._manager.parse_hookimpl_opts, text)
         if not hooks and not isinstance(plugin, Plugin):
             raise PluginError(
-                f"{described} has no hooks; mark its functions with @hookimpl, or name a subclass "
+                f"{text} has no hooks; mark its functions with @hookimpl, or name a subclass "
                 "of Plugin"
             )
-        check_paths(getattr(plugin, "public_paths", ()), described)
+        check_paths(getattr(plugin, "public_paths", ()), text)
         return hooks
 
     def _finish(self) -> None:
         self._manager.check_pending()
         order = {active.name: place for place, active in enumerate(self._active)}
-        described = {active.name: _described(active.choice) for active in self._active}
+        texts = {active.name: described(active.choice) for active in self._active}
         for hook in HOOKS:
             found = getattr(self._manager.hook, hook).get_hookimpls()
             self._impls[hook] = tuple(
-                made_impl(hook, one.plugin_name, described[one.plugin_name], one.function)
+                made_impl(hook, one.plugin_name, texts[one.plugin_name], one.function)
                 for one in sorted(found, key=lambda i: order[i.plugin_name])
             )
 
@@ -332,75 +248,6 @@ def _ordered(selection: Selection, given: Mapping[str, object]) -> list[Choice]:
     chosen = {choice.name for choice in selection.chosen}
     last = [Choice(n, None, True, "given in code") for n in given if n not in chosen]
     return [*selection.chosen, *last]
-
-
-def _described(choice: Choice) -> str:
-    plugin, installed = f"plugin {choice.name!r}", choice.installed
-    if installed is None:
-        return plugin
-    return f"{plugin} (distribution '{installed.distribution} {installed.version}')"
-
-
-def _unusable(choice: Choice) -> str:
-    problem = choice.installed and choice.installed.problem
-    return f"{_described(choice)} cannot be used: {problem}"
-
-
-def _repair(choice: Choice) -> str:
-    if choice.name in BUILT_IN:
-        return f"{way_out(choice.name)}, or mend the plugin"
-    return MEND
-
-
-def _broken(choice: Choice, failure: str, error: BaseException) -> PluginError:
-    return PluginError(f"{_described(choice)} {failure}: {named(error)}; {_repair(choice)}")
-
-
-def _settings(choice: Choice, plugin: type[Plugin], config: Config) -> BaseModel:
-    """The settings of `plugin` from its table; raises ConfigError for what the table says wrong.
-
-    Where there is no table, what is wrong is the plugin's own fault: PluginError. A plain pydantic
-    model passes over keys that it does not know: `check_keys` refuses them.
-    """
-    key, values = config.plugin_settings(choice.name)
-    path = tuple(key.split("."))
-    if not issubclass(plugin.Settings, BaseModel):
-        raise PluginError(
-            f"{_described(choice)} has Settings that are no pydantic model; "
-            "write class Settings(Plugin.Settings)"
-        )
-    try:
-        table = parsed_table(plugin.Settings, values)
-        # Validators may change what they get.
-        stated = copied(table)
-        made = plugin.Settings.model_validate(table)
-        check_keys(made, stated)
-        return made
-    except ValidationError as error:
-        problem = explain(error, plugin.Settings, _origin_in(config), path)
-        message = f"{_described(choice)} has wrong settings: {problem}"
-        raise (ConfigError(message) if values else PluginError(message)) from None
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise _broken(choice, "cannot read its settings", error) from error
-
-
-def _origin_in(config: Config) -> Callable[[tuple[str, ...]], Origin | None]:
-    def origin(path: tuple[str, ...]) -> Origin | None:
-        found = config.origin(".".join(path))
-        return None if found.kind == "default" else found
-
-    return origin
-
-
-def _refuse_settings(choice: Choice, config: Config, cause: str) -> None:
-    key, values = config.plugin_settings(choice.name)
-    if values:
-        raise ConfigError(
-            f"{_described(choice)} {cause}; take {key}.{next(iter(values))} "
-            f"({config.origin(f'{key}.{next(iter(values))}').text}) out of the configuration"
-        )
 
 
 def _source(installed: Installed | None) -> tuple[str, str]:
