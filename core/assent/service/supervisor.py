@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 import selectors
 import signal
 import socket
-import subprocess
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from assent.service.place import VARIABLE, Role, command
+from assent.service.children import Child, start_child
+from assent.service.place import Role, command
 from assent.service.processes import signal_name
 from assent.service.stderr import say
 from assent.service.watch import Watch
@@ -34,28 +31,6 @@ STEADY = 10.0
 GRACE = 10.0
 """Seconds that a child gets beyond its drain before it is killed."""
 TICK = 0.25
-
-
-@dataclass(eq=False)
-class Child:
-    """A child process as the supervisor sees it; once ready it takes the place of `replaces`.
-
-    `own` is the number of its socket, `listens` are those of all it was told to listen on. One that
-    is `closed` listens no more, since it ends. `failed` is why it could not start.
-    """
-
-    role: Role
-    process: subprocess.Popen[bytes]
-    link: socket.socket
-    born: float
-    own: int
-    listens: set[int]
-    ready: bool = False
-    closed: bool = False
-    failed: str | None = None
-    ending: float | None = None
-    unread: bytes = b""
-    replaces: Child | None = field(default=None, repr=False)
 
 
 class Supervisor:
@@ -155,10 +130,7 @@ class Supervisor:
                 wanted[child].add(number)
         for child, numbers in wanted.items():
             if child.listens != numbers:
-                # A child that hears nothing, since it is stopped, must not hold up the others.
-                with suppress(OSError):
-                    child.link.sendall(json.dumps({"listen": sorted(numbers)}).encode() + b"\n")
-                    child.listens = numbers
+                child.listen(numbers)
 
     def _fill(self) -> None:
         """Start what is missing: further workers only once the first has shown that one can."""
@@ -206,30 +178,16 @@ class Supervisor:
         return True
 
     def _begin(self, role: Role, first: bool, replaces: Child | None) -> None:
-        ours, theirs = socket.socketpair()
-        own = replaces.own if replaces else self._free()
-        listening = self._listening if role == "worker" else ()
-        inherited = [each.fileno() for each in (theirs, *listening)]
         place = {
             "role": role,
             "first": first,
             "reload": self._reload,
             "guarded": self._guarded and not self._reload,
-            "link": inherited[0],
-            "listening": inherited[1:],
-            "own": own,
+            "own": replaces.own if replaces else self._free(),
         }
-        with theirs, ExitStack() as unless_begun:
-            unless_begun.enter_context(ours)
-            process = subprocess.Popen(
-                self._command,
-                env=os.environ | {VARIABLE: json.dumps(place)},
-                pass_fds=inherited,
-            )
-            unless_begun.pop_all()
-        ours.setblocking(False)
-        child = Child(role, process, ours, monotonic(), own, {own}, replaces=replaces)
-        self._selector.register(ours, selectors.EVENT_READ, child)
+        listening = self._listening if role == "worker" else ()
+        child = start_child(self._command, place, listening, replaces)
+        self._selector.register(child.link, selectors.EVENT_READ, child)
         self._children.append(child)
 
     def _free(self) -> int:
@@ -238,16 +196,11 @@ class Supervisor:
         return min(range(len(self._listening)), key=own.count)
 
     def _hear(self, child: Child) -> None:
-        try:
-            data = child.link.recv(65536)
-        except OSError:
-            data = b""
-        if not data:
+        messages = child.said()
+        if messages is None:
             self._selector.unregister(child.link)
             return
-        *said, child.unread = (child.unread + data).split(b"\n")
-        for line in said:
-            message = json.loads(line)
+        for message in messages:
             if "closed" in message:
                 child.closed = True
             elif "failed" in message:
