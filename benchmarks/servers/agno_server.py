@@ -1,14 +1,13 @@
 """An agno AgentOS with stand-in models. `agno_server.py PORT`."""
 
-import sys
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-import uvicorn
 from agno.agent import Agent
 from agno.models.base import Model
 from agno.models.response import ModelResponse
 from agno.os import AgentOS
+from listening import listen
 
 REPLY = "The pods of the namespace are all running."
 DELTAS = [f"word {n} " for n in range(100)]
@@ -67,13 +66,4 @@ agents = [
 app = AgentOS(agents=agents, telemetry=False).get_app()
 
 if __name__ == "__main__":
-    uvicorn.run(
-        app,
-        host="127.0.0.1",
-        port=int(sys.argv[1]),
-        log_level="warning",
-        access_log=False,
-        loop="uvloop",
-        http="httptools",
-        backlog=2048,
-    )
+    listen(app)

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import uvicorn
 from google.adk.agents import Agent
 from google.adk.cli.fast_api import get_fast_api_app
 from google.adk.cli.service_registry import get_service_registry
@@ -22,6 +21,7 @@ from google.adk.models.llm_request import LlmRequest
 from google.adk.models.llm_response import LlmResponse
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
 from google.genai import types
+from listening import listen
 
 REPLY = "The pods of the namespace are all running."
 DELTAS = [f"word {n} " for n in range(100)]
@@ -102,13 +102,4 @@ if __name__ == "__main__":
         memory_service_uri="memory://",
         web=False,
     )
-    uvicorn.run(
-        app,
-        host="127.0.0.1",
-        port=int(sys.argv[1]),
-        log_level="warning",
-        access_log=False,
-        loop="uvloop",
-        http="httptools",
-        backlog=2048,
-    )
+    listen(app)

@@ -1,10 +1,8 @@
 """A LangServe chain with a stand-in chat model. `langserve_server.py PORT`."""
 
-import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
-import uvicorn
 from fastapi import FastAPI
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
@@ -12,6 +10,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, Huma
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.runnables import RunnableLambda
 from langserve import add_routes
+from listening import listen
 from pydantic import BaseModel
 
 REPLY = "The pods of the namespace are all running."
@@ -74,13 +73,4 @@ async def health() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    uvicorn.run(
-        app,
-        host="127.0.0.1",
-        port=int(sys.argv[1]),
-        log_level="warning",
-        access_log=False,
-        loop="uvloop",
-        http="httptools",
-        backlog=2048,
-    )
+    listen(app)

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import uvicorn
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from listening import listen
 from wire import DELTAS, REPLY, AgentMessage, ChatRequest, Done, tool_turn
 
 request_adapter = TypeAdapter(ChatRequest)
@@ -91,14 +91,4 @@ async def socket(receive: Any, send: Any) -> None:
 
 
 if __name__ == "__main__":
-    uvicorn.run(
-        app,
-        host="127.0.0.1",
-        port=int(sys.argv[1]),
-        log_level="warning",
-        access_log=False,
-        loop="uvloop",
-        http="httptools",
-        backlog=2048,
-        ws_per_message_deflate=False,
-    )
+    listen(app, ws_per_message_deflate=False)

@@ -9,12 +9,12 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import uvicorn
 from fastapi import FastAPI, WebSocket, WebSocketDisconnect
 from fastapi.responses import StreamingResponse
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from listening import listen
 from wire import DELTAS, REPLY, AgentMessage, ChatRequest, Done, TextDelta, tool_turn
 
 app = FastAPI()
@@ -93,13 +93,4 @@ async def socket(websocket: WebSocket) -> None:
 
 
 if __name__ == "__main__":
-    uvicorn.run(
-        app,
-        host="127.0.0.1",
-        port=int(sys.argv[1]),
-        log_level="warning",
-        access_log=False,
-        loop="uvloop",
-        http="httptools",
-        backlog=2048,
-    )
+    listen(app)

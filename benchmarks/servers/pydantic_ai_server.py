@@ -1,11 +1,10 @@
 """A pydantic-ai agent with a stand-in model behind FastAPI. `pydantic_ai_server.py PORT`."""
 
-import sys
 from collections.abc import AsyncIterator
 
-import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
+from listening import listen
 from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.messages import (
@@ -96,13 +95,4 @@ async def stream(request: ChatRequest) -> StreamingResponse:
 
 
 if __name__ == "__main__":
-    uvicorn.run(
-        app,
-        host="127.0.0.1",
-        port=int(sys.argv[1]),
-        log_level="warning",
-        access_log=False,
-        loop="uvloop",
-        http="httptools",
-        backlog=2048,
-    )
+    listen(app)
