@@ -195,6 +195,23 @@ def is_host(value: bytes) -> bool:
     return _HOST.fullmatch(value) is not None
 
 
+def with_one_host(
+    headers: list[tuple[bytes, bytes]], target: bytes, *, required: bool
+) -> list[tuple[bytes, bytes]]:
+    """The headers with the host that is asked for (RFC 9112, section 3.2); raises ValueError."""
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) > 1 or (required and not hosts):
+        raise ValueError("there is not one host")
+    if b"://" in target and not target.startswith(b"/"):
+        # That of the target counts.
+        hosts = [target.split(b"/", 3)[2]]
+        headers = [header for header in headers if header[0] != b"host"]
+        headers.append((b"host", hosts[0]))
+    if not all(map(is_host, hosts)):
+        raise ValueError("there is no such host")
+    return headers
+
+
 def _without_port(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]

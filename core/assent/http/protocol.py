@@ -9,7 +9,7 @@ from typing import Any
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from assent.http.access import is_host
+from assent.http.access import with_one_host
 from assent.http.asgi import App
 from assent.http.corked import CorkedTransport
 from assent.http.disconnect import A_MOMENT
@@ -32,23 +32,6 @@ TOO_LARGE = (
     b"content-type: application/json\r\ncontent-length: 62\r\nconnection: close\r\n\r\n"
     b'{"detail":"the request head is too large","code":"TOO_LARGE"}\n'
 )
-
-
-def _with_one_host(
-    headers: list[tuple[bytes, bytes]], target: bytes, *, required: bool
-) -> list[tuple[bytes, bytes]]:
-    """The headers with the host that is asked for (RFC 9112, section 3.2); raises ValueError."""
-    hosts = [value for name, value in headers if name == b"host"]
-    if len(hosts) > 1 or (required and not hosts):
-        raise ValueError("there is not one host")
-    if b"://" in target and not target.startswith(b"/"):
-        # That of the target counts.
-        hosts = [target.split(b"/", 3)[2]]
-        headers = [header for header in headers if header[0] != b"host"]
-        headers.append((b"host", hosts[0]))
-    if not all(map(is_host, hosts)):
-        raise ValueError("there is no such host")
-    return headers
 
 
 class Unchunked(RequestResponseCycle):
@@ -192,7 +175,7 @@ class Http(HttpToolsProtocol):
             return
         url, headers = self.url, self.headers
         modern = self.parser.get_http_version() != "1.0"
-        headers = _with_one_host(headers, url, required=modern)
+        headers = with_one_host(headers, url, required=modern)
         expects = self.expect_100_continue and modern
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
