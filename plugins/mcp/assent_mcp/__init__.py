@@ -88,6 +88,14 @@ class MCP(Plugin):
             return [given.lower() if given.startswith(web) else given for given in origins]
 
     @hookimpl
+    def register_routes(self, host: Host) -> None:
+        """None. The port that the service itself has is refused here, before anything starts."""
+        if self.settings.transport != "stdio" and 0 < self.settings.port == host.config.server.port:
+            from assent_mcp.running import check_port
+
+            check_port(host, self.settings)
+
+    @hookimpl
     @asynccontextmanager
     async def lifespan(self, host: Host) -> AsyncIterator[None]:
         """The MCP server's life on the service's loop."""

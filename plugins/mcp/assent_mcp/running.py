@@ -14,13 +14,14 @@ from typing import Any
 import uvicorn
 from mcp.server import sse
 
-from assent import Host, Http, PluginError
+from assent import ConfigError, Host, Http, PluginError
 from assent_mcp.service import Service
 from assent_mcp.stdio import StdioWire, serve_stdio
 from assent_mcp.web import QUIET, Streams, web_app
 
 logger = logging.getLogger("assent.mcp")
 PATHS = {"sse": "/sse", "streamable-http": "/mcp"}
+_WAYS = "with plugin.mcp.port, mcp_port, --mcp-port, or --port of assent mcp"
 _MARGIN = 5.0
 
 
@@ -37,7 +38,7 @@ async def beside(host: Host, settings: Any) -> AsyncIterator[str]:
         async with _stdio(service):
             yield "stdio"
         return
-    address = host.config.server.host if settings.host is None else settings.host
+    address = _address(host, settings)
     with bind(address, settings.port) as listening:
         server = service.server(one_session=settings.transport == "sse")
         async with web_app(host, settings, server, address) as app:
@@ -50,6 +51,10 @@ async def beside(host: Host, settings: Any) -> AsyncIterator[str]:
                 await _stop(service, app, *serving)
 
 
+def _address(host: Host, settings: Any) -> str:
+    return host.config.server.host if settings.host is None else settings.host
+
+
 def _keep_logging() -> None:
     """Leave the root logger without a handler: `logging.debug`, which the SDK calls as a client
     leaves, would give it one, and the log another form."""
@@ -59,8 +64,35 @@ def _keep_logging() -> None:
             logging.getLogger("mcp").addHandler(handler)
 
 
+def check_port(host: Host, settings: Any) -> None:
+    """Raise ConfigError where the service itself has the port, which is then `server.port`, too;
+    the two may listen on an address each."""
+    try:
+        _listening(_address(host, settings), settings.port).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"plugin.mcp.port is {settings.port}, as server.port is; choose another {_WAYS}"
+            ) from error
+
+
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; PluginError in one line when that cannot be."""
+    try:
+        listening = _listening(host, port)
+    except OSError as error:
+        where = f"port {port} of {host}"
+        if error.errno == errno.EADDRINUSE:
+            cause = f"{where} is in use; stop what listens there, or choose another {_WAYS}"
+        else:
+            cause = f"{where} cannot be listened on: {error.strerror or error}; see plugin.mcp.host"
+        raise PluginError(f"plugin 'mcp': {cause}") from error
+    listening.setblocking(False)
+    Http.serves_on(listening)
+    return listening
+
+
+def _listening(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named, since asyncio lets small events leave at once for this protocol only.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -68,17 +100,9 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listening.bind((host, port))
         listening.listen(2048)
-    except OSError as error:
+    except OSError:
         listening.close()
-        where = f"port {port} of {host}"
-        if error.errno == errno.EADDRINUSE:
-            others = "plugin.mcp.port, mcp_port, --mcp-port, or --port of assent mcp"
-            cause = f"{where} is in use; stop what listens there, or choose another with {others}"
-        else:
-            cause = f"{where} cannot be listened on: {error.strerror or error}; see plugin.mcp.host"
-        raise PluginError(f"plugin 'mcp': {cause}") from error
-    listening.setblocking(False)
-    Http.serves_on(listening)
+        raise
     return listening
 
 

@@ -495,6 +495,29 @@ def test_busy_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_port_of_the_service_itself_is_named_as_such_before_it_listens(
+    tmp_path: Path, workers: str
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    arguments = ["--mcp", "--host", "127.0.0.1", "--port", port, "--mcp-port", port]
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "assent", "serve", f"{AGENT}:agent", *arguments),
+            *("--workers", workers, "--state-dir", str(tmp_path)),
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
+    assert ended.returncode == 1
+    assert f"plugin.mcp.port is {port}, as server.port is; choose another" in ended.stderr
+    assert "listening" not in ended.stderr
+
+
 def test_wrong_port_is_told_by_the_name_that_the_option_has_here(tmp_path: Path) -> None:
     process = Process(tmp_path, "--port", "99999")
     _, error = process.rest()
