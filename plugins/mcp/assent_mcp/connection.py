@@ -12,8 +12,8 @@ from typing import Any
 import httpx2
 import mcp_types as types
 from mcp import Client
+from mcp.client import stdio
 from mcp.client.sse import sse_client
-from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from assent import ToolResult, __version__
 from assent_mcp.content import received
 from assent_mcp.exchanges import Exchange, Http, exchange
+from assent_mcp.lines import LARGEST, Lines, too_long
 from assent_mcp.watched import Watched
 
 logger = logging.getLogger("assent.mcp")
@@ -39,9 +40,9 @@ QUIET = 300.0
 """Seconds without a byte that end an HTTP connection, unless calls may take longer."""
 FAREWELL = 2.0
 """Seconds for a server over streamable-http to answer that its session ends."""
-LARGEST = 2**24
-"""Bytes of one server-sent event over streamable-http; over sse the SDK reads 2**20 at most."""
 _PAGES = 100
+
+stdio.TextReceiveStream = Lines  # type: ignore[assignment, attr-defined]
 
 
 class Connection:
@@ -236,10 +237,11 @@ class Connection:
         server = self._server
         match server.transport:
             case "stdio":
+                too_long.set(self._lost.set)
                 command, *arguments = server.parts
                 # After a byte that is no UTF-8 the SDK would read nothing more, and say nothing.
-                return stdio_client(
-                    StdioServerParameters(
+                return stdio.stdio_client(
+                    stdio.StdioServerParameters(
                         command=command,
                         args=arguments,
                         env=server.env,

@@ -4,9 +4,10 @@ python old_server.py FOLDER [NAME...]      writes what happened into FOLDER; has
 
 The tool `shapeless` gives what is no result, and `unlike` one that its schema does not allow;
 `named` has arguments of odd names, and says them; `latin` writes a byte that is no UTF-8, and
-`half` gives a text that was cut within a surrogate pair; the schemas of `untyped`, of its input,
-and `anything`, of its output, say no type; `missing` is listed and not found. With `silent` the
-first process lists no tools; with `restless` each listing says that the list has changed.
+`half` gives a text that was cut within a surrogate pair; `long` gives 1 MiB; the schemas of
+`untyped`, of its input, and `anything`, of its output, say no type; `missing` is listed and not
+found. With `silent` the first process lists no tools; with `restless` each listing says that the
+list has changed.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ def call(name: str, text: str) -> dict[str, Any]:
             send(method="notifications/tools/list_changed")
         case "half":
             text = "the first 20 units \ud83d"
+        case "long":
+            text = "x" * 2**20
         case "latin":
             os.write(1, b"caf\xe9\n")
         case "unlike":

@@ -14,11 +14,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 import pytest
 
 from assent import Agent, Caller, Config, Host, Outcome, Session, ToolInputError, tool
 from assent_mcp import MCPServer, mcp_server
 from assent_mcp.connection import Connection
+from assent_mcp.lines import Lines
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
@@ -251,6 +253,46 @@ def test_result_with_half_a_surrogate_pair_is_given(tmp_path: Path) -> None:
         async with using(tmp_path, source) as host:
             outcome = await call(host, "half")
             assert (outcome.state, outcome.output) == ("DONE", "the first 20 units ?")
+
+    asyncio.run(run())
+
+
+def test_line_that_is_too_long_ends_its_call_and_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def run() -> None:
+        program = [sys.executable, str(OLD), str(tmp_path), "long"]
+        source = mcp_server(program, requires_approval=False, timeout=None)
+        async with using(tmp_path, source) as host:
+            assert len((await call(host, "long")).output) == 2**20
+            monkeypatch.setattr("assent_mcp.lines.LARGEST", 2**19)
+            outcome = await call(host, "long")
+            assert outcome.state == "FAILED"
+            assert "the call may have taken effect" in outcome.output
+            assert (await call(host, "echo", text="after")).output == "after"
+
+    asyncio.run(run())
+    assert caplog.text.count("has more than 524288 bytes") == 1
+
+
+def test_lines_come_whole_however_they_are_cut() -> None:
+    text = "first\n\nsécond ☂\nthird"
+
+    class Cut:
+        def __init__(self, size: int) -> None:
+            raw = text.encode()
+            self.pieces = [raw[at : at + size] for at in range(0, len(raw), size)]
+
+        async def receive(self) -> bytes:
+            if not self.pieces:
+                raise anyio.EndOfStream
+            return self.pieces.pop(0)
+
+    async def run() -> None:
+        for size in range(1, 30):
+            given = [piece async for piece in Lines(Cut(size))]
+            assert "".join(given) == "first\n\nsécond ☂\n"
+            assert all(piece.endswith("\n") for piece in given)
 
     asyncio.run(run())
 
