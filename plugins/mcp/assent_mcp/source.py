@@ -161,6 +161,7 @@ class MCPServer:
         self.timeout = timeout
         self._choice = choice
         self._tools: tuple[Tool, ...] = ()
+        self._names: dict[str, str] = {}
         self._host: Host | None = None
         self._connection: Connection | None = None
 
@@ -212,11 +213,13 @@ class MCPServer:
             if not self._choice.takes(one.name):
                 continue
             name = self._choice.name(one.name)
-            if name in made:
+            # What was approved as one tool must not run as another.
+            if name in made or self._names.get(name, one.name) != one.name:
                 logger.warning("%r has two tools that become %r; the first is taken", self, name)
                 continue
             try:
                 made[name] = self._tool(name, one)
+                self._names[name] = one.name
             except (ValueError, TypeError) as error:
                 logger.warning("tool %r of %r is left out: %s", one.name, self, error)
         return list(made.values())

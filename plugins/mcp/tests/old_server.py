@@ -6,8 +6,8 @@ The tool `shapeless` gives what is no result, and `unlike` one that its schema d
 `named` has arguments of odd names, and says them; `latin` writes a byte that is no UTF-8, and
 `half` gives a text that was cut within a surrogate pair; `long` gives 1 MiB; the schemas of
 `untyped`, of its input, and `anything`, of its output, say no type; `missing` is listed and not
-found. With `silent` the first process lists no tools; with `restless` each listing says that the
-list has changed.
+found; `shrink` takes `odd.name` off the list. With `silent` the first process lists no tools; with
+`restless` each listing says that the list has changed.
 """
 
 from __future__ import annotations
@@ -56,6 +56,9 @@ def call(name: str, text: str) -> dict[str, Any]:
             os._exit(1)
         case "grow":
             names.append("grown")
+            send(method="notifications/tools/list_changed")
+        case "shrink":
+            names.remove("odd.name")
             send(method="notifications/tools/list_changed")
         case "half":
             text = "the first 20 units \ud83d"

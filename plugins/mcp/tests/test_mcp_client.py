@@ -339,6 +339,29 @@ def test_tools_that_stay_the_same_are_told_of_once(
     assert caplog.text.count("two tools that become 'odd_name'") == 1
 
 
+def test_name_that_a_tool_has_lost_is_not_given_to_another_tool_of_the_server(
+    tmp_path: Path, eventually: Any
+) -> None:
+    """What was approved as `odd.name` must not run as `odd_name`."""
+
+    async def run() -> None:
+        program = [sys.executable, str(OLD), str(tmp_path), "shrink", "odd_name"]
+        source = mcp_server(program, requires_approval=["odd.name"])
+        async with using(tmp_path, source) as host:
+            row = await host.calls.propose("odd_name", {"text": "x"}, SOMEBODY)
+            before = host.agent.tools
+            await call(host, "shrink")
+            await eventually(lambda: host.agent.tools is not before)
+            assert "odd_name" not in host.agent.tools
+            ended = await host.calls.decide(row.id, SOMEBODY, approved=True)
+            assert (ended.state, ended.output) == (
+                "FAILED",
+                "Error: there is no tool 'odd_name' any more",
+            )
+
+    asyncio.run(run())
+
+
 def test_tool_that_cannot_be_read_is_left_out_alone_and_told_of_once(
     tmp_path: Path,
     eventually: Any,
