@@ -73,13 +73,23 @@ def too_long(begin: bytes, end: bytes, limit: int) -> SessionMessage | None:
     """The error for a line of more than `limit` bytes, of which both ends are known."""
     if _ANSWER.match(begin):
         return None
-    found = _FIRST.match(begin) or _LAST.search(end)
+    id_ = _id(_FIRST.match(begin) or _LAST.search(end))
+    what = f"the line has more than {limit} bytes; see limits.body"
+    return _error(id_, types.INVALID_REQUEST, what)
+
+
+def answered(begin: bytes) -> types.RequestId | None:
+    """The id of the request that a line with this begin answers; None where that is not told, or
+    the line is no answer."""
+    return _id(_FIRST.match(begin)) if _ANSWER.match(begin) else None
+
+
+def _id(found: re.Match[bytes] | None) -> types.RequestId | None:
     id_: types.RequestId | None = None
     if found is not None:
         with suppress(ValueError):
             id_ = json.loads(found[1])
-    what = f"the line has more than {limit} bytes; see limits.body"
-    return _error(id_, types.INVALID_REQUEST, what)
+    return id_
 
 
 def _error(id_: types.RequestId | None, code: int, message: str) -> SessionMessage:

@@ -13,6 +13,7 @@ from mcp_types.methods import validate_server_result
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 from pydantic import ValidationError
 
+from assent_mcp.asked import Asked
 from assent_mcp.content import fit
 
 Refused = Callable[[Any, str], None]
@@ -34,7 +35,8 @@ class Watched:
 
     async def __aenter__(self) -> Any:
         read, write = await self._inner.__aenter__()
-        return _Stream(read, self._ended, self._refused), write
+        asked = Asked(write)
+        return _Stream(read, asked, self._ended, self._refused), asked
 
     async def __aexit__(self, *error: Any) -> Any:
         return await self._inner.__aexit__(*error)
@@ -43,8 +45,11 @@ class Watched:
 class _Stream:
     """What is read from the server; calls `ended` at its end."""
 
-    def __init__(self, inner: Any, ended: Callable[[], None], refused: Refused) -> None:
+    def __init__(
+        self, inner: Any, asked: Asked, ended: Callable[[], None], refused: Refused
+    ) -> None:
         self._inner = inner
+        self._asked = asked
         self._ended = ended
         self._refused = refused
 
@@ -53,7 +58,7 @@ class _Stream:
         return getattr(self._inner, "last_context", None)
 
     def _taken(self, found: Any) -> Any:
-        return _listed(_complete(_read(found)), self._refused)
+        return _listed(_complete(self._asked.told(_read(found))), self._refused)
 
     async def receive(self) -> Any:
         try:

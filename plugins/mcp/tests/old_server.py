@@ -4,7 +4,8 @@ python old_server.py FOLDER [NAME...]      writes what happened into FOLDER; has
 
 The tool `shapeless` gives what is no result, and `unlike` one that its schema does not allow;
 `named` has arguments of odd names, and says them; `latin` writes a byte that is no UTF-8, and
-`half` gives a text that was cut within a surrogate pair; `long` gives 1 MiB; the schemas of
+`half` gives a text that was cut within a surrogate pair; `long` gives 1 MiB; `null` and
+`deep` give what cannot be read, `nameless` an error without an id; the schemas of
 `untyped`, of its input, and `anything`, of its output, say no type; `missing` is listed and not
 found; `shrink` takes `odd.name` off the list. With `silent` the first process lists no tools; with
 `restless` each listing says that the list has changed.
@@ -46,7 +47,7 @@ def record(name: str) -> int:
     return len((FOLDER / name).read_text().splitlines())
 
 
-def call(name: str, text: str) -> dict[str, Any]:
+def call(name: str, text: str) -> dict[str, Any] | str:
     match name:
         case "shapeless":
             return {"text": text}
@@ -62,6 +63,12 @@ def call(name: str, text: str) -> dict[str, Any]:
             send(method="notifications/tools/list_changed")
         case "half":
             text = "the first 20 units \ud83d"
+        case "null":
+            return "null"
+        case "deep":
+            return "[" * 5000 + "]" * 5000
+        case "nameless":
+            return "error"
         case "long":
             text = "x" * 2**20
         case "latin":
@@ -75,7 +82,7 @@ def call(name: str, text: str) -> dict[str, Any]:
     return {"content": content, "isError": name == "refuse"}
 
 
-def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | str | None:
     match method:
         case "initialize":
             return {
@@ -117,5 +124,10 @@ for line in sys.stdin:
     result = answer(request["method"], request.get("params", {}))
     if result is None:
         send(id=request["id"], error={"code": -32601, "message": "Method not found"})
+    elif result == "error":
+        send(id=None, error={"code": -32600, "message": "what was that?"})
+    elif isinstance(result, str):
+        os.write(1, b'{"jsonrpc": "2.0", "id": %d, "result": ' % request["id"])
+        os.write(1, result.encode() + b"}\n")
     else:
         send(id=request["id"], result=result)

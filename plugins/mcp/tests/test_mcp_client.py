@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import mcp_types as types
 import pytest
+from mcp.shared.message import SessionMessage
 
 from assent import Agent, Caller, Config, Host, Outcome, Session, ToolInputError, tool
 from assent_mcp import MCPServer, mcp_server
+from assent_mcp.asked import Asked
 from assent_mcp.connection import Connection
 from assent_mcp.lines import Lines
 
@@ -230,6 +233,55 @@ def test_answer_that_breaks_the_protocol_loses_no_connection(tmp_path: Path) -> 
             assert "the call may have taken effect: it broke the protocol: content:" in wrong.output
             assert (await call(host, "echo", text="here")).output == "here"
             assert (tmp_path / "started").read_text().count("started") == 1
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("null", "its answer cannot be read"),
+        ("deep", "its answer cannot be read"),
+        ("nameless", "what was that?"),
+    ],
+)
+def test_answer_that_the_sdk_would_drop_ends_its_call_at_once(
+    tmp_path: Path, name: str, cause: str
+) -> None:
+    async def run() -> None:
+        program = [sys.executable, str(OLD), str(tmp_path), name]
+        source = mcp_server(program, requires_approval=False, timeout=None)
+        async with using(tmp_path, source) as host:
+            outcome = await asyncio.wait_for(call(host, name), 60)
+            assert outcome.state == "FAILED"
+            assert f"the call may have taken effect: {cause}" in outcome.output
+            assert (await call(host, "echo", text="here")).output == "here"
+            assert (tmp_path / "started").read_text().count("started") == 1
+
+    asyncio.run(run())
+
+
+def test_error_without_an_id_ends_no_call_where_several_are_open() -> None:
+    class Sent:
+        async def send(self, item: SessionMessage) -> None:
+            """Go nowhere."""
+
+    def request(id_: int, method: str) -> SessionMessage:
+        return SessionMessage(types.JSONRPCRequest(jsonrpc="2.0", id=id_, method=method))
+
+    def error(id_: int | None) -> SessionMessage:
+        given = types.ErrorData(code=types.PARSE_ERROR, message="what?")
+        return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=id_, error=given))
+
+    async def run() -> None:
+        asked = Asked(Sent())
+        await asked.send(request(1, "tools/list"))
+        assert asked.told(error(None)).message.id is None
+        await asked.send(request(2, "tools/call"))
+        assert asked.told(error(None)).message.id is None
+        asked.told(error(1))
+        assert asked.told(error(None)).message.id == 2
+        assert asked.told(error(None)).message.id is None
 
     asyncio.run(run())
 
