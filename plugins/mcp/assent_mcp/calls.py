@@ -23,7 +23,7 @@ from assent import (
     ToolInputError,
 )
 from assent_mcp import questions, waiting
-from assent_mcp.content import check_json, result_of, said
+from assent_mcp.content import check_json, result_of, said, unknown
 from assent_mcp.peers import Context, Peer, Remembered, caller_of, is_modern, peer_of
 from assent_mcp.progress import progress
 from assent_mcp.questions import Answer
@@ -137,7 +137,7 @@ class _Call:
         except TimeoutError:
             if not limit.expired():
                 raise
-            return said(f"Error: the tool ran longer than {self._limit} seconds", error=True)
+            return unknown(f"the tool ran longer than {self._limit} seconds")
         finally:
             self.calls.running -= 1
         return self._shown(outcome)

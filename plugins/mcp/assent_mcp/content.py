@@ -37,6 +37,11 @@ def said(text: str, *, error: bool = False) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=clean(text))], is_error=error)
 
 
+def unknown(why: str) -> types.CallToolResult:
+    """The result of a call whose end nobody knows."""
+    return said(f"Outcome unknown: {why}. It may or may not have taken effect.", error=True)
+
+
 def result_of(outcome: Outcome, *, limit: int, modern: bool) -> types.CallToolResult:
     """The result of a call that ended: all that a ToolResult holds, of others the text.
 

@@ -19,16 +19,12 @@ from mcp.shared.exceptions import MCPError
 from assent import Host, PlatformContext, PluginError, Tool, __version__
 from assent_mcp.calls import Result, ToolCalls
 from assent_mcp.chat import Chat
-from assent_mcp.content import fitting, said
+from assent_mcp.content import fitting, said, unknown
 from assent_mcp.keys import key_of
 from assent_mcp.peers import Context, Peer, Peers, Remembered, is_modern, principal_of
 from assent_mcp.progress import wanted
 
 logger = logging.getLogger("assent.mcp")
-_CUT_OFF = (
-    "Outcome unknown: the service stopped before the call ended. "
-    "It may or may not have taken effect."
-)
 _LAST = 0.5
 """Seconds in which open questions end, and are recorded, where no time is left for calls."""
 RESOURCE_NOT_FOUND = -32002
@@ -129,7 +125,7 @@ class Service:
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> Result:
         if self.stopping:
             return said("Error: the service is stopping", error=True)
-        result: Result = said(_CUT_OFF, error=True)
+        result: Result = unknown("the service stopped before the call ended")
         with anyio.CancelScope() as scope:
             self._running.add(scope)
             self._idle.clear()
