@@ -1,6 +1,6 @@
 """MCP over stdin and stdout, kept clean whatever the agent's code prints, forks or floods.
 
-The wire lives on private descriptors that no child inherits; descriptor 0 is then empty and
+The wire lives on private descriptors that no child keeps; descriptor 0 is then empty and
 descriptor 1 is stderr, until the process ends: a late `print` cannot reach the client either.
 """
 
@@ -66,7 +66,17 @@ class StdioWire:
         os.dup2(nothing, 0)
         os.close(nothing)
         os.dup2(2, 1)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=wire._give_up)
         return wire
+
+    def _give_up(self) -> None:
+        """Let go of the wire in a fork: its client would wait for the end of that, too."""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for mine in (self.reading, self.writing):
+            # Closed, its number would be another file's.
+            os.dup2(nothing, mine, inheritable=False)
+        os.close(nothing)
 
     @asynccontextmanager
     async def streams(self, limit: int) -> AsyncIterator[tuple[Incoming, Outgoing]]:

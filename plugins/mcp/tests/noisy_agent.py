@@ -51,6 +51,17 @@ def ends_a_fork() -> str:
 
 
 @tool
+def leaves_a_fork() -> str:
+    """Start a child that outlives the server."""
+    child = os.fork()
+    if child == 0:
+        os.closerange(0, 3)
+        time.sleep(600)
+        os._exit(0)
+    return str(child)
+
+
+@tool
 async def forever() -> str:
     """Never end."""
     await asyncio.Event().wait()
@@ -97,5 +108,5 @@ def gated(path: str) -> str:
 agent = Agent(
     name="noisy",
     model="offline",
-    tools=[prints, forks, ends_a_fork, forever, floods, reads, misses, slow, gated],
+    tools=[prints, forks, ends_a_fork, leaves_a_fork, forever, floods, reads, misses, slow, gated],
 )

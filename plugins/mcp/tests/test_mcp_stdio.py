@@ -290,6 +290,20 @@ def test_end_of_a_fork_is_not_the_servers(stdio: Process) -> None:
     assert stdio.call(2, "prints") == "printed"
 
 
+def test_fork_that_outlives_the_server_does_not_keep_the_wire_open(stdio: Process) -> None:
+    stdio.begin()
+    fork = int(stdio.call(1, "leaves_a_fork"))
+    end_it = threading.Timer(60, os.kill, (fork, signal.SIGKILL))
+    end_it.start()
+    try:
+        out, _ = stdio.rest()
+        assert out == b""
+        assert end_it.is_alive(), "the wire was open until the fork was ended"
+    finally:
+        end_it.cancel()
+        os.kill(fork, signal.SIGKILL)
+
+
 def test_what_was_asked_before_the_end_of_stdin_is_answered(stdio: Process) -> None:
     stdio.begin()
     stdio.send(id=1, method="tools/call", params={"name": "slow", "arguments": {}})
