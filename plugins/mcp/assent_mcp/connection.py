@@ -42,6 +42,7 @@ FAREWELL = 2.0
 """Seconds for a server over streamable-http to answer that its session ends."""
 _PAGES = 100
 
+# The SDK's client takes no reader of lines; whoever else uses it gets this one, without a bound.
 stdio.TextReceiveStream = Lines  # type: ignore[assignment, attr-defined]
 
 
