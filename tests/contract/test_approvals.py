@@ -523,6 +523,23 @@ def test_empty_message_states_what_is_pending_where_an_earlier_turn_never_went_o
 
 
 @PATHS
+def test_empty_message_states_what_is_pending_where_another_turn_is_all_decided(
+    served: Serve, path: str
+) -> None:
+    """A client that had forgotten the first turn decides part of it together with the second."""
+    r = Round(served, [[delete("a"), delete("b", "p2")], [delete("c", "p3")], "done"], path)
+    other = r.chat(user("c, too"))
+    calls = [r.call, *other["data"]["tool_calls"]]
+    decision = user("", data={"tool_calls": [approved(call) for call in calls]})
+    talk = [r.first, said(r.reply), user("c, too"), said(other), decision]
+    then = r.chat(*talk)
+    assert [call["input"]["name"] for call in then["data"]["tool_calls"]] == ["b"]
+    again = r.chat(*talk, said(then), user(""))
+    assert again["data"]["tool_calls"] == then["data"]["tool_calls"]
+    assert len(r.model.asks) == 2
+
+
+@PATHS
 def test_empty_message_after_a_superseding_one_is_refused(served: Serve, path: str) -> None:
     r = Round(served, path=path, approvals__on_new_message="supersede")
     talk = [r.first, said(r.reply), user("leave it, tell a joke")]

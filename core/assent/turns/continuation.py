@@ -75,8 +75,11 @@ async def _look_again(turn: RunningTurn, known: set[str], ran: set[str]) -> None
 
 def _ready(turn: RunningTurn) -> set[str]:
     """The turns at which the history ends and whose calls are all decided, although this message
-    decides none of them."""
+    decides none of them; none while a tool call waits that the history shows."""
     rows = turn.found.rows.values()
+    waiting = {r.id for r in rows if r.kind == "tool_call" and r.state == "PENDING"}
+    if waiting.intersection(turn.shown):
+        return set()
     decided = last_turns(turn) - {row.turn for row in rows if row.state not in ENDED}
     return {
         suspended.id
