@@ -19,7 +19,7 @@ import pytest
 from a2a.server.agent_execution import RequestContext
 from a2a.server.agent_execution.active_task import ActiveTask
 from a2a.server.context import ServerCallContext
-from a2a.types import ListTasksRequest, Task, TaskState, TaskStatus
+from a2a.types import CancelTaskRequest, ListTasksRequest, Task, TaskState, TaskStatus
 from a2a_services import (
     PATIENCE,
     V1,
@@ -38,6 +38,7 @@ from assent import Config
 from assent_a2a.official.conversation import conversation
 from assent_a2a.official.database import DatabaseTasks
 from assent_a2a.official.execution import Executor
+from assent_a2a.official.handler import Handler
 from assent_a2a.official.stores import KeptTasks
 from assent_a2a.rows import Rows
 from databases import empty_schema
@@ -522,6 +523,33 @@ def test_message_to_a_task_that_ends_at_this_moment_is_refused(
         late = message("more", id="late", taskId=task["id"])
         assert Rpc(service)("SendMessage", message=late)["error"]["code"] == -32004
         assert _state(service, task["id"]) == "TASK_STATE_CANCELED"
+
+
+def test_message_to_a_task_that_ends_before_it_is_taken_leaves_no_queue_behind(
+    config: Config, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare, start = Handler._prepare, ActiveTask.start
+    begun: list[ActiveTask] = []
+
+    async def prepared(self: Handler, message: Any, context: ServerCallContext) -> None:
+        await prepare(self, message, context)
+        if message.task_id:
+            await self.on_cancel_task(CancelTaskRequest(id=message.task_id), context)
+
+    async def started(self: ActiveTask, *given: Any, **named: Any) -> None:
+        begun.append(self)
+        await start(self, *given, **named)
+
+    monkeypatch.setattr(Handler, "_prepare", prepared)
+    monkeypatch.setattr(ActiveTask, "start", started)
+    with running(cluster.agent, config) as service:
+        task = Rpc(service).task("delete web")
+        late = message("more", taskId=task["id"])
+        assert Rpc(service)("SendMessage", message=late)["error"]["code"] == -32004
+        assert len(begun) == 2
+        # What reads an open one is destroyed some time later, with a trace in the log.
+        assert begun[1]._event_queue_agent.is_closed()
+        assert begun[1]._event_queue_subscribers.is_closed()
 
 
 def test_notifications_asked_for_in_one_process_are_known_in_another(

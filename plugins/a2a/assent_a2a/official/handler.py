@@ -9,7 +9,8 @@ from contextlib import aclosing
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES
+from a2a.server.agent_execution import RequestContext
+from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES, ActiveTask
 from a2a.server.context import ServerCallContext
 from a2a.server.events import Event
 from a2a.server.events.event_queue import QueueShutDown  # type: ignore[attr-defined]
@@ -154,13 +155,28 @@ class Handler(DefaultRequestHandler):
         task = await self._store.get(message.task_id, context)
         if task is None:
             return
-        # The SDK refuses it too, but leaves the queues of a task that it never starts behind.
+        # The SDK refuses it too, but makes the queues of a task for it, and leaves them behind.
         if task.status.state in TERMINAL_TASK_STATES:
             state = TaskState.Name(task.status.state)
             raise UnsupportedOperationError(message=f"the task has ended: {state}")
         if task.status.state in RUNNING and not self._store.runs(task.id):
             raise UnsupportedOperationError(message=_RUNS)
         message.context_id = message.context_id or task.context_id
+
+    async def _setup_active_task(
+        self, params: SendMessageRequest, call_context: ServerCallContext
+    ) -> tuple[ActiveTask, RequestContext]:
+        try:
+            taken: tuple[ActiveTask, RequestContext] = await super()._setup_active_task(
+                params, call_context
+            )
+            return taken
+        except UnsupportedOperationError:
+            # It has ended since it was looked at.
+            left = await self._active_task_registry.get(params.message.task_id)
+            if left is not None and left.is_finished and left._producer_task is None:
+                await left.aclose()
+            raise
 
     async def on_subscribe_to_task(
         self, params: SubscribeToTaskRequest, context: ServerCallContext
