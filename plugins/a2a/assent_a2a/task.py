@@ -17,6 +17,7 @@ from assent_a2a.turned import Turned
 Status = Literal["pending", "running", "input-required", "completed", "failed", "canceled"]
 LEASE = 15.0
 """Seconds after which a running task whose process is silent counts as failed."""
+LEFT_BEHIND = "the service stopped before the task had ended; what it ran may have taken effect"
 BUSY = ("pending", "running")
 _STATES: dict[str, Status] = {
     "completed": "completed",
@@ -78,7 +79,7 @@ def task_of(row: Row | None) -> Task | None:
     if task.status in BUSY and row.lease < time.time():
         task.status, task.run = "failed", ""
         task.error = {
-            "message": "the service stopped before the task had ended",
+            "message": LEFT_BEHIND,
             "code": "INTERRUPTED",
         }
     return task

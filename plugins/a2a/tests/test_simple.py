@@ -491,6 +491,7 @@ def test_task_of_a_process_that_died_has_failed_and_can_be_continued(
     asyncio.run(leave_behind())
     task = service.http.get("/a2a/tasks/left").json()
     assert (task["status"], task["error"]["code"]) == ("failed", "INTERRUPTED")
+    assert "may have taken effect" in task["error"]["message"]
     assert service.send("there", id="left")["text"] == "You said: hi there"
 
 

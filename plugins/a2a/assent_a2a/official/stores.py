@@ -36,7 +36,7 @@ from a2a.utils.task import ListTasksCursor, decode_list_tasks_cursor, encode_lis
 from assent_a2a.official.callers import speaks_0_3
 from assent_a2a.official.conversation import OURS
 from assent_a2a.rows import Row, Rows
-from assent_a2a.task import LEASE
+from assent_a2a.task import LEASE, LEFT_BEHIND
 
 CANCELED = "TASK_STATE_CANCELED"
 SWEEP_EVERY = 60.0
@@ -86,7 +86,7 @@ def as_left_behind(task: Task, lease: float, now: float) -> Task:
         message.Clear()
         message.message_id, message.role = secrets.token_hex(16), Role.ROLE_AGENT
         message.task_id, message.context_id = task.id, task.context_id
-        message.parts.append(Part(text="the service stopped before the task had ended"))
+        message.parts.append(Part(text=LEFT_BEHIND))
         message.metadata.update({OURS: {"error": {"code": "INTERRUPTED"}}})
     return task
 
