@@ -69,9 +69,17 @@ class Link:
     async def send(self, message: str, task: str | None, decision: Json | None = None) -> Answer:
         """What the agent says to a message, or to a decision on a call of `task`."""
         async with self._reached() as (client, card):
-            if card is SIMPLE:
-                return await _send_simple(client, self._url, message, task, decision)
-            return await _send_official(client, card, message, task, decision)
+            try:
+                if card is SIMPLE:
+                    return await _send_simple(client, self._url, message, task, decision)
+                return await _send_official(client, card, message, task, decision)
+            except Exception as error:
+                if _lost(error):
+                    raise ConnectionError(
+                        f"the agent at {self._url!r} got the message, or a part of it, and gave "
+                        "no answer: what it asks for may have taken effect there"
+                    ) from error
+                raise
 
     async def check_waiting(self, task: str, decision: Json) -> None:
         """Raise ValueError unless exactly this call waits in `task`."""
@@ -120,6 +128,16 @@ class Link:
             answer = await client.get(f"{self._url}/.well-known/agent.json")
         answer.raise_for_status()
         return _card_of(_json(answer), self._url)
+
+
+def _lost(error: BaseException | None) -> bool:
+    """Whether a connection ended after it was made; the SDK's errors have that as their cause."""
+    import httpx
+
+    while error is not None and not isinstance(error, httpx.TransportError):
+        error = error.__cause__
+    unsent = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+    return error is not None and not isinstance(error, unsent)
 
 
 def _sendable(headers: Mapping[str, str]) -> dict[str, str]:

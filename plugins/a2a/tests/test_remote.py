@@ -231,9 +231,9 @@ def test_unreachable_agent_is_an_error_for_the_model(tmp_path: Path) -> None:
 
 
 @contextmanager
-def answering(sent: str, cards: dict[str, Any] | None = None) -> Iterator[str]:
-    """The address of an agent whose answer to a message is `sent`; without `cards` (path: card) it
-    has the contract's one."""
+def answering(sent: str | None, cards: dict[str, Any] | None = None) -> Iterator[str]:
+    """The address of an agent whose answer to a message is `sent`, or None; without `cards` (path:
+    card) it has the contract's one."""
     known = {"/.well-known/agent.json": {"name": "far"}} if cards is None else cards
 
     class Handler(BaseHTTPRequestHandler):
@@ -254,7 +254,10 @@ def answering(sent: str, cards: dict[str, Any] | None = None) -> Iterator[str]:
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["content-length"]))
-            self.answer(200, sent.encode())
+            if sent is None:
+                self.close_connection = True
+            else:
+                self.answer(200, sent.encode())
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
@@ -262,6 +265,19 @@ def answering(sent: str, cards: dict[str, Any] | None = None) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
+
+
+@pytest.mark.parametrize("official", [False, True], ids=["simple", "a2a"])
+def test_message_that_got_no_answer_may_have_taken_effect(tmp_path: Path, official: bool) -> None:
+    cards: dict[str, Any] = {} if official else {"/.well-known/agent.json": {"name": "far"}}
+    with answering(None, cards) as url:
+        if official:
+            spoken = {"url": f"{url}/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+            cards["/.well-known/agent-card.json"] = {"name": "far", "supportedInterfaces": [spoken]}
+        agent, _ = driver(remote_agent(url, name="kube"))
+        with running(agent, configured(tmp_path)) as near:
+            told = ask(near, said("hello"))["content"]
+    assert "may have taken effect" in told
 
 
 @contextmanager
