@@ -782,15 +782,21 @@ def test_what_somebody_writes_into_a_call_that_goes_stays_until_it_is_dismissed(
     panel.wait_for(state="hidden")
 
 
-def test_decision_with_a_text_that_comes_too_late_keeps_the_text(
-    assent_served: Served, opened: Opened
-) -> None:
-    service = served(assent_served, Files().agent)
+def with_a_reason(service: Service, opened: Opened) -> tuple[Any, Any]:
+    """The page, and its list with one call whose rejection has a reason and is not sent yet."""
     proposed(service, "a")
     page = opened(service)
     panel = page.get_by_role("region", name="Waiting elsewhere")
     panel.get_by_role("button", name="Reject…").click()
     page.keyboard.type("not before noon")
+    return page, panel
+
+
+def test_decision_with_a_text_that_comes_too_late_keeps_the_text(
+    assent_served: Served, opened: Opened
+) -> None:
+    service = served(assent_served, Files().agent)
+    page, panel = with_a_reason(service, opened)
     decided_elsewhere(service, approved=True)
     page.keyboard.press("Enter")
     panel.get_by_text("Already approved over the command line").wait_for()
@@ -806,7 +812,7 @@ def test_call_of_this_conversation_says_when_another_has_decided_it(
     say(ann, "a walk for Rex")
     ann.get_by_role("region", name="Proposed tool call").wait_for()
     rests(ann)
-    press(ann, "Reject\u2026")
+    press(ann, "Reject…")
     ann.keyboard.type("it rains")
     look_again(bob)
     bob.get_by_role("region", name="Waiting elsewhere").wait_for()
@@ -911,7 +917,7 @@ def test_same_decision_of_another_says_what_stands(
         panel.get_by_text("Already approved with another input").click()
         panel.get_by_text("Ben").wait_for()
     else:
-        panel.get_by_role("button", name="Reject\u2026").click()
+        panel.get_by_role("button", name="Reject…").click()
         page.keyboard.type("it rains")
         decided_elsewhere(service, approved=False, reason="Rex is ill")
         page.keyboard.press("Enter")
@@ -935,16 +941,12 @@ def test_reason_outlives_a_decision_that_could_not_be_sent(
     assent_served: Served, opened: Opened
 ) -> None:
     service = served(assent_served, Files().agent)
-    proposed(service, "a")
-    page = opened(service)
-    panel = page.get_by_role("region", name="Waiting elsewhere")
-    panel.get_by_role("button", name="Reject\u2026").click()
-    page.keyboard.type("not before noon")
+    page, panel = with_a_reason(service, opened)
     page.route("**/console/approvals/*", lambda route: route.abort())
     page.keyboard.press("Enter")
     panel.get_by_text("The service could not be reached.").wait_for()
     page.unroute("**/console/approvals/*")
-    panel.get_by_role("button", name="Reject\u2026").click()
+    panel.get_by_role("button", name="Reject…").click()
     assert panel.get_by_role("textbox").input_value() == "not before noon"
     page.keyboard.press("Enter")
     panel.get_by_text("Rejected delete: not before noon").wait_for()
@@ -977,7 +979,7 @@ def test_text_in_a_call_stays_while_others_of_its_turn_are_sent(
     page = opened(served(assent_served, files.agent))
     say(page, "delete both")
     press(page, "Approve")
-    press(page, "Reject\u2026")
+    press(page, "Reject…")
     page.keyboard.type("b is needed")
     press(page, "Send decisions")
     sees(page, "Ran delete")
