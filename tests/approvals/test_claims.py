@@ -151,8 +151,8 @@ def test_a_continuation_of_which_the_answer_was_lost_can_be_claimed(make: Make) 
         await decide(ledger, reject(row))
         staged(ledger).loses = 1
         with pytest.raises(LedgerUnavailable):
-            await ledger.continue_turns(["t"], "d", blank=True, fresh=True, until=_soon())
-        got = await ledger.continue_turns(["t"], "d", blank=True, fresh=True, until=_soon())
+            await ledger.continue_turns(["t"], "d", decided=None, until=_soon())
+        got = await ledger.continue_turns(["t"], "d", decided=None, until=_soon())
         assert isinstance(got, Continuation)
         await ledger.close()
 
@@ -164,14 +164,14 @@ def test_a_continuation_is_released_when_the_store_returns(make: Make) -> None:
         ledger, row = make(), call("t")
         await proposed(ledger, row)
         await decide(ledger, reject(row))
-        got = await ledger.continue_turns(["t"], "d", blank=True, fresh=True, until=_soon())
+        got = await ledger.continue_turns(["t"], "d", decided=None, until=_soon())
         assert isinstance(got, Continuation)
         staged(ledger).refuses = 3
         with pytest.raises(LedgerUnavailable):
             await ledger.propose(None, [], got, {"reply": {}})
         await ledger.release(got)
         await comes(lambda: _store_is_back(ledger))
-        again = await ledger.continue_turns(["t"], "d", blank=True, fresh=True, until=_soon())
+        again = await ledger.continue_turns(["t"], "d", decided=None, until=_soon())
         assert isinstance(again, Continuation)
         await ledger.close()
 
@@ -187,9 +187,7 @@ def test_a_purge_takes_a_turn_that_ended_long_ago_but_not_while_it_goes_on_again
         await decide(ledger, reject(row))
 
         async def goes_on(request: str) -> Continuation:
-            got = await ledger.continue_turns(
-                ["t"], request, blank=False, fresh=False, until=_soon()
-            )
+            got = await ledger.continue_turns(["t"], request, decided=None, until=_soon())
             assert isinstance(got, Continuation)
             return got
 
@@ -377,7 +375,7 @@ def test_an_idempotent_call_that_runs_again_is_answered_anew_though_a_continuati
         ledger, other, row = make(), make(), call("t", idempotent=True)
 
         async def goes_on(on: Ledger, digest: str) -> Any:
-            return await on.continue_turns(["t"], digest, blank=False, fresh=True, until=_soon())
+            return await on.continue_turns(["t"], digest, decided=None, until=_soon())
 
         await proposed(ledger, row)
         await other.open()

@@ -106,6 +106,31 @@ def test_a_failed_continuation_can_be_claimed_again(served: Serve, fault: Except
     paired(model)
 
 
+def test_a_failed_continuation_is_not_answered_by_the_reply_from_before_it(
+    served: Serve, tmp_path: Path
+) -> None:
+    tools = Counted()
+    calls = [delete("a"), suggest("echo ran >> ran; echo done")]
+    script = [calls, "deleted", ModelError("server", "down"), "both"]
+    agent, model = scripted(script, tools.tools, commands=LocalShell(tmp_path))
+    service = served(agent)
+    reply = service.chat(user("wipe"))
+    talk = deciding(reply, content="but not that command")
+    reply = service.chat(*talk)
+    assert reply["content"] == "deleted"
+    talk.append(said(reply))
+    command = {"command": calls[1].input["commands"][0]["command"], "execute": True}
+    talk.append(user(data={"cmds": [command]}))
+    assert service.ask(*talk).status >= 500
+    reply = service.chat(*talk)
+    assert reply["content"] == "both", "the model hears of what ran"
+    assert [ran["output"] for ran in reply["data"]["executed_cmds"]] == ["done\n"]
+    assert service.chat(*talk)["content"] == "both"
+    assert len(model.asks) == 4
+    assert [*tmp_path.rglob("ran")][0].read_text() == "ran\n"
+    paired(model)
+
+
 def test_a_claim_of_a_turn_that_fails_before_the_run_can_be_taken_again(served: Serve) -> None:
     tools = Counted()
     faults = [True]

@@ -352,7 +352,7 @@ class Section6(RuleBasedStateMachine):
             if turn.owner in self.paused and held is not None and held.lease < now:
                 # Somebody else continues it, and gives up.
                 work = self.observer.continue_turns(
-                    [turn.id], "other", blank=False, fresh=False, until=time.monotonic()
+                    [turn.id], "other", decided=None, until=time.monotonic()
                 )
                 self.do(self.observer.release(self.do(work)))
                 turn.state, turn.owner = ("ENDED" if turn.replies else "SUSPENDED"), None
@@ -378,7 +378,7 @@ class Section6(RuleBasedStateMachine):
         ledger = data.draw(st.sampled_from(self.awake), "process")
         turn = data.draw(st.sampled_from([*self.turns.values()]), "turn")
         work = ledger.continue_turns(
-            [turn.id], digest, blank=blank, fresh=False, until=time.monotonic()
+            [turn.id], digest, decided=() if blank else None, until=time.monotonic()
         )
         if digest in turn.replies:
             assert self.do(work) == {"reply": turn.replies[digest]}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -297,13 +297,14 @@ class Ledger:
         return await self.store.run(work)
 
     async def continue_turns(
-        self, ids: Sequence[str], request: str, *, blank: bool, fresh: bool, until: float
+        self, ids: Sequence[str], request: str, *, decided: Collection[str] | None, until: float
     ) -> Continuation | dict[str, Any]:
         """Claim the continuation of suspended turns for the message whose digest is `request`.
 
         Gives the recorded reply instead when this message already continued one of them, or when
-        it is `blank` and decides nothing new. While another request continues a turn, waits;
-        raises StillRunning when `until` (monotonic seconds) passes first.
+        it says nothing but that the calls `decided` are, which the last replies know; None for a
+        message that says more. While another request continues a turn, waits; raises StillRunning
+        when `until` (monotonic seconds) passes first.
         """
         self._lease.hold()
         token = secrets.token_hex(8)
@@ -317,8 +318,9 @@ class Ledger:
                 if turn.state == "RESUMING":
                     return turn.id
             replies = [list(turn.reply.values())[-1] for turn in turns if turn.reply]
-            if blank and not fresh and replies and len(replies) == len(turns):
-                return dict(replies[-1])
+            if decided is not None and replies and len(replies) == len(turns):
+                if {id_ for reply in replies for id_ in reply.get("known", ())}.issuperset(decided):
+                    return dict(replies[-1])
             return self._rules.claim_turns(tx, turns, request, token)
 
         reading = Reading(work, turns=ids)

@@ -13,7 +13,7 @@ from assent.session import Session
 from assent.turns.decisions import message_digest, wait_for_others
 from assent.turns.ending import finish
 from assent.turns.mentions import Mentions
-from assent.turns.outcomes import catch_up, collect_outcomes, last_turns
+from assent.turns.outcomes import catch_up, collect_outcomes, decided_calls, last_turns
 from assent.turns.output import OUTCOMES
 
 if TYPE_CHECKING:
@@ -99,8 +99,7 @@ async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] |
         claimed = await turn.engine.ledger.continue_turns(
             turns,
             message_digest(turn),
-            blank=turn.blank,
-            fresh=_has_news(turn, turns),
+            decided=decided_calls(turn, turns) if turn.blank else None,
             until=turn.until,
         )
     finally:
@@ -124,16 +123,6 @@ async def _claim_for_callable(
         given_back = turn.engine.ledger.give_back(turn.found.grants, turn.found.told)
         await asyncio.shield(turn.engine.keep(given_back))
         raise
-
-
-def _has_news(turn: RunningTurn, turns: Sequence[str]) -> bool:
-    """Whether an earlier continuation of `turns` may not know what this request decided: it waited
-    until all tool calls of its turn were decided and had ended, but for nothing else."""
-    found = turn.found
-    rows = [found.rows[id_] for id_ in found.fresh]
-    waited_for = {r.id for r in rows if r.kind == "tool_call" and [r.turn] == [*turns]}
-    news = {*found.fresh, *(grant.proposal.id for grant in found.grants)} - waited_for
-    return bool(news)
 
 
 async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:

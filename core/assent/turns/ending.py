@@ -19,6 +19,7 @@ from assent.models import Turn, dump_turns
 from assent.session import Session
 from assent.turns.hidden import hidden_reply, hidden_session, hidden_turns
 from assent.turns.interceptors import alter
+from assent.turns.outcomes import decided_calls
 from assent.turns.output import done_of, proposal_events
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ async def _record(
             "reply": hidden_reply(reply, turn.secrets),
             "stop_reason": stop,
             "proposals": [_plain(row) for row in pending],
+            "known": decided_calls(turn, [id_ for id_, _ in turn.continuing.turns]),
         }
     await turn.engine.ledger.propose(
         suspended, list(pending) if suspended else [], turn.continuing, recorded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,21 @@ def last_turns(turn: RunningTurn) -> set[str]:
     """The turns whose calls the newest assistant message shows."""
     rows = turn.found.rows
     return {rows[id_].turn for id_ in approvals.last_shown(turn.request.messages) if id_ in rows}
+
+
+def decided_calls(turn: RunningTurn, turns: Collection[str]) -> list[str]:
+    """The calls of which a continuation of `turns` tells: those of them that have been carried out
+    or rejected, and all that this request decides."""
+    found = turn.found
+    here = {row.id for choice, row in found.chosen if not choice.copy}
+    here |= {grant.proposal.id for grant in found.grants}
+    known: list[str] = []
+    for row in found.rows.values():
+        ended = row.state in RAN or row.state == "REJECTED"
+        decided = ended or row.state in ("APPROVED", "EXECUTING")
+        if (row.id in here and decided) or (row.turn in turns and ended):
+            known.append(row.id)
+    return known
 
 
 def _apply(session: Session, change: Mapping[str, Any]) -> None:
