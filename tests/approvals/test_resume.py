@@ -216,6 +216,25 @@ def test_an_old_decision_sent_again_does_not_put_the_session_back(served: Serve,
     assert (tools.names, len(model.asks)) == (["a"] * (kind == "approval"), 4)
 
 
+def test_lost_reply_to_words_beside_an_old_decision_is_got_with_its_session(served: Serve) -> None:
+    @tool(requires_approval=True)
+    def mark(name: str, session: Session) -> str:
+        """Mark a thing."""
+        session["marked"] = name
+        return name
+
+    noting = [Call("n", "note", {"text": "x"})]
+    script = [[Call("p", "mark", {"name": "a"})], "marked", noting, "noted"]
+    agent, _ = scripted(script, [mark, note])
+    service = served(agent)
+    reply = service.chat(user("mark a"))
+    history = [user("mark a"), said(reply), decision(reply)]
+    history += [said(service.chat(*history)), {**decision(reply), "content": "note x"}]
+    lost = service.chat(*history)
+    assert lost["data"]["session"] == {"marked": "a", "noted": "x"}
+    assert service.chat(*history) == lost
+
+
 def decision(reply: Json, *, rejects: bool = False) -> Json:
     change = {"rejection_reason": "no"} if rejects else {"execute": True}
     data = {n: [{**c, **change} for c in reply["data"][n]] for n in ("tool_calls", "cmds")}

@@ -128,7 +128,8 @@ async def _claim_for_callable(
 async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
     """Send the recorded reply of a continuation again, without asking the model."""
     reply = AgentMessage.model_validate(recorded["reply"])
-    if not _has_gone_on(turn):
+    # Who sends the very conversation that it answered has no newer session.
+    if recorded.get("answers") == turn.references[-1] or not _has_gone_on(turn):
         turn.session = turn.context.session = Session(reply.data.session)
     for name in OUTCOMES:
         told = getattr(turn.data, name)

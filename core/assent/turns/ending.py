@@ -149,6 +149,7 @@ async def _record(
         recorded = {
             "reply": hidden_reply(reply, turn.secrets),
             "stop_reason": stop,
+            "answers": turn.references[-1],
             "proposals": [_plain(row) for row in pending],
             "known": decided_calls(turn, [id_ for id_, _ in turn.continuing.turns]),
         }
