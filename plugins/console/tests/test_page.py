@@ -937,14 +937,22 @@ def test_call_of_this_conversation_that_expires_blocks_no_message(
     sees(page, "Hello.")
 
 
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(None, "The service could not be reached."), (404, "The service refused the request.")],
+)
 def test_reason_outlives_a_decision_that_could_not_be_sent(
-    assent_served: Served, opened: Opened
+    assent_served: Served, opened: Opened, status: int | None, told: str
 ) -> None:
+    def lost(route: Any) -> None:
+        # A gateway's answer, where no service stands behind it.
+        route.fulfill(status=status, body="no backend") if status else route.abort()
+
     service = served(assent_served, Files().agent)
     page, panel = with_a_reason(service, opened)
-    page.route("**/console/approvals/*", lambda route: route.abort())
+    page.route("**/console/approvals/*", lost)
     page.keyboard.press("Enter")
-    panel.get_by_text("The service could not be reached.").wait_for()
+    panel.get_by_text(told).wait_for()
     page.unroute("**/console/approvals/*")
     panel.get_by_role("button", name="Reject…").click()
     assert panel.get_by_role("textbox").input_value() == "not before noon"

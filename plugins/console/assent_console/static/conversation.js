@@ -180,7 +180,7 @@ async function answer() {
 async function receive(reply, entry, signal) {
   const response = await post(outgoing(entries), signal);
   if (!response.ok) {
-    entry.error = await problem(response);
+    entry.error = await problem(response, "This service has no chat endpoint.");
     entry.refusedByStatus = response.status >= 400 && response.status < 500 && response.status !== 401;
     if (response.status === 401) on.tokenNeeded();
     return;

@@ -39,7 +39,7 @@ export async function* eventsOf(response) {
   }
 }
 
-export async function problem(response) {
+export async function problem(response, notFound) {
   let body = {};
   try {
     body = parse(await response.text());
@@ -48,7 +48,7 @@ export async function problem(response) {
   }
   const items = Array.isArray(body.detail) ? body.detail : [];
   const message = body.error ?? (items.map((item) => item.msg).join("; ") || body.detail);
-  const missing = response.status === 404 ? "This service has no chat endpoint." : undefined;
+  const missing = response.status === 404 ? notFound : undefined;
   const code = body.code ?? items[0]?.type?.toUpperCase() ?? `HTTP ${response.status}`;
   return { message: missing ?? message ?? "The service refused the request.", code, incident: body.incident };
 }
