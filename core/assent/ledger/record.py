@@ -302,9 +302,9 @@ class Ledger:
         """Claim the continuation of suspended turns for the message whose digest is `request`.
 
         Gives the recorded reply instead when this message already continued one of them, or when
-        it says nothing but that the calls `decided` are, which the last replies know; None for a
-        message that says more. While another request continues a turn, waits; raises StillRunning
-        when `until` (monotonic seconds) passes first.
+        the last replies know all calls that are `decided`; None for a message that has words of
+        its own, which need an answer. While another request continues a turn, waits; raises
+        StillRunning when `until` (monotonic seconds) passes first.
         """
         self._lease.hold()
         token = secrets.token_hex(8)
