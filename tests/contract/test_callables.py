@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import math
 import threading
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 from agents import Counted, delete, scripted
-from serving import Json, Serve, Service, approved, rejected, said, text_of, until, user
+from serving import DEADLINE, Json, Serve, Service, approved, rejected, said, text_of, until, user
 
 from assent import (
     Agent,
@@ -556,6 +557,99 @@ def test_command_rejected_after_the_callable_answered_to_another_reaches_it(
     refused = user("not that", data={"cmds": [{**two, "rejection_reason": "no"}]})
     service.chat(user("go"), said(reply), first, said(answer), refused)
     assert [(d.input["command"], d.approved) for d in given] == [("ls", True), ("rm x", False)]
+
+
+def two_turns(given: list[tuple[str, bool]]) -> Any:
+    """A callable that proposes a command when it is asked "one", and a command and a tool call when
+    it is asked "two"."""
+
+    def agent(messages: Any, context: Any) -> Any:
+        given.extend((d.call_id, d.approved) for d in context.decisions)
+        if context.decisions:
+            return "carried out"
+        data: Json = {"cmds": [{"command": "ls", "id": messages[-1].content}]}
+        if messages[-1].content == "two":
+            data["tool_calls"] = [CALL]
+        return {"content": "", "data": data} if len(messages) < 5 else "hello"
+
+    return agent
+
+
+def deciding_one_of_two(service: Service, one: dict[str, Any]) -> tuple[list[Json], Json]:
+    """The messages after a decision on the only call of the first turn and on the command of the
+    second, of which the tool call still waits; and that call."""
+    messages = [user("one")]
+    reply = service.chat(*messages)
+    messages += [said(reply), user("two")]
+    second = service.chat(*messages)
+    decided = [
+        {**reply["data"]["cmds"][0], **one},
+        {**second["data"]["cmds"][0], "rejection_reason": "no"},
+    ]
+    messages += [said(second), user("", data={"cmds": decided})]
+    partial = service.chat(*messages)
+    (call,) = second["data"]["tool_calls"]
+    assert [c["id"] for c in partial["data"]["tool_calls"]] == [call["id"]]
+    return [*messages, said(partial)], call
+
+
+@pytest.mark.parametrize("approves", [True, False])
+def test_decision_that_another_turn_kept_from_a_callable_reaches_it_with_the_next(
+    ledger_url: str, served: Serve, *, approves: bool
+) -> None:
+    given: list[tuple[str, bool]] = []
+    service = served(two_turns(given), approvals__ledger=ledger_url)
+    one = {"execute": True} if approves else {"rejection_reason": "no"}
+    messages, call = deciding_one_of_two(service, one)
+    assert given == []
+    (waiting,) = service.chat(*messages, user(""))["data"]["tool_calls"]
+    assert (waiting["id"], given) == (call["id"], [])
+    messages.append(user("", data={"tool_calls": [approved(call)]}))
+    got = service.chat(*messages)
+    assert given == [("one", approves), ("mine-1", True), ("two", False)]
+    told = [outcome["output"] for outcome in got["data"].get("executed_cmds", [])]
+    assert told == ["carried out"] * approves
+    assert service.chat(*messages) == got
+    assert len(given) == 3
+
+
+def test_approval_that_another_turn_kept_from_a_callable_reaches_it_with_new_words(
+    served: Serve,
+) -> None:
+    given: list[tuple[str, bool]] = []
+    service = served(two_turns(given), approvals__on_new_message="supersede")
+    messages, _ = deciding_one_of_two(service, {"execute": True})
+    got = service.chat(*messages, user("and now?"))
+    assert given == [("one", True), ("mine-1", False), ("two", False)]
+    assert [outcome["output"] for outcome in got["data"]["executed_cmds"]] == ["carried out"]
+
+
+def test_client_that_leaves_does_not_cut_off_what_the_history_approves(served: Serve) -> None:
+    given: list[tuple[str, bool]] = []
+    started = threading.Event()
+    plain = two_turns(given)
+
+    async def agent(messages: Any, context: Any) -> Any:
+        result = plain(messages, context)
+        if context.decisions:
+            started.set()
+            await asyncio.sleep(0.5)
+            given.append(("ended", True))
+        return result
+
+    service = served(agent, approvals__on_new_message="supersede")
+    messages, _ = deciding_one_of_two(service, {"execute": True})
+    messages.append(user("and now?"))
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=DEADLINE)
+    body = json.dumps({"messages": messages})
+    connection.request("POST", "/api/chat", body, {"Content-Type": "application/json"})
+    assert started.wait(DEADLINE)
+    connection.close()
+    until(lambda: given[-1:] == [("ended", True)])
+    got = service.chat(
+        *messages[:-1], user(data={"cmds": [approved(messages[1]["data"]["cmds"][0])]})
+    )
+    assert [outcome["output"] for outcome in got["data"]["executed_cmds"]] == ["carried out"]
 
 
 def test_rejection_of_another_principal_reaches_the_callable_once(

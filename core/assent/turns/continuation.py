@@ -10,7 +10,7 @@ from assent.errors import InvalidRequest
 from assent.ledger import ENDED, Proposal
 from assent.messages import AgentMessage, Data, Message
 from assent.session import Session
-from assent.turns.decisions import message_digest, wait_for_others
+from assent.turns.decisions import SUPERSEDED, message_digest, wait_for_others
 from assent.turns.ending import finish
 from assent.turns.mentions import Mentions
 from assent.turns.outcomes import catch_up, collect_outcomes, decided_calls, last_turns
@@ -27,6 +27,7 @@ async def resume(turn: RunningTurn, known: set[str]) -> bool:
     touched = {row.turn for c, row in turn.found.chosen if not c.copy or row.id in ran}
     if not turn.context.has_decision and turn.blank:
         touched |= _ready(turn)
+    touched |= owed(turn)
     pending = _pending(turn, touched)
     await turn.accepted()
     if any(r.kind == "tool_call" for r in pending) or (pending and turn.blank):
@@ -46,6 +47,33 @@ async def resume(turn: RunningTurn, known: set[str]) -> bool:
     if not (turn.engine.agent.function and turn.found.grants):
         await turn.out.outcomes(turn.data)
     return False
+
+
+def owed(turn: RunningTurn) -> set[str]:
+    """The turns of a callable that nothing keeps from going on, with decisions of which it has not
+    been told: another turn may have waited when they were made."""
+    stated_again = not turn.context.has_decision and _waits(turn)
+    if turn.engine.agent.function is None or stated_again:
+        return set()
+    rows = turn.found.rows.values()
+    waiting = {
+        row.turn for row in rows if row.state == "PENDING" and (row.kind != "command" or turn.blank)
+    }
+    untold = {row.turn for row in rows if row.state == "APPROVED" or _refused_untold(row)}
+    return (untold - waiting) & turn.found.callables
+
+
+def _refused_untold(row: Proposal) -> bool:
+    # Of what a new message has superseded, that message tells enough.
+    superseded = row.decision is not None and row.decision.reason == SUPERSEDED
+    return row.state == "REJECTED" and row.owner is None and not superseded
+
+
+def _waits(turn: RunningTurn) -> bool:
+    """Whether a tool call waits that the history shows."""
+    rows = turn.found.rows.values()
+    waiting = {r.id for r in rows if r.kind == "tool_call" and r.state == "PENDING"}
+    return not waiting.isdisjoint(turn.shown)
 
 
 def _pending(turn: RunningTurn, touched: Collection[str]) -> list[Proposal]:
@@ -76,10 +104,9 @@ async def _look_again(turn: RunningTurn, known: set[str], ran: set[str]) -> None
 def _ready(turn: RunningTurn) -> set[str]:
     """The turns at which the history ends and whose calls are all decided, although this message
     decides none of them; none while a tool call waits that the history shows."""
-    rows = turn.found.rows.values()
-    waiting = {r.id for r in rows if r.kind == "tool_call" and r.state == "PENDING"}
-    if waiting.intersection(turn.shown):
+    if _waits(turn):
         return set()
+    rows = turn.found.rows.values()
     decided = last_turns(turn) - {row.turn for row in rows if row.state not in ENDED}
     return {
         suspended.id

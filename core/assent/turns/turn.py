@@ -11,9 +11,9 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from assent import approvals
 from assent.agent import RequestContext
@@ -43,7 +43,7 @@ from assent.messages import (
 from assent.session import Session
 from assent.texts import Texts
 from assent.turns.callables import ask_function
-from assent.turns.continuation import nothing_to_answer, resume
+from assent.turns.continuation import nothing_to_answer, owed, resume
 from assent.turns.decisions import carry_decisions
 from assent.turns.edits import Edits
 from assent.turns.ending import done, finish
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from assent.turns.engine import Engine
 
 logger = logging.getLogger("assent.turn")
+T = TypeVar("T")
 _TEXTS = ("name", "description", "input_description", "intent")
 """What of a proposal its readers see beside its input."""
 
@@ -204,18 +205,31 @@ class RunningTurn:
             await self.out.finish([done(self, "silent")])
 
     async def _converse(self) -> None:
-        function = self.engine.agent.function
+        if not self.involved and self.empty:
+            raise nothing_to_answer(self.request.messages)
+        known = await self._releasing(carry_decisions(self)) if self.involved else set[str]()
+        rest = self._releasing(self._go_on(known))
+        if owed(self):
+            # What a callable has yet to carry out may be approved in the history alone.
+            await self.engine.carried(rest, self.unrecorded)
+        else:
+            await rest
+
+    async def _go_on(self, known: set[str]) -> None:
+        """Answer, once the decisions are recorded and what may run at once has run."""
+        if self.involved and await resume(self, known):
+            return
+        if self.events_on:
+            await self.accepted()
+        if self.engine.agent.function is not None:
+            await ask_function(self, self.engine.agent.function)
+        else:
+            await ask_model(self)
+
+    async def _releasing(self, work: Awaitable[T]) -> T:
+        """The result of `work`; where it fails, the continuation that it claimed is given back."""
         try:
-            if not self.involved and self.empty:
-                raise nothing_to_answer(self.request.messages)
-            if self.involved and await resume(self, await carry_decisions(self)):
-                return
-            if self.events_on:
-                await self.accepted()
-            if function is not None:
-                await ask_function(self, function)
-            else:
-                await ask_model(self)
+            return await work
         except BaseException:
             self.gone = True
             if self.continuing is not None:
