@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ports import quiet_port
 
 from assent import Agent, Caller, Config, Host, Outcome, Session
 from assent_mcp import mcp_server
@@ -150,7 +151,7 @@ def ending(status: int, kind: str = "", body: bytes = b"") -> Iterator[Any]:
         pass
 
     Handler.ending, Handler.calls, Handler.streams = (status, kind, body), [], []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", quiet_port()), Handler) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         yield Handler, f"http://127.0.0.1:{server.server_port}", server

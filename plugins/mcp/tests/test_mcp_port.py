@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from ports import quiet_port
 
 from assent_mcp.running import bind
 from assent_mcp.web import Messages
@@ -148,7 +149,8 @@ def test_case_of_a_content_type_means_nothing(serve: Any) -> None:
 # Python 3.12 warns of a fork beside threads.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_port_is_not_kept_by_processes_that_user_code_forks() -> None:
-    listening = bind("127.0.0.1", 0)
+    port = quiet_port()
+    listening = bind("127.0.0.1", port)
     ready, begun = os.pipe()
     child = os.fork()
     if not child:
@@ -157,7 +159,6 @@ def test_port_is_not_kept_by_processes_that_user_code_forks() -> None:
         os._exit(0)
     try:
         os.read(ready, 1)
-        port = listening.getsockname()[1]
         listening.close()
         bind("127.0.0.1", port).close()
     finally:
