@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -20,6 +21,9 @@ from mcp.client.sse import sse_client
 
 from assent import Agent, Config, Host, RequestContext, Session, tool
 from assent_mcp.running import beside
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
 
 MODERN = "2026-07-28"
 PATIENCE = 60.0

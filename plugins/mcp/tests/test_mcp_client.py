@@ -18,18 +18,13 @@ import anyio
 import mcp_types as types
 import pytest
 from mcp.shared.message import SessionMessage
+from npm_programs import FILESYSTEM, program
 
 from assent import Agent, Caller, Config, Host, Outcome, Session, ToolInputError, tool
 from assent_mcp import MCPServer, mcp_server
 from assent_mcp.asked import Asked
 from assent_mcp.connection import Connection
 from assent_mcp.lines import Lines
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
-
-from npm_programs import FILESYSTEM, program
-
 from ports import quiet_port
 
 OLD = Path(__file__).with_name("old_server.py")

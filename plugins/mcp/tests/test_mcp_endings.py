@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ports import quiet_port
 
 from assent import Agent, Caller, Config, Host, Outcome, Session
 from assent_mcp import mcp_server
+from ports import quiet_port
 
 OLD = Path(__file__).with_name("old_server.py")
 SOMEBODY = Caller("test")

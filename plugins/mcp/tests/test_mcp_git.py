@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pip_programs import git_server
 
 from assent import Agent, Call, Result
 from assent.testing import scripted, served
 from assent_mcp import mcp_server
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from pip_programs import git_server
 
 CONFIG = 'plugins = ["v2"]\n[server]\nstart_timeout = 180\n'
 # Nobody's own settings of git: no signing, no hooks, no other default branch.

@@ -12,9 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from npm_programs import CONFORMANCE, INSPECTOR, program
 
 ROOT = Path(__file__).parents[3]

@@ -15,10 +15,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from ports import quiet_port
 
 from assent_mcp.running import bind
 from assent_mcp.web import Messages
+from ports import quiet_port
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 TRANSPORTS = pytest.mark.parametrize("transport", ["streamable-http", "sse"])
