@@ -10,7 +10,7 @@ from assent.errors import InvalidRequest
 from assent.ledger import ENDED, Proposal
 from assent.messages import AgentMessage, Data, Message
 from assent.session import Session
-from assent.turns.decisions import SUPERSEDED, message_digest, wait_for_others
+from assent.turns.decisions import message_digest, wait_for_others
 from assent.turns.ending import finish
 from assent.turns.mentions import Mentions
 from assent.turns.outcomes import catch_up, collect_outcomes, decided_calls, last_turns
@@ -50,23 +50,31 @@ async def resume(turn: RunningTurn, known: set[str]) -> bool:
 
 
 def owed(turn: RunningTurn) -> set[str]:
-    """The turns of a callable that nothing keeps from going on, with decisions of which it has not
-    been told: another turn may have waited when they were made."""
+    """The turns of a callable that nothing keeps from going on, with decisions of this conversation
+    of which it has not been told: another turn may have waited when they were made."""
     stated_again = not turn.context.has_decision and _waits(turn)
     if turn.engine.agent.function is None or stated_again:
         return set()
     rows = turn.found.rows.values()
+    untold = [
+        row
+        for row in rows
+        if row.state == "APPROVED" or (row.state == "REJECTED" and row.owner is None)
+    ]
+    if not untold:
+        return set()
+    mentions = Mentions(turn.request.messages, turn.found.chosen)
+    decided = {row.turn for row in untold if _decided_here(row, mentions) is not None}
     waiting = {
         row.turn for row in rows if row.state == "PENDING" and (row.kind != "command" or turn.blank)
     }
-    untold = {row.turn for row in rows if row.state == "APPROVED" or _refused_untold(row)}
-    return (untold - waiting) & turn.found.callables
+    return (decided - waiting) & turn.found.callables
 
 
-def _refused_untold(row: Proposal) -> bool:
-    # Of what a new message has superseded, that message tells enough.
-    superseded = row.decision is not None and row.decision.reason == SUPERSEDED
-    return row.state == "REJECTED" and row.owner is None and not superseded
+def _decided_here(row: Proposal, mentions: Mentions) -> int | None:
+    """The message that decides the call, if any does."""
+    # From where it was proposed: an equal command may have been decided before.
+    return mentions.decided(row, mentions.shown([row.id]) or 0)
 
 
 def _waits(turn: RunningTurn) -> bool:
@@ -185,8 +193,7 @@ def _has_gone_on(turn: RunningTurn) -> bool:
     newest = min(max(spoken, default=0), max(stated, default=0))
     mentions = Mentions(messages, chosen)
     rows = {row.id: row for choice, row in chosen if not choice.copy}.values()
-    # From where it was proposed: an equal command may have been decided before.
-    first = [mentions.decided(row, mentions.shown([row.id]) or 0) for row in rows]
+    first = [_decided_here(row, mentions) for row in rows]
     return bool(first) and all(index is not None and index < newest for index in first)
 
 

@@ -19,8 +19,7 @@ from assent.turns.outcomes import catch_up, collect_outcomes, heard
 if TYPE_CHECKING:
     from assent.turns.turn import RunningTurn
 
-SUPERSEDED = "superseded by a new message"
-"""Why calls are rejected that waited when a new message came."""
+_SUPERSEDED = "superseded by a new message"
 
 
 async def decide(turn: RunningTurn, *, dry: bool = False, claim: bool = True) -> Decided:
@@ -144,7 +143,7 @@ async def _refuse_new_message(turn: RunningTurn) -> None:
         return
     if turn.engine.approvals.on_new_message != "supersede":
         raise ApprovalsPending(pending)
-    rejected = await turn.engine.ledger.reject(pending, SUPERSEDED, turn.who)
+    rejected = await turn.engine.ledger.reject(pending, _SUPERSEDED, turn.who)
     await turn.accepted()
     for row in rejected:
         turn.found.rows[row.id] = row

@@ -49,7 +49,7 @@ def last_turns(turn: RunningTurn) -> set[str]:
 
 def decided_calls(turn: RunningTurn, turns: Collection[str]) -> list[str]:
     """The calls of which a continuation of `turns` tells: those of them that have been carried out
-    or rejected, and all that this request decides."""
+    or rejected, those that a callable is about to carry out, and all that this request decides."""
     found = turn.found
     here = {row.id for choice, row in found.chosen if not choice.copy}
     here |= {grant.proposal.id for grant in found.grants}
@@ -57,7 +57,8 @@ def decided_calls(turn: RunningTurn, turns: Collection[str]) -> list[str]:
     for row in found.rows.values():
         ended = row.state in RAN or row.state == "REJECTED"
         decided = ended or row.state in ("APPROVED", "EXECUTING")
-        if (row.id in here and decided) or (row.turn in turns and ended):
+        told = ended or (row.state == "APPROVED" and row.turn in found.callables)
+        if (row.id in here and decided) or (row.turn in turns and told):
             known.append(row.id)
     return known
 
