@@ -1,6 +1,6 @@
 PYTHON ?= python3
 # Tests side by side; most of them wait for servers and processes.
-JOBS ?= 4
+JOBS ?= 6
 # A test that ends its process, as one that hangs does, is run once more in each new process.
 PYTEST := -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 VENV := .venv
