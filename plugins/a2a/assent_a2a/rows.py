@@ -108,11 +108,13 @@ class Rows:
 
         await self._run(work)
 
-    async def lease(self, ids: Sequence[str], until: float) -> None:
-        """Prolong the leases of the tasks `ids` that have one."""
-        values = [(until, self._adapter, id) for id in ids]
+    async def lease(self, ids: Sequence[str], seconds: float) -> None:
+        """Prolong the leases of the tasks `ids` that have one; 0 seconds end them."""
 
         def work() -> None:
+            # Counted from when it is written, which may have waited for others.
+            until = time.time() + seconds
+            values = [(until, self._adapter, id) for id in ids]
             with self._connection as database:
                 database.execute("begin immediate")
                 database.executemany(

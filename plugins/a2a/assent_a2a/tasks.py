@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -218,7 +217,7 @@ class Tasks:
         while True:
             await asyncio.sleep(LEASE / 3)
             try:
-                await self._rows.lease([task.id], time.time() + LEASE)
+                await self._rows.lease([task.id], LEASE)
                 current = task_of(await self._rows.get(task.owner, task.id))
             except Exception:
                 # A store that is busy now may take the next one.

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,12 @@ from a2a_services import (
     running,
     wait_for,
 )
+from sqlalchemy import delete
 from sqlalchemy.exc import OperationalError
 
 from assent import Config
 from assent_a2a.official.conversation import conversation
-from assent_a2a.official.database import DatabaseTasks
+from assent_a2a.official.database import _LEASES, DatabaseTasks
 from assent_a2a.official.execution import Executor
 from assent_a2a.official.handler import Handler
 from assent_a2a.official.stores import KeptTasks
@@ -143,6 +145,87 @@ def test_task_left_behind_by_a_dead_process_has_failed(make: Make) -> None:
     asyncio.run(use())
 
 
+def test_task_of_ones_own_was_not_left_behind_however_old_its_lease(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use() -> None:
+        here, there = make(), make()
+        await here.open()
+        await there.open()
+        monkeypatch.setattr("assent_a2a.official.stores.LEASE", -1.0)
+        await here.save(task_of("t", TaskState.TASK_STATE_WORKING), Context())
+        await here.sweep()
+        told = await here.get("t", Context())
+        assert told is not None
+        assert told.status.state == TaskState.TASK_STATE_WORKING
+        listed = await here.list(ListTasksRequest(), Context())
+        assert [task.status.state for task in listed.tasks] == [TaskState.TASK_STATE_WORKING]
+        others = await there.get("t", Context())
+        assert others is not None
+        assert others.status.state == TaskState.TASK_STATE_FAILED
+        await here.close()
+        await there.close()
+
+    asyncio.run(use())
+
+
+@asynccontextmanager
+async def held(store: Store, task_id: str) -> AsyncIterator[None]:
+    """Have every save of the task wait until the block ends."""
+    if isinstance(store, DatabaseTasks):
+        async with store.async_session_maker.begin() as session:
+            await session.execute(delete(_LEASES).where(_LEASES.c.task_id == task_id))
+            yield
+            await session.rollback()
+        return
+    held = threading.Event()
+    waiting = asyncio.ensure_future(store._rows._run(held.wait))
+    yield
+    held.set()
+    await waiting
+
+
+def test_lease_counts_from_when_it_is_written(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    later = 0.0
+
+    class Clock:
+        time_ns = staticmethod(time.time_ns)
+
+        @staticmethod
+        def time() -> float:
+            return time.time() + later
+
+        @staticmethod
+        def monotonic() -> float:
+            return time.monotonic() + later
+
+    for module in ("official.stores", "official.database", "rows"):
+        monkeypatch.setattr(f"assent_a2a.{module}.time", Clock)
+
+    async def use() -> None:
+        nonlocal later
+        here, there = make(), make()
+        await here.open()
+        await there.open()
+        task = task_of("t", TaskState.TASK_STATE_WORKING)
+        await here.save(task, Context())
+        async with held(here if isinstance(here, KeptTasks) else there, "t"):
+            waiting: list[asyncio.Future[Any]] = [asyncio.ensure_future(here.save(task, Context()))]
+            if isinstance(here, KeptTasks):
+                # A database is asked for its own time.
+                waiting.append(asyncio.ensure_future(here.beat()))
+            await asyncio.sleep(0.1)
+            later = 10 * 600.0
+        await asyncio.gather(*waiting)
+        told = await there.get("t", Context())
+        assert told is not None
+        assert told.status.state == TaskState.TASK_STATE_WORKING
+        await here.close()
+        await there.close()
+
+    asyncio.run(use())
+
+
 def test_process_learns_which_of_its_tasks_others_canceled(make: Make) -> None:
     from a2a.server.cluster.task_store import ConcurrentTaskModificationError
 
@@ -155,7 +238,7 @@ def test_process_learns_which_of_its_tasks_others_canceled(make: Make) -> None:
         assert await here.beat() == ["t"]
         with pytest.raises(ConcurrentTaskModificationError):
             await here.save(task_of("t", TaskState.TASK_STATE_COMPLETED), Context())
-        assert not here.runs("t")
+        assert "t" not in here.in_hand
         assert await here.beat() == []
         await here.save(task_of("t", TaskState.TASK_STATE_CANCELED), Context())
         assert await here.beat() == []

@@ -485,7 +485,7 @@ def test_task_of_a_process_that_died_has_failed_and_can_be_continued(
         await rows.change("", "left", lambda _: left.row())
         assert service.http.get("/a2a/tasks/left").json()["status"] == "running"
         # What is not prolonged any more runs out.
-        await rows.lease(["left"], time.time() - 1)
+        await rows.lease(["left"], -1.0)
         await rows.close()
 
     asyncio.run(leave_behind())

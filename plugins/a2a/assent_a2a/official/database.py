@@ -46,9 +46,9 @@ from assent_a2a.official.stores import (
     RUNNING_NAMES,
     SWEEP_EVERY,
     Address,
+    InHand,
     as_left_behind,
     check_goes_on,
-    in_hand,
     lease_of,
 )
 from assent_a2a.task import LEASE
@@ -121,7 +121,7 @@ class DatabaseTasks(DatabaseTaskStore):
         self.push_configs = DatabasePushConfigs(self.engine)
         self._ttl = ttl
         self._most = most
-        self._mine: set[str] = set()
+        self.in_hand = InHand()
         self._swept = 0.0
         self._ahead = 0.0
 
@@ -158,14 +158,14 @@ class DatabaseTasks(DatabaseTaskStore):
 
     async def close(self) -> None:
         """Give up the tasks that this process still runs, and close the connections."""
-        await self._lease(sorted(self._mine), 0.0)
+        await self._lease([*self.in_hand], 0.0)
         await self.engine.dispose()
 
     async def beat(self) -> list[str]:
         """Prolong this process's leases; gives the tasks that others have canceled meanwhile."""
         await self._ask_time()
-        mine = sorted(self._mine)
-        await self._lease(mine, self._now() + LEASE)
+        mine = [*self.in_hand]
+        await self._lease(mine, LEASE)
         if time.monotonic() - self._swept > SWEEP_EVERY:
             await self.sweep()
         if not mine:
@@ -183,9 +183,8 @@ class DatabaseTasks(DatabaseTaskStore):
 
         With `waited` only in the place of one that still waits in just this status.
         """
-        lease = lease_of(task, self._now())
         model = self._to_orm(task, self.owner_resolver(context))
-        with in_hand(self._mine, task):
+        with self.in_hand.saving(task):
             async with self.async_session_maker.begin() as session:
                 # First what writes: SQLite locks nothing for reading, whatever is asked for.
                 await session.execute(delete(_LEASES).where(_LEASES.c.task_id == task.id))
@@ -195,12 +194,9 @@ class DatabaseTasks(DatabaseTaskStore):
                 if waited is not None and status != MessageToDict(waited):
                     raise ConcurrentTaskModificationError(task.id)
                 await session.merge(model)
-                if lease:
+                # From now on, however long this save has waited for others.
+                if lease := lease_of(task, self._now()):
                     await session.execute(insert(_LEASES).values(task_id=task.id, until=lease))
-
-    def runs(self, task_id: str) -> bool:
-        """Whether this process runs the task."""
-        return task_id in self._mine
 
     async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
         """The caller's task of this id."""
@@ -219,7 +215,8 @@ class DatabaseTasks(DatabaseTaskStore):
         return page
 
     async def _look_at(self, session: AsyncSession, tasks: Iterable[Task]) -> None:
-        running = [task for task in tasks if task.status.state in RUNNING]
+        found = [task for task in tasks if task.status.state in RUNNING]
+        running = [task for task in found if task.id not in self.in_hand]
         if not running:
             return
         # In one statement: a task that has stopped running since it was read has no lease any more.
@@ -237,11 +234,13 @@ class DatabaseTasks(DatabaseTaskStore):
             if task.id in leases:
                 as_left_behind(task, leases[task.id], self._now())
 
-    async def _lease(self, ids: Sequence[str], until: float) -> None:
+    async def _lease(self, ids: Sequence[str], seconds: float) -> None:
         if ids:
             async with self.async_session_maker.begin() as session:
-                wanted = update(_LEASES).where(_LEASES.c.task_id.in_(ids)).values(until=until)
-                await session.execute(wanted)
+                await session.connection()
+                # Counted from when it is written, which may have waited for a connection.
+                wanted = update(_LEASES).where(_LEASES.c.task_id.in_(ids))
+                await session.execute(wanted.values(until=self._now() + seconds))
 
     async def sweep(self) -> None:
         """Forget the tasks that are too old or too many, and fail those that were left behind."""
@@ -252,6 +251,7 @@ class DatabaseTasks(DatabaseTaskStore):
             select(TaskModel)
             .outerjoin(_LEASES, _LEASES.c.task_id == TaskModel.id)
             .where(TaskModel.status["state"].as_string().in_(RUNNING_NAMES), silent)
+            .where(TaskModel.id.not_in([*self.in_hand]))
             .limit(1000)
             .with_for_update(of=TaskModel)
         )

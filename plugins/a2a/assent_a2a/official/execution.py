@@ -49,7 +49,7 @@ from assent_a2a.official.conversation import (
     parts_of,
     user_message,
 )
-from assent_a2a.official.stores import RUNNING, KeptTasks
+from assent_a2a.official.stores import RUNNING, InHand, KeptTasks
 from assent_a2a.refusals import plain_refusal
 from assent_a2a.task import proposals_of
 from assent_a2a.tasks import left_open, still_waiting
@@ -68,6 +68,7 @@ PATIENCE = 2.0
 """Seconds in which a plain callable can say that it answers without a task."""
 
 _UPDATES_APART = 0.5
+_SAVE_SECONDS = 1.0
 _EARLIER_TASKS = 50
 _STATES = {
     "completed": TaskState.TASK_STATE_COMPLETED,
@@ -105,7 +106,7 @@ class Executor(AgentExecutor):
             return
         context.call_context.state[TAKEN] = True
         request = await self._request(context, message)
-        execution = _Execution(self._host, context, event_queue, message)
+        execution = _Execution(self._host, self._store.in_hand, context, event_queue, message)
         if task is not None and not await self._goes_on(task, message, context.call_context):
             context.call_context.state[TOO_LATE] = True
             return
@@ -132,7 +133,7 @@ class Executor(AgentExecutor):
 
         Another process may have a message for the same task: one of the two goes on with it.
         """
-        if task.status.state in RUNNING and not self._store.runs(task.id):
+        if task.status.state in RUNNING and task.id not in self._store.in_hand:
             return False
         begun = changed(task, TaskState.TASK_STATE_WORKING)
         if all(message.message_id != said.message_id for said in task.history):
@@ -195,9 +196,15 @@ class _Execution:
     """One turn on its way into a task's events."""
 
     def __init__(
-        self, host: Host, context: RequestContext, queue: EventQueue, message: WireMessage
+        self,
+        host: Host,
+        in_hand: InHand,
+        context: RequestContext,
+        queue: EventQueue,
+        message: WireMessage,
     ) -> None:
         self._host = host
+        self._in_hand = in_hand
         self._caller = caller_in(context.call_context)
         self._queue = queue
         self._message = message
@@ -254,8 +261,14 @@ class _Execution:
 
     async def _say(self, text: str, *, last: bool = False) -> None:
         """Stream a piece of the reply's text as a chunk of an artifact."""
-        if text and self._streams_text:
+        if not (text and self._streams_text):
+            return
+        with self._in_hand.next_save(self._ids[0]) as saved:
             await self._chunk(text, last=last)
+            if not last:
+                # Each piece has the whole task saved and handed to its followers: what is said
+                # meanwhile makes one piece. A store that hangs holds up no turn.
+                await asyncio.wait({saved}, timeout=_SAVE_SECONDS)
 
     async def _chunk(self, text: str, *, last: bool) -> None:
         await self._updater.add_artifact(

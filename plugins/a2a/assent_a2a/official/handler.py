@@ -127,7 +127,7 @@ class Handler(DefaultRequestHandler):
                 return None
             found: Task | None = await self._store.get(task_id, context)
             runs = found is not None and found.status.state in RUNNING
-            if self._host.stopping and runs and not self._store.runs(task_id):
+            if self._host.stopping and runs and task_id not in self._store.in_hand:
                 # It goes on for longer than this process does.
                 raise InternalError(message=_STOPS)
             return found
@@ -159,7 +159,7 @@ class Handler(DefaultRequestHandler):
         if task.status.state in TERMINAL_TASK_STATES:
             state = TaskState.Name(task.status.state)
             raise UnsupportedOperationError(message=f"the task has ended: {state}")
-        if task.status.state in RUNNING and not self._store.runs(task.id):
+        if task.status.state in RUNNING and task.id not in self._store.in_hand:
             raise UnsupportedOperationError(message=_RUNS)
         message.context_id = message.context_id or task.context_id
 
@@ -185,7 +185,7 @@ class Handler(DefaultRequestHandler):
         look = self._looking(context)
         task = await look(params.id)
         elsewhere = (
-            task is not None and task.status.state in RUNNING and not self._store.runs(task.id)
+            task is not None and task.status.state in RUNNING and task.id not in self._store.in_hand
         )
         if task is not None and elsewhere and self._agent_card.capabilities.streaming:
             followed = changes(task, look)

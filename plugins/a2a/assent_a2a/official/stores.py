@@ -6,6 +6,7 @@ task whose lease has run out was left behind by a dead process: it is shown as f
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections import OrderedDict
@@ -53,18 +54,48 @@ def lease_of(task: Task, now: float) -> float:
     return now + LEASE if task.status.state in RUNNING else 0.0
 
 
-@contextmanager
-def in_hand(mine: set[str], task: Task) -> Iterator[None]:
-    """Keep `mine` as the save of the task in the block has it: with the task only while it runs."""
-    if task.status.state in RUNNING:
-        mine.add(task.id)
-    try:
-        yield
-    except ConcurrentTaskModificationError:
-        mine.discard(task.id)
-        raise
-    if task.status.state not in RUNNING:
-        mine.discard(task.id)
+class InHand:
+    """The tasks that this process runs; none of them was left behind, however old its lease."""
+
+    def __init__(self) -> None:
+        self._ids: set[str] = set()
+        self._awaited: dict[str, asyncio.Future[None]] = {}
+
+    def __contains__(self, task_id: object) -> bool:
+        return task_id in self._ids
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._ids))
+
+    def discard(self, task_id: str) -> None:
+        """Give the task up."""
+        self._ids.discard(task_id)
+
+    @contextmanager
+    def next_save(self, task_id: str) -> Iterator[asyncio.Future[None]]:
+        """A future that is done when a save of the task has ended, well or not."""
+        self._awaited[task_id] = asyncio.get_running_loop().create_future()
+        try:
+            yield self._awaited[task_id]
+        finally:
+            del self._awaited[task_id]
+
+    @contextmanager
+    def saving(self, task: Task) -> Iterator[None]:
+        """Know of the task as the save in the block has it: it is in hand only while it runs."""
+        if task.status.state in RUNNING:
+            self._ids.add(task.id)
+        try:
+            yield
+        except ConcurrentTaskModificationError:
+            self._ids.discard(task.id)
+            raise
+        finally:
+            awaited = self._awaited.get(task.id)
+            if awaited is not None and not awaited.done():
+                awaited.set_result(None)
+        if task.status.state not in RUNNING:
+            self._ids.discard(task.id)
 
 
 def check_goes_on(task: Task, found: str) -> None:
@@ -98,7 +129,7 @@ class KeptTasks(TaskStore):
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._mine: set[str] = set()
+        self.in_hand = InHand()
         self._swept = 0.0
 
     async def open(self) -> None:
@@ -108,13 +139,13 @@ class KeptTasks(TaskStore):
 
     async def close(self) -> None:
         """Give up the tasks that this process still runs, and close the file."""
-        await self._rows.lease(sorted(self._mine), 0.0)
+        await self._rows.lease([*self.in_hand], 0.0)
         await self._rows.close()
 
     async def beat(self) -> list[str]:
         """Prolong this process's leases; gives the tasks that others have canceled meanwhile."""
-        mine = sorted(self._mine)
-        await self._rows.lease(mine, time.time() + LEASE)
+        mine = [*self.in_hand]
+        await self._rows.lease(mine, LEASE)
         if time.monotonic() - self._swept > SWEEP_EVERY:
             await self.sweep()
         return [id for id, state in (await self._rows.states(mine)).items() if state == CANCELED]
@@ -127,6 +158,8 @@ class KeptTasks(TaskStore):
 
     def _failed(self, row: Row | None) -> Row | None:
         if row is None or row.state not in RUNNING_NAMES or row.lease >= time.time():
+            return None
+        if row.id in self.in_hand:
             return None
         failed = TaskState.Name(TaskState.TASK_STATE_FAILED)
         body = self._read(row).SerializeToString()
@@ -146,21 +179,17 @@ class KeptTasks(TaskStore):
             TaskState.Name(task.status.state),
             _time(task),
             task.SerializeToString(),
-            lease_of(task, time.time()),
         )
 
         def change(found: Row | None) -> Row:
             check_goes_on(task, found.state if found is not None else "")
             if waited not in (None, Task.FromString(found.body).status if found else None):
                 raise ConcurrentTaskModificationError(task.id)
-            return row
+            # From now on, however long this save has waited for others.
+            return replace(row, lease=lease_of(task, time.time()))
 
-        with in_hand(self._mine, task):
+        with self.in_hand.saving(task):
             await self._rows.change(row.owner, row.id, change)
-
-    def runs(self, task_id: str) -> bool:
-        """Whether this process runs the task."""
-        return task_id in self._mine
 
     async def get(self, task_id: str, context: ServerCallContext) -> Task | None:
         """The caller's task of this id."""
@@ -169,7 +198,7 @@ class KeptTasks(TaskStore):
 
     async def delete(self, task_id: str, context: ServerCallContext) -> None:
         """Forget the caller's task of this id."""
-        self._mine.discard(task_id)
+        self.in_hand.discard(task_id)
         await self._rows.delete(context.user.user_name, task_id)
 
     async def list(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
@@ -198,7 +227,8 @@ class KeptTasks(TaskStore):
         )
 
     def _read(self, row: Row) -> Task:
-        return as_left_behind(Task.FromString(row.body), row.lease, time.time())
+        task = Task.FromString(row.body)
+        return task if row.id in self.in_hand else as_left_behind(task, row.lease, time.time())
 
 
 def _position(token: str) -> tuple[int, str] | None:
