@@ -21,6 +21,7 @@ create table if not exists tasks (
     primary key (adapter, owner, id)
 ) without rowid;
 create index if not exists tasks_by_time on tasks (adapter, updated);
+create index if not exists tasks_by_state on tasks (adapter, state, id);
 create index if not exists tasks_by_context on tasks (adapter, owner, context, updated);
 create table if not exists leases (
     adapter text not null, id text not null, until real not null, primary key (adapter, id)
@@ -137,16 +138,13 @@ class Rows:
 
         return await self._run(work)
 
-    async def states(self, ids: Sequence[str]) -> dict[str, str]:
-        """The states of those of the tasks `ids` that are there."""
+    async def those_in(self, state: str, ids: Sequence[str]) -> list[str]:
+        """Those of the tasks `ids` that are in this state."""
+        wanted = "select id from tasks where adapter = ? and state = ? and id = ?"
 
-        def work() -> dict[str, str]:
-            found: dict[str, str] = {}
-            for id in ids:
-                found |= self._connection.execute(
-                    "select id, state from tasks where adapter = ? and id = ?", (self._adapter, id)
-                ).fetchall()
-            return found
+        def work() -> list[str]:
+            found = [self._connection.execute(wanted, (self._adapter, state, id)) for id in ids]
+            return [id for rows in found for (id,) in rows]
 
         return await self._run(work)
 

@@ -148,7 +148,7 @@ class KeptTasks(TaskStore):
         await self._rows.lease(mine, LEASE)
         if time.monotonic() - self._swept > SWEEP_EVERY:
             await self.sweep()
-        return [id for id, state in (await self._rows.states(mine)).items() if state == CANCELED]
+        return await self._rows.those_in(CANCELED, mine)
 
     async def sweep(self) -> None:
         """Fail the tasks that dead processes left behind, for lists of a state to be right."""
