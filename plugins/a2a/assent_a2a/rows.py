@@ -114,7 +114,7 @@ class Rows:
 
         def work() -> None:
             # Counted from when it is written, which may have waited for others.
-            until = time.time() + seconds
+            until = time.time() + seconds if seconds else 0.0
             values = [(until, self._adapter, id) for id in ids]
             with self._connection as database:
                 database.execute("begin immediate")

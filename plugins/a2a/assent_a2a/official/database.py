@@ -239,8 +239,9 @@ class DatabaseTasks(DatabaseTaskStore):
             async with self.async_session_maker.begin() as session:
                 await session.connection()
                 # Counted from when it is written, which may have waited for a connection.
-                wanted = update(_LEASES).where(_LEASES.c.task_id.in_(ids))
-                await session.execute(wanted.values(until=self._now() + seconds))
+                until = self._now() + seconds if seconds else 0.0
+                wanted = update(_LEASES).where(_LEASES.c.task_id.in_(ids)).values(until=until)
+                await session.execute(wanted)
 
     async def sweep(self) -> None:
         """Forget the tasks that are too old or too many, and fail those that were left behind."""
