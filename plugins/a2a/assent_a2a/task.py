@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -71,12 +71,12 @@ class Task(BaseModel):
         return Row(self.id, self.owner, "", self.status, time.time_ns(), body, lease)
 
 
-def task_of(row: Row | None) -> Task | None:
-    """The task in `row`; one whose process fell silent has failed."""
+def task_of(row: Row | None, mine: Container[str] = ()) -> Task | None:
+    """The task in `row`; one whose process fell silent has failed, unless its run is `mine`."""
     if row is None:
         return None
     task = Task.model_validate_json(row.body)
-    if task.status in BUSY and row.lease < time.time():
+    if task.status in BUSY and row.lease < time.time() and task.run not in mine:
         task.status, task.run = "failed", ""
         task.error = {
             "message": LEFT_BEHIND,

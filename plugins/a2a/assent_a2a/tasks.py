@@ -61,7 +61,7 @@ class Tasks:
 
     async def look(self, owner: str, id: str) -> Task:
         """The task; raises TaskUnknown, also for another owner's."""
-        task = task_of(await self._rows.get(owner, id))
+        task = task_of(await self._rows.get(owner, id), self._runs)
         if task is None:
             raise TaskUnknown
         return task
@@ -97,7 +97,7 @@ class Tasks:
         most = self._host.config.limits.messages
 
         def change(row: Row | None) -> Row:
-            current = task if new else task_of(row)
+            current = task if new else task_of(row, self._runs)
             if current is None:
                 raise TaskUnknown
             if not new:
@@ -218,7 +218,7 @@ class Tasks:
             await asyncio.sleep(LEASE / 3)
             try:
                 await self._rows.lease([task.id], LEASE)
-                current = task_of(await self._rows.get(task.owner, task.id))
+                current = task_of(await self._rows.get(task.owner, task.id), self._runs)
             except Exception:
                 # A store that is busy now may take the next one.
                 logger.exception("the lease of a running task could not be prolonged")
@@ -234,7 +234,7 @@ class Tasks:
         found: list[Task] = []
 
         def change(row: Row | None) -> Row:
-            task = task_of(row)
+            task = task_of(row, self._runs)
             if task is None:
                 raise TaskUnknown
             if task.status in ("completed", "failed", "canceled"):

@@ -495,6 +495,21 @@ def test_task_of_a_process_that_died_has_failed_and_can_be_continued(
     assert service.send("there", id="left")["text"] == "You said: hi there"
 
 
+def test_task_of_ones_own_was_not_left_behind_however_old_its_lease(
+    serve: Serve, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assent_a2a.task.LEASE", -1.0)
+    service = serve(cluster.agent)
+    answer = service.http.post("/a2a/tasks/send?async=true", json={"message": "hold"})
+    id = answer.json()["task_id"]
+    assert cluster.began.wait(PATIENCE)
+    assert service.http.get(f"/a2a/tasks/{id}").json()["status"] == "running"
+    refused = service.http.post("/a2a/tasks/send", json={"message": "more", "id": id})
+    assert (refused.status_code, refused.json()["code"]) == (409, "TASK_RUNNING")
+    cluster.holding.set()
+    wait_for(lambda: service.http.get(f"/a2a/tasks/{id}").json()["status"] == "completed")
+
+
 def test_lease_of_a_running_task_is_prolonged_again_after_the_store_failed_once(
     serve: Serve, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -502,11 +517,11 @@ def test_lease_of_a_running_task_is_prolonged_again_after_the_store_failed_once(
     tries: list[str] = []
     lease = Rows.lease
 
-    async def failing_once(self: Rows, ids: Any, until: float) -> None:
+    async def failing_once(self: Rows, ids: Any, seconds: float) -> None:
         tries.extend(ids)
         if len(tries) == 1:
             raise sqlite3.OperationalError("database is locked")
-        await lease(self, ids, until)
+        await lease(self, ids, seconds)
 
     monkeypatch.setattr(Rows, "lease", failing_once)
     service = serve(cluster.agent)
