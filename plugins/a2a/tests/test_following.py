@@ -8,12 +8,10 @@ import json
 import logging
 import threading
 from collections.abc import AsyncGenerator, Iterator
-from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 import pytest
-from a2a.server.events.event_queue_v2 import EventQueueSource
 from a2a.types import Artifact as WireArtifact
 from a2a.types import Message as WireMessage
 from a2a.types import (
@@ -65,11 +63,7 @@ def _read(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("method", ["SendStreamingMessage", "SubscribeToTask"])
-def test_follower_that_the_task_outran_gets_what_became_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    # The SDK drops a follower for whom so many events wait.
-    monkeypatch.setattr(EventQueueSource, "tap", partialmethod(EventQueueSource.tap, 4))
+def test_follower_that_the_task_outran_gets_what_became_of_it(tmp_path: Path, method: str) -> None:
     painter = Painter()
     with running(painter, configured(tmp_path, adapter="a2a")) as service:
         rpc = Rpc(service)
@@ -206,6 +200,35 @@ def test_artifact_of_a_task_that_still_runs_is_not_said_to_be_whole(
         return [e.last_chunk async for e in events if isinstance(e, TaskArtifactUpdateEvent)]
 
     assert asyncio.run(told()) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (["1", "2", "3"], (True, ["2", "3"])),
+        (["1 and more"], (False, ["1 and more"])),
+        (["0", "2"], (False, ["0", "2"])),
+        ([], (False, [])),
+    ],
+)
+def test_artifact_that_has_grown_in_the_store_is_told_by_what_was_added(
+    monkeypatch: pytest.MonkeyPatch, found: list[str], told: tuple[bool, list[str]]
+) -> None:
+    monkeypatch.setattr(following, "EVERY", 0.0)
+    completed = TaskStatus(state=TaskState.TASK_STATE_COMPLETED)
+    known = Task(id="t", status=_status("", TaskState.TASK_STATE_WORKING), artifacts=[_chunks("1")])
+
+    async def look(task_id: str) -> Task | None:
+        return Task(id="t", status=completed, artifacts=[_chunks(*found)])
+
+    async def use() -> list[tuple[bool, list[str]]]:
+        return [
+            (event.append, [part.text for part in event.artifact.parts])
+            async for event in following.changes(known, look)
+            if isinstance(event, TaskArtifactUpdateEvent)
+        ]
+
+    assert asyncio.run(use()) == [told]
 
 
 def _with_text(text: str, state: TaskState.ValueType) -> Task:

@@ -8,13 +8,22 @@ from contextlib import aclosing
 
 from a2a.server.agent_execution.active_task import INTERRUPTED_TASK_STATES, TERMINAL_TASK_STATES
 from a2a.server.events import Event
-from a2a.types import Part, Task, TaskArtifactUpdateEvent, TaskStatus, TaskStatusUpdateEvent
+from a2a.types import (
+    Artifact,
+    Part,
+    Task,
+    TaskArtifactUpdateEvent,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
 
 Look = Callable[[str], Awaitable[Task | None]]
 """Gives the task of an id as the store has it now."""
 
 EVERY = 0.5
 """Seconds between two looks at the store."""
+MOST_WAITING = 1 << 20
+"""Bytes of events that wait for a slow follower before it gets the rest from the store."""
 _AT_REST = TERMINAL_TASK_STATES | INTERRUPTED_TASK_STATES
 
 
@@ -40,16 +49,30 @@ async def _since(known: Task, look: Look) -> AsyncGenerator[Event, None]:
 def _differences(before: Task, after: Task) -> Iterator[Event]:
     known = {artifact.artifact_id: artifact for artifact in before.artifacts}
     for artifact in after.artifacts:
-        if artifact != known.get(artifact.artifact_id):
+        had = known.get(artifact.artifact_id)
+        if artifact != had:
+            added = None if had is None else _added(had, artifact)
             yield TaskArtifactUpdateEvent(
                 task_id=after.id,
                 context_id=after.context_id,
-                artifact=artifact,
+                artifact=added or artifact,
+                append=added is not None,
                 # Of a task that still runs each may grow.
                 last_chunk=after.status.state in _AT_REST,
             )
     if after.status != before.status:
         yield status_of(after)
+
+
+def _added(before: Artifact, after: Artifact) -> Artifact | None:
+    """The artifact with only the parts that it has got since; None where it is another one."""
+    had, added = len(before.parts), Artifact()
+    added.CopyFrom(after)
+    del added.parts[:had]
+    grown = Artifact()
+    grown.CopyFrom(before)
+    grown.parts.extend(added.parts)
+    return added if added.parts and grown == after else None
 
 
 def status_of(task: Task) -> TaskStatusUpdateEvent:
@@ -113,12 +136,43 @@ def _parts(task: Task, event: TaskArtifactUpdateEvent) -> list[Part]:
     return [part for each in task.artifacts if each.artifact_id == id for part in each.parts]
 
 
+async def as_they_come(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
+    """`events`, taken as soon as they come; they end where too many wait for a slow reader.
+
+    What waits in the SDK's own queue waits there with the whole task, once for each event.
+    """
+    queue: asyncio.Queue[Event | None] = asyncio.Queue()
+    waiting = 0
+
+    async def take() -> None:
+        nonlocal waiting
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    if waiting > MOST_WAITING:
+                        return
+                    waiting += event.ByteSize()
+                    queue.put_nowait(event)
+        finally:
+            queue.put_nowait(None)
+
+    taking = asyncio.ensure_future(take())
+    try:
+        while (event := await queue.get()) is not None:
+            waiting -= event.ByteSize()
+            yield event
+        await taking
+    finally:
+        taking.cancel()
+        await asyncio.gather(taking, return_exceptions=True)
+
+
 async def and_the_rest(
     events: AsyncGenerator[Event, None], look: Look
 ) -> AsyncGenerator[Event, None]:
     """`events` of a task, and where they end before it rests, its changes as the store has them.
 
-    The SDK drops a follower who is slow, as if nothing more came.
+    They end early for a follower who is slow.
     """
     told: Task | None = None
     async with aclosing(events):

@@ -44,6 +44,7 @@ from assent_a2a.official.execution import STREAMING, TAKEN, TOO_LATE
 from assent_a2a.official.following import (
     Look,
     and_the_rest,
+    as_they_come,
     by_changes,
     changes,
     status_of,
@@ -115,7 +116,7 @@ class Handler(DefaultRequestHandler):
         await self._prepare(params.message, context)
         context.state[STREAMING] = True
         events = super().on_message_send_stream(params, context)
-        followed = and_the_rest(events, self._looking(context))
+        followed = and_the_rest(as_they_come(events), self._looking(context))
         async with aclosing(by_changes(followed)) as told:
             async for event in told:
                 yield event
@@ -191,7 +192,8 @@ class Handler(DefaultRequestHandler):
             followed = changes(task, look)
         else:
             told = told_once(super().on_subscribe_to_task(params, context), look)
-            followed = and_the_rest(until_ended(told, params.id, look), look)
+            coming = as_they_come(until_ended(told, params.id, look))
+            followed = and_the_rest(coming, look)
         async with aclosing(by_changes(followed)) as events:
             async for event in events:
                 yield event
