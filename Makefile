@@ -76,8 +76,9 @@ $(STAMP): requirements-dev.txt pyproject.toml $(wildcard plugins/*/pyproject.tom
 		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
 		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } || \
 		{ echo "pip is missing; on Debian: apt-get install python3-pip python3-venv"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(BUILDS)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+	@echo "installing what the checkout needs into $(VENV); this takes a minute or so"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(BUILDS)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
 		-r requirements-dev.txt
 	@touch $@
 

@@ -418,6 +418,13 @@ def test_plugins_shows_those_of_this_repository(capsys: pytest.CaptureFixture[st
     assert infos["v1"]["hooks"] == ["register_routes"]
 
 
+def test_plugins_name_the_table_that_would_switch_one_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, out, _ = outcome(capsys, "plugins")
+    assert code == 0 and "or give it a [plugin.router] table" in out
+
+
 @pytest.mark.parametrize("words", [("plugins",), ("plugins", "check"), ("plugins", "check", "v2")])
 def test_plugins_are_shown_and_checked_also_where_several_processes_are_configured(
     capsys: pytest.CaptureFixture[str], folder: Path, words: tuple[str, ...]

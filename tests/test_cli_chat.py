@@ -27,6 +27,7 @@ from assent.workers import Workers
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from https import needs_openssl, untrusted
 from programs import until
 from terminal import Terminal, terminal
 
@@ -694,6 +695,20 @@ def test_service_without_tls_is_told_from_one_that_is_away() -> None:
         with pytest.raises(ChatError, match="answers, but not in TLS; try http://127"):
             list(Client(url).turn([], {}))
         thread.join(60)
+
+
+@needs_openssl
+def test_certificate_that_is_not_trusted_is_told_with_the_way_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    with untrusted(tmp_path) as server:
+        assert cli.run(["chat", server.url, "-m", "hello"]) == 1
+        err = capsys.readouterr().err
+        assert "self-signed certificate; set SSL_CERT_FILE to" in err and "_ssl.c" not in err
+        monkeypatch.setenv("SSL_CERT_FILE", str(server.certificate))
+        assert cli.run(["chat", server.url, "-m", "hello"]) == 1
+        assert "answered with status 500" in capsys.readouterr().err
 
 
 def test_refusal_without_a_body_of_ours_is_an_error_event() -> None:

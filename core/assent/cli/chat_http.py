@@ -176,6 +176,11 @@ class Client:
         if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
             plain = self.url.partition("://")[2]
             return f"{self.url} answers, but not in TLS; try http://{plain}"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return (
+                f"{self.url} is not trusted: {error.verify_message}; "
+                "set SSL_CERT_FILE to a file of the certificates that are"
+            )
         if isinstance(error, TimeoutError):
             return f"{self.url} did not answer within {CONNECT_SECONDS:g} seconds"
         return f"{self.url} cannot be reached: {_cause(error)}"

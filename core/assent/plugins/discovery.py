@@ -168,7 +168,8 @@ def _why_not(config: Config, installed: Installed) -> str:
         return f"not named in plugins, {config.origin('plugins').text}"
     if installed.problem is not None:
         return f"cannot be used: {installed.problem}"
-    return "not active by default; name it in plugins, or give it a [plugin.NAME] table"
+    table = f"[plugin.{installed.name}]"
+    return f"not active by default; name it in plugins, or give it a {table} table"
 
 
 def _spelt(name: str, known: Iterable[str]) -> str:

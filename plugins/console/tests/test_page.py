@@ -1294,6 +1294,20 @@ def test_message_that_was_sent_again_by_hand_is_not_sent_by_signing_in(
     sees(page, "Hello, Ann.")
 
 
+def test_accepted_token_leads_the_keyboard_on_to_the_message_field(
+    assent_served: Served, opened: Opened
+) -> None:
+    page = opened(served(assent_served, Files("Hello, Ann.").agent, PLUGINS + TOKENS))
+    field = page.get_by_label("This service asks for a token")
+    field.wait_for()
+    page.keyboard.type("a-token-for-ann-0123456789")
+    page.keyboard.press("Enter")
+    field.wait_for(state="hidden")
+    page.keyboard.type("hello")
+    page.keyboard.press("Enter")
+    sees(page, "Hello, Ann.")
+
+
 def test_token_that_could_not_be_sent_is_told(assent_served: Served, opened: Opened) -> None:
     page = opened(served(assent_served, Files().agent, PLUGINS + TOKENS.replace("-", " ")))
     field = page.get_by_label("This service asks for a token")

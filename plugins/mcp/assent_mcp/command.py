@@ -26,7 +26,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
     "config_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Configuration file; default: assent.toml, or [tool.assent] in pyproject.toml.",
+    help="Configuration file; default: ASSENT_CONFIG, assent.toml, or pyproject.toml.",
 )
 @click.option(
     "--transport",

@@ -43,7 +43,10 @@ export function untried() {
 }
 
 export function signedIn() {
-  byId("sign-in").hidden = true;
+  const form = byId("sign-in");
+  // A form that goes takes the focus with it, and nobody's keys would reach anything.
+  if (form.contains(document.activeElement)) byId("text").focus();
+  form.hidden = true;
   byId("forget").hidden = sessionStorage.getItem(TOKEN) === null;
   if (resume && !isRunning()) {
     resume = false;
