@@ -49,6 +49,7 @@ logger = logging.getLogger("assent.host")
 _LOOK = 0.1
 _PURGE_SECONDS = 3600.0
 _SOON = 60.0
+_TO_RECORD = 5.0
 
 
 class Host:
@@ -138,7 +139,8 @@ class Host:
             await self._finish_background(1.0)
             await self.workers.on_engine_loop(self.ledger.close)
             # Who lets turns little time to end lets the code that was given up little more.
-            await self.workers.close(min(5.0, self.config.server.drain_timeout + 1.0))
+            most = min(5.0, self.config.server.drain_timeout + 1.0)
+            await self.workers.close(min(most, max(1.0, self.time_to_record())))
 
     @asynccontextmanager
     async def _ending(self) -> AsyncIterator[None]:
@@ -147,7 +149,7 @@ class Host:
             yield
         finally:
             self.stopping = True
-            await self._finish_background(4.0)
+            await self._finish_background(min(4.0, self.time_to_record()))
 
     def _live_again(self) -> None:
         """Recreate what the end of an earlier life has closed."""
@@ -307,6 +309,13 @@ class Host:
         if self._drained_by is None:
             return self.config.server.drain_timeout
         return max(0.0, self._drained_by - monotonic())
+
+    def time_to_record(self) -> float:
+        """Seconds that approved calls may still take, at the end of the service, to end and be
+        recorded: five more than the drain, for all that waits for them together."""
+        if self._drained_by is None:
+            return _TO_RECORD
+        return max(0.0, self._drained_by + _TO_RECORD - monotonic())
 
     @property
     def guarded(self) -> bool:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from assent.events import AgentEvent, ToolCallApproved
 from assent.ledger import Owner, writes
 from assent.ledger.choices import Conversation, Grant, Requester
 from assent.ledger.owners import boot_id
+from assent.workers import Workers
 
 SOMEBODY = Caller("test")
 
@@ -242,6 +244,36 @@ def test_a_call_whose_caller_has_gone_has_the_whole_drain_to_end(tmp_path: Path)
         assert (ended.state, ended.output) == ("DONE", "wiped a")
 
     run(work())
+
+
+def test_all_that_waits_for_a_call_after_the_drain_shares_one_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    passed = 0.0
+
+    async def finish(self: Host, seconds: float) -> None:
+        waits.append(seconds)
+
+    async def close(self: Workers, seconds: float) -> None:
+        waits.append(seconds)
+        await closed(self, seconds)
+
+    closed = Workers.close
+    monkeypatch.setattr(Host, "_finish_background", finish)
+    monkeypatch.setattr(Workers, "close", close)
+    monkeypatch.setattr("assent.host.monotonic", lambda: monotonic() + passed)
+
+    async def work() -> None:
+        nonlocal passed
+        async with hosting(tmp_path, Counted()) as host:
+            await host.drain(0.0)
+            assert 0.0 < host.time_to_record() <= 5.0
+            # As the end of a plugin takes that waits for the call.
+            passed = 60.0
+
+    run(work())
+    assert waits == [0.0, 1.0, 1.0]
 
 
 def test_a_call_that_needs_no_approval_has_the_whole_drain_to_end(tmp_path: Path) -> None:

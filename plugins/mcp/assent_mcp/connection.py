@@ -36,6 +36,8 @@ AGAIN = 60.0
 """Seconds after which the tools are listed anew although nobody said that they changed."""
 SILENCE = 120.0
 """Seconds that a server has to connect and to list its tools; it may have to be downloaded."""
+UNHEARD = 30.0
+"""Seconds that a server has to list them after a call that had no answer in time."""
 QUIET = 300.0
 """Seconds without a byte that end an HTTP connection, unless calls may take longer."""
 FAREWELL = 2.0
@@ -60,7 +62,7 @@ class Connection:
         self._problem = "it has not answered yet"
         self._task: asyncio.Task[None] | None = None
         self._checks: set[asyncio.Task[None]] = set()
-        self._calls = 0
+        self._calls: set[object] = set()
         self._pause = SHORTEST
         self._refused: set[str] = set()
         self._closed = False
@@ -95,17 +97,19 @@ class Connection:
 
         noted = Exchange()
         outer = exchange.set(noted)
-        self._calls += 1
+        this = object()
+        self._calls.add(this)
         try:
             result = await client.call_tool(name, arguments, progress_callback=told)
+        except asyncio.CancelledError:
+            self._check_soon(client, UNHEARD)
+            raise
         except Exception as error:
             # An answer that breaks the protocol loses no connection.
-            check = asyncio.create_task(self._check(client))
-            self._checks.add(check)
-            check.add_done_callback(self._checks.discard)
+            self._check_soon(client, FIRST)
             raise RuntimeError(f"the MCP server {self._name}{_failure(error, noted)}") from error
         finally:
-            self._calls -= 1
+            self._calls.discard(this)
             exchange.reset(outer)
         if result.result_type != "complete":
             raise RuntimeError(
@@ -126,10 +130,17 @@ class Connection:
             raise RuntimeError(f"the MCP server {self._name} is not connected: {self._problem}")
         return self._client
 
-    async def _check(self, client: Client) -> None:
-        """After an error: whether the server still answers."""
+    def _check_soon(self, client: Client, patience: float) -> None:
+        """Have it looked at whether the server still answers; once for many calls that it owes."""
+        if self._checks or self._closed or client is not self._client:
+            return
+        check = asyncio.create_task(self._check(client, patience))
+        self._checks.add(check)
+        check.add_done_callback(self._checks.discard)
+
+    async def _check(self, client: Client, patience: float) -> None:
         try:
-            await asyncio.wait_for(client.list_tools(cache_mode="bypass"), FIRST)
+            await self._list(client, patience)
         except Exception as error:
             if client is self._client:
                 self._problem = _cause(error)
@@ -172,6 +183,7 @@ class Connection:
             patience.reschedule(None)
             self._pause = SHORTEST
             self._client = client
+            self._problem = "the connection ended"
             self._connected.set()
             self._tried.set()
             listening = asyncio.create_task(self._listen(client))
@@ -185,17 +197,20 @@ class Connection:
                 self._connected.clear()
                 listening.cancel()
                 await asyncio.wait([listening])
-        self._problem = "the connection ended"
 
-    async def _list(self, client: Client) -> list[types.Tool]:
-        """The tools anew. Raises TimeoutError where the server is silent and no call keeps it."""
-        while True:
-            try:
-                async with asyncio.timeout(SILENCE):
-                    return await _tools(client)
-            except TimeoutError:
-                if not self._calls:
-                    raise
+    async def _list(self, client: Client, patience: float = SILENCE) -> list[types.Tool]:
+        """The tools anew. Raises TimeoutError where the server is silent for `patience` seconds,
+        and no call keeps it that came before; one that does one thing at a time may be busy."""
+        before = set(self._calls)
+        listing = asyncio.create_task(_tools(client))
+        try:
+            while not (await asyncio.wait([listing], timeout=patience))[0]:
+                if not before & self._calls:
+                    raise TimeoutError(f"it was silent for {patience:g} seconds")
+            return listing.result()
+        finally:
+            listing.cancel()
+            await asyncio.wait([listing])
 
     async def _news(self) -> bool:
         """True when the tools should be listed anew, false when the connection is lost."""

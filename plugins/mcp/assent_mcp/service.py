@@ -70,7 +70,7 @@ class Service:
             logger.warning("%d calls over MCP did not end in time", len(self._running))
             for scope in self._running:
                 scope.cancel()
-        await self.calls.close(max(5.0, end - time.monotonic()))
+        await self.calls.close(max(self.host.time_to_record(), end - time.monotonic()))
 
     def server(self, *, one_session: bool) -> Server[Any]:
         """The SDK's server. `one_session`: each connection is one session (stdio, sse)."""

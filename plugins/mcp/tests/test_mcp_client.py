@@ -168,6 +168,99 @@ def test_crashed_server_is_started_again(tmp_path: Path, eventually: Any) -> Non
     asyncio.run(run())
 
 
+BUSY = """
+import json, sys, time
+for line in sys.stdin:
+    asked = json.loads(line)
+    name = asked["method"].rpartition("/")[2]
+    if "id" not in asked:
+        continue
+    answer = {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in ("fail", "work")]}
+    if name == "initialize":
+        version = asked["params"]["protocolVersion"]
+        answer = {"protocolVersion": version, "capabilities": {"tools": {}},
+                  "serverInfo": {"name": "busy", "version": "1"}}
+    elif name == "call" and asked["params"]["name"] == "work":
+        open(sys.argv[1] + "/working", "w").close()
+        while not __import__("os").path.exists(sys.argv[1] + "/go"):
+            time.sleep(0.02)
+        answer = {"content": [{"type": "text", "text": "worked"}]}
+    said = {"error": {"code": -32000, "message": "no"}} if name == "call" and asked[
+        "params"]["name"] == "fail" else {"result": answer}
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
+"""
+
+
+def test_server_that_is_busy_with_a_call_is_not_lost_by_another_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    async def run() -> None:
+        program = tmp_path / "busy.py"
+        program.write_text(BUSY)
+        source = other(tmp_path, program, requires_approval=False)
+        async with using(tmp_path, source) as host:
+            monkeypatch.setattr("assent_mcp.connection.FIRST", 0.05)
+            failing = asyncio.create_task(call(host, "fail"))
+            working = asyncio.create_task(call(host, "work"))
+            assert (await failing).state == "FAILED"
+
+            async def works() -> bool:
+                return (tmp_path / "working").exists()
+
+            await eventually(works)
+            await asyncio.wait([working], timeout=0.5)
+            (tmp_path / "go").touch()
+            assert (await working).output == "worked"
+
+    asyncio.run(run())
+
+
+DEAF = """
+import json, os, sys, time
+open(sys.argv[1] + "/started", "a").write("started")
+for line in sys.stdin:
+    asked = json.loads(line)
+    name = asked["method"].rpartition("/")[2]
+    answer = {"tools": [{"name": n, "inputSchema": {"type": "object"}} for n in ("hang", "quick")]}
+    if name == "initialize":
+        version = asked["params"]["protocolVersion"]
+        answer = {"protocolVersion": version, "capabilities": {"tools": {}},
+                  "serverInfo": {"name": "deaf", "version": "1"}}
+    elif name == "call":
+        while asked["params"]["name"] == "hang":
+            time.sleep(1)
+        answer = {"content": [{"type": "text", "text": "here"}]}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": answer}), flush=True)
+"""
+
+
+def test_server_that_answers_nothing_more_is_started_again_however_many_calls_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
+) -> None:
+    monkeypatch.setattr("assent_mcp.connection.UNHEARD", 0.5, raising=False)
+
+    async def run() -> None:
+        program = tmp_path / "deaf.py"
+        program.write_text(DEAF)
+        source = other(tmp_path, program, requires_approval=False, timeout=0.3)
+        async with using(tmp_path, source) as host:
+            assert (await call(host, "hang")).state == "INDETERMINATE"
+
+            async def answers() -> bool:
+                # There is always a call that has no answer.
+                calls = []
+                for _ in range(3):
+                    calls.append(asyncio.create_task(call(host, "quick")))
+                    await asyncio.wait(calls, timeout=0.1)
+                return any([(await one).output == "here" for one in calls])
+
+            await eventually(answers)
+            assert (tmp_path / "started").read_text() == "started" * 2
+
+    asyncio.run(run())
+
+
 def test_call_that_is_cancelled_as_the_server_comes_back_is_not_sent(tmp_path: Path) -> None:
     sent: list[str] = []
 
