@@ -29,7 +29,9 @@ logger = logging.getLogger("assent.mcp")
 FIRST = 10.0
 """Seconds that the start waits for a server."""
 SHORTEST, LONGEST = 0.25, 30.0
-"""Seconds between attempts to connect: the first pause, also between listings, and the longest."""
+"""Seconds between attempts to connect: the first pause, also between listings, and the longest.
+
+They double until a connection has been of use: many a server dies as soon as it has one."""
 PATIENCE = 3.0
 """Seconds that a call waits for a connection that is being made."""
 AGAIN = 60.0
@@ -111,6 +113,7 @@ class Connection:
         finally:
             self._calls.discard(this)
             exchange.reset(outer)
+        self._pause = SHORTEST
         if result.result_type != "complete":
             raise RuntimeError(
                 f"the MCP server {self._name} gave a result of the unknown type "
@@ -181,7 +184,6 @@ class Connection:
             client.session.validate_tool_result = _unchecked  # type: ignore[method-assign]
             self._listed(await _tools(client))
             patience.reschedule(None)
-            self._pause = SHORTEST
             self._client = client
             self._problem = "the connection ended"
             self._connected.set()
@@ -190,6 +192,7 @@ class Connection:
             try:
                 while await self._news():
                     self._listed(await self._list(client))
+                    self._pause = SHORTEST
                     # Some servers say after each listing that their list has changed.
                     await asyncio.sleep(SHORTEST)
             finally:

@@ -261,6 +261,26 @@ def test_server_that_answers_nothing_more_is_started_again_however_many_calls_co
     asyncio.run(run())
 
 
+def test_server_that_dies_as_soon_as_it_is_connected_is_started_ever_more_seldom(
+    tmp_path: Path,
+    eventually: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("assent_mcp.connection.SHORTEST", 0.01)
+
+    async def run() -> None:
+        program = tmp_path / "dying.py"
+        program.write_text(f"{DEAF}    if name == 'list':\n        break\n")
+        async with using(tmp_path, other(tmp_path, program)) as host:
+            await eventually(lambda: caplog.text.count("is away") == 4)
+            assert set(host.agent.tools) == {"hang", "quick"}
+
+    asyncio.run(run())
+    pauses = [0.01, 0.02, 0.04, 0.08]
+    assert [f"trying again in {pause:g} s" in caplog.text for pause in pauses] == [True] * 4
+
+
 def test_call_that_is_cancelled_as_the_server_comes_back_is_not_sent(tmp_path: Path) -> None:
     sent: list[str] = []
 
@@ -752,7 +772,7 @@ def test_large_picture_is_received(tmp_path: Path, plain: ThreadingHTTPServer) -
     asyncio.run(run())
 
 
-def test_pauses_begin_anew_after_each_connection(
+def test_pauses_begin_anew_after_each_connection_that_was_of_use(
     tmp_path: Path,
     plain: ThreadingHTTPServer,
     eventually: Any,
