@@ -547,6 +547,29 @@ def test_a_refused_message_claims_nothing(served: Serve, assent: Cli, on_new_mes
     assert tools.names == ["a"]
 
 
+def test_call_approved_elsewhere_is_stated_again_until_its_caller_sends_it(
+    served: Serve, assent: Cli
+) -> None:
+    tools = Counted()
+    agent, model = scripted([[delete("a", "pa"), delete("b", "pb")], "done"], tools.tools)
+    service = served(agent, **SQLITE)
+    reply = service.chat(user("wipe"))
+    one, two = reply["data"]["tool_calls"]
+    assent("approve", one["id"])
+    for messages in (
+        deciding(reply, approved(two)),
+        [user("wipe"), said(reply), user("")],
+    ):
+        partial = service.chat(*messages)
+        assert [c["id"] for c in partial["data"]["tool_calls"]] == [one["id"]]
+        assert partial["data"]["tool_calls"][0]["execute"] is False
+    assert (len(model.asks), tools.names) == (1, ["b"])
+    last = service.chat(*deciding(reply, approved(one)))
+    assert last["content"] == "done"
+    assert tools.names == ["b", "a"]
+    assert [r.output for r in last_results(model)] == ["deleted a", "deleted b"]
+
+
 def test_secrets_beside_the_input_are_masked_too(served: Serve, tmp_path: Path) -> None:
     def propose(messages: Any, context: Any) -> Any:
         call = {

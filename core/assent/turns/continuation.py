@@ -84,10 +84,18 @@ def _waits(turn: RunningTurn) -> bool:
     return not waiting.isdisjoint(turn.shown)
 
 
+def _waits_for_caller(turn: RunningTurn, row: Proposal) -> bool:
+    """Whether the call is undecided, or approved elsewhere and not sent back yet by its caller."""
+    # A callable is given what others approved together with what its caller decides.
+    return row.state == "PENDING" or (
+        row.state == "APPROVED" and row.turn not in turn.found.callables
+    )
+
+
 def _pending(turn: RunningTurn, touched: Collection[str]) -> list[Proposal]:
     """What still waits in the turns that are `touched`; if an empty message touches none, what
     waits of the calls it shows. Raises InvalidRequest if nothing waits for such a message."""
-    waiting = [row for row in turn.found.rows.values() if row.state == "PENDING"]
+    waiting = [row for row in turn.found.rows.values() if _waits_for_caller(turn, row)]
     waiting.sort(key=lambda row: row.order)
     if touched or not turn.blank:
         return [row for row in waiting if row.turn in touched]
