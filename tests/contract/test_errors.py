@@ -420,6 +420,17 @@ def test_agent_exception_is_v1s_500(
     assert "Traceback" not in answer.raw.decode()
 
 
+def test_log_says_what_a_callable_returned_in_place_of_a_message(
+    served: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = served(lambda messages, context: None)
+    with caplog.at_level(logging.ERROR):
+        body = service.ask(user("x")).json()
+    assert "NoneType" not in body["detail"]
+    (told,) = [r.getMessage() for r in caplog.records if body["incident"] in r.getMessage()]
+    assert "it gave NoneType; return a str, a dict" in told
+
+
 @AGENTS
 def test_agent_exception_is_v2s_500_whose_incident_is_logged(
     served: Serve, agent: Any, caplog: pytest.LogCaptureFixture

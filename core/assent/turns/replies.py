@@ -79,7 +79,9 @@ def _message(result: object) -> AgentMessage:
             return AgentMessage.model_validate(dict(result))
         except ValidationError as error:
             raise AgentError(INVALID) from error
-    raise AgentError(INVALID)
+    # For the log: a function that forgets its `return` gives None.
+    wanted = "a str, a dict with content or data, an AgentMessage, or events"
+    raise AgentError(INVALID) from TypeError(f"it gave {type(result).__name__}; return {wanted}")
 
 
 def _valid(reply: AgentMessage) -> AgentMessage:
