@@ -34,12 +34,6 @@ async def words(messages: Any, context: Any) -> str:
     return "a few words"
 
 
-async def without_end(messages: Any, context: Any) -> AsyncIterator[str]:
-    while True:
-        yield "x" * 10_000
-        await asyncio.sleep(0)
-
-
 def masked(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
     return bytes(Frame(opcode, data, fin).serialize(mask=True))
 
@@ -101,7 +95,9 @@ def test_refused_handshake_is_no_error_of_the_service(
 
 
 def test_pings_of_a_client_that_does_not_read_fill_no_memory() -> None:
-    with served(words) as service, accepted(service) as (connection, ours):
+    # So much may take longer than a client has for its pong.
+    calm = {"ws_ping_interval": DEADLINE}
+    with served(words, **calm) as service, accepted(service) as (connection, ours):
         many = masked(Opcode.PING, b"x" * 100) * 4000
         for _ in range(100):
             connection.sendall(many)
@@ -133,11 +129,19 @@ def test_message_in_many_pieces_takes_no_more_memory_than_it_has_bytes() -> None
 def test_client_that_neither_reads_nor_answers_pings_is_cut_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    begun = threading.Event()
+
+    async def without_end(messages: Any, context: Any) -> AsyncIterator[str]:
+        begun.set()
+        while True:
+            yield "x" * 10_000
+            await asyncio.sleep(0)
+
     monkeypatch.setattr(frames, "LINGER", 0.1)
     options = {"ws_ping_interval": 0.5, "ws_ping_timeout": 0.5}
     with served(without_end, **options) as service, accepted(service) as (connection, _):
         connection.sendall(masked(Opcode.TEXT, ASK))
-        until(lambda: service.host.turns_running == 1)
+        assert begun.wait(DEADLINE)
         until(lambda: service.host.turns_running == 0)
 
 
