@@ -329,6 +329,22 @@ def test_running_task_is_not_taken_for_left_behind_by_a_machine_whose_clock_is_f
     assert left == TaskState.TASK_STATE_FAILED
 
 
+def test_write_to_sqlite_waits_for_others_as_long_as_a_busy_machine_may_take(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("aiosqlite")
+
+    async def use() -> Any:
+        tasks = DatabaseTasks(f"sqlite+aiosqlite:///{tmp_path}/t.db", ttl=3600.0, most=100)
+        await tasks.open()
+        async with tasks.engine.connect() as connection:
+            waits = await connection.exec_driver_sql("pragma busy_timeout")
+        await tasks.close()
+        return waits.scalar_one()
+
+    assert asyncio.run(use()) == 30_000
+
+
 def test_time_of_mysql_is_that_of_no_zone_whose_clocks_are_changed() -> None:
     pytest.importorskip("aiomysql")
 

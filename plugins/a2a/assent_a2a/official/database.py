@@ -31,6 +31,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    make_url,
     or_,
     select,
     update,
@@ -55,6 +56,7 @@ from assent_a2a.task import LEASE
 
 logger = logging.getLogger("assent.a2a")
 _LEASE_KEPT = 3600.0
+_BUSY = 30.0
 _LEASES = Table(
     "assent_task_leases",
     MetaData(),
@@ -65,7 +67,9 @@ _LEASES = Table(
 
 def _engine(url: str) -> AsyncEngine:
     try:
-        return create_async_engine(url)
+        # What writes waits for others that write, on SQLite for five seconds unless it is told.
+        is_file = make_url(url).get_backend_name() == "sqlite"
+        return create_async_engine(url, connect_args={"timeout": _BUSY} if is_file else {})
     except SQLAlchemyError as error:
         raise PluginError(
             "plugin.a2a.database names no database and async driver of SQLAlchemy, "
