@@ -30,6 +30,24 @@ def dump_json(value: Any) -> bytes:
     return raw
 
 
+def encodable(text: str) -> str:
+    """`text` as a plain `str` with "?" for lone surrogates, which no JSON holds, and names of files
+    that are not UTF-8 do; where there is nothing to change, `text` itself."""
+    if type(text) is str and _encodes(text):
+        return text
+    return text.encode("utf-8", "replace").decode()
+
+
+def _encodes(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def fitting(value: Any, within: tuple[int, ...] = ()) -> Any:
     """`value` as JSON values, as `dump_json` writes it; `within` are the ids of what holds it."""
     match value:
@@ -40,7 +58,7 @@ def fitting(value: Any, within: tuple[int, ...] = ()) -> Any:
         case None | bool() | int() | float():
             return value
         case str():
-            return value.encode("utf-8", "replace").decode()
+            return encodable(value)
         case bytes() | bytearray():
             return value.decode("utf-8", "replace")
         case BaseModel():

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from assent.errors import ToolInputError, message_of
+from assent.lenient_json import encodable
 from assent.masking import mask
 
 _LONGEST_ERROR = 500
@@ -23,8 +24,7 @@ def error_text(error: BaseException, secrets: Sequence[str]) -> str:
     if isinstance(error, BaseExceptionGroup):
         first = islice(_members(error), _TOLD_MEMBERS)
         message += f": {'; '.join(_line(each, secrets) for each in first)}"
-    # File names that are not UTF-8 hold lone surrogates, which no JSON encoder takes.
-    return f"Error: {message[:_LONGEST_ERROR]}".encode("utf-8", "replace").decode()
+    return encodable(f"Error: {message[:_LONGEST_ERROR]}")
 
 
 def _line(error: BaseException, secrets: Sequence[str]) -> str:

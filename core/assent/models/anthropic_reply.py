@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from assent.lenient_json import encodable
 from assent.models import (
     Block,
     Call,
@@ -25,7 +26,6 @@ from assent.models import (
 )
 from assent.models.replies import read_input, stop_of
 from assent.models.schemas import renamed
-from assent.models.transcript import encodable
 
 _STOPS: Mapping[str, Stop] = {
     "end_turn": "end_turn",

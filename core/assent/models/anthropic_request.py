@@ -11,9 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from assent.lenient_json import encodable
 from assent.models import Ask, Block, Call, Result, Text, ToolDefinition, Turn
 from assent.models.schemas import closed, plain_object, renamed, sent_keys, with_keys
-from assent.models.transcript import encodable, has_raw, sent_names, transcript
+from assent.models.transcript import has_raw, sent_names, transcript
 
 log = logging.getLogger("assent.models")
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from assent.lenient_json import encodable
 from assent.models import (
     Block,
     Call,
@@ -28,7 +29,6 @@ from assent.models import (
     Usage,
 )
 from assent.models.replies import read_input, stop_of
-from assent.models.transcript import encodable
 
 _STOPS: Mapping[str, Stop] = {
     "stop": "end_turn",

@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from assent.lenient_json import encodable
 from assent.models import Ask, Call, Result, Text, ToolDefinition, Turn
 from assent.models.openai_reply import raw_key
 from assent.models.schemas import closed, plain_object, with_items
-from assent.models.transcript import encodable, sent_names, transcript
+from assent.models.transcript import sent_names, transcript
 
 log = logging.getLogger("assent.models")
 

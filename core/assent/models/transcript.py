@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from assent.lenient_json import encodable
 from assent.models import Block, Call, Result, Text, ToolDefinition, Turn
 
 NOT_RECORDED = "Error: no result of this call is recorded"
@@ -68,26 +69,12 @@ def _readable(turn: Turn, adapter: str, tools: bool) -> Turn:
 
 
 def _sendable(block: Block) -> Block:
-    # File names that are not UTF-8 reach a tool's output as lone surrogates.
     match block:
-        case Text(text=text) if not _encodes(text):
-            return Text(encodable(text))
-        case Result(output=output) if not _encodes(output):
-            return replace(block, output=encodable(output))
+        case Text(text=text) if (fit := encodable(text)) is not text:
+            return Text(fit)
+        case Result(output=output) if (fit := encodable(output)) is not output:
+            return replace(block, output=fit)
     return block
-
-
-def _encodes(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def encodable(text: str) -> str:
-    """`text` with lone surrogates as `?`: no request could carry them."""
-    return text if _encodes(text) else text.encode("utf-8", "replace").decode()
 
 
 def _as_text(block: Block) -> Block:

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from assent.canonical import is_endless
-from assent.lenient_json import dump_json
+from assent.lenient_json import dump_json, encodable
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,7 @@ def text_of(value: Any) -> str:
             return _json(value)
     if is_dataclass(value) and not isinstance(value, type):
         return _json(value)
-    # File names that are not UTF-8 hold lone surrogates, which no JSON encoder takes.
-    return str(value).encode("utf-8", "replace").decode()
+    return encodable(str(value))
 
 
 def _json(value: Any) -> str:
@@ -94,7 +93,7 @@ def _json(value: Any) -> str:
         return to_json(value, fallback=str).decode()
     with suppress(ValueError):
         return dump_json(value).decode()
-    return str(value).encode("utf-8", "replace").decode()
+    return encodable(str(value))
 
 
 def _rich_text(result: ToolResult) -> str:

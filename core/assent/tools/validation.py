@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from assent.errors import ToolInputError, message_of
+from assent.lenient_json import encodable
 
 T = TypeVar("T")
 
@@ -91,5 +92,5 @@ def explained(lines: Iterable[_Line]) -> ToolInputError:
 
 def shortened(text: str, limit: int = MESSAGE_LIMIT) -> str:
     """`text` as valid Unicode, cut to `limit` characters."""
-    clean = text.encode("utf-8", "replace").decode()
+    clean = encodable(text)
     return clean if len(clean) <= limit else clean[: limit - 1] + "…"

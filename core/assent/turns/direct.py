@@ -237,12 +237,13 @@ class DirectCalls:
         return await self._engine.code.workers.on_engine_loop(work)
 
     async def proposed(self, caller: Caller) -> list[Proposal]:
-        """The calls that `propose` recorded for just this caller and that have not begun to run:
-        those that wait for a decision, then those that are approved, each the oldest first."""
+        """The calls that `propose` recorded for just this caller and that have no outcome: what
+        waits for a decision, then what is approved, then what runs, or did when its process died;
+        each the oldest first."""
         who = requester(caller)
 
         async def work() -> list[Proposal]:
-            states: tuple[State, ...] = ("PENDING", "APPROVED")
+            states: tuple[State, ...] = ("PENDING", "APPROVED", "EXECUTING")
             return [
                 row
                 for state in states
@@ -263,9 +264,9 @@ class DirectCalls:
         size = min(first, _PAGE)
         while True:
             rows, now = await ledger.store.run(partial(_page, state=state, after=after, limit=size))
-            if late := [row.id for row in rows if row.expires <= now]:
+            if late := [row.id for row in rows if _is_late(row, now)]:
                 await ledger.settle(late)
-            yield [row for row in rows if row.expires > now and ledger.visible(row, who)]
+            yield [row for row in rows if not _is_late(row, now) and ledger.visible(row, who)]
             if len(rows) < size:
                 return
             after, size = rows[-1].id, _PAGE
@@ -281,6 +282,11 @@ def _page(
     tx: Transaction, state: State, after: str | None, limit: int
 ) -> tuple[list[Proposal], float]:
     return tx.find(state=state, after=after, limit=limit), tx.now
+
+
+def _is_late(row: Proposal, now: float) -> bool:
+    """Whether the row has expired; one that runs does not."""
+    return row.ended is not None and row.ended <= now
 
 
 def _is_direct(row: Proposal, caller: Caller) -> bool:

@@ -33,7 +33,8 @@ SHORTEST, LONGEST = 0.25, 30.0
 
 They double until a connection has been of use: many a server dies as soon as it has one."""
 PATIENCE = 3.0
-"""Seconds that a call waits for a connection that is being made."""
+"""Seconds that a call waits for a connection that is being made, at most half of its timeout, at
+which nobody would know that it was not sent."""
 AGAIN = 60.0
 """Seconds after which the tools are listed anew although nobody said that they changed."""
 SILENCE = 120.0
@@ -126,8 +127,10 @@ class Connection:
         return repr(self._server.label)
 
     async def _ready(self) -> Client:
+        timeout = self._server.timeout
+        patience = PATIENCE if timeout is None else min(PATIENCE, timeout / 2)
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(patience):
                 await self._connected.wait()
         if self._client is None:
             raise RuntimeError(f"the MCP server {self._name} is not connected: {self._problem}")

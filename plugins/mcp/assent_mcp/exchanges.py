@@ -65,9 +65,12 @@ exchange: ContextVar[Exchange] = ContextVar("exchange")
 
 
 class Http(httpx2.AsyncClient):
-    """An HTTP client that notes what comes of each POST; `failed` is called where that is bad."""
+    """An HTTP client that notes what comes of each POST.
 
-    def __init__(self, failed: Callable[[], None] = lambda: None, **options: Any) -> None:
+    With `failed` it reads each answer whole, and calls that where the SDK would send nothing more.
+    """
+
+    def __init__(self, failed: Callable[[], None] | None = None, **options: Any) -> None:
         super().__init__(**options)
         self._failed = failed
 
@@ -75,15 +78,26 @@ class Http(httpx2.AsyncClient):
         """Send `request`."""
         if request.method != "POST":
             return await super().send(request, **options)
+        if self._failed is not None:
+            options["stream"] = False
         noted = exchange.get(Exchange())
         noted.posts += 1
         try:
             answer = await super().send(request, **options)
         except Exception as error:
             noted.note(error)
-            self._failed()
+            if self._failed is not None:
+                self._failed()
             raise
         noted.note(answer)
-        if answer.is_error:
+        if self._failed is not None and not (answer.is_success or _is_followed(answer)):
             self._failed()
         return answer
+
+
+def _is_followed(answer: httpx2.Response) -> bool:
+    """Whether it is a redirect that the SDK may follow."""
+    following = answer.next_request
+    if following is None:
+        return False
+    return following.method == "POST" and following.url.host == answer.request.url.host

@@ -147,7 +147,9 @@ def cannot_ask(name: str) -> MCPError:
         code=types.MISSING_REQUIRED_CLIENT_CAPABILITY,
         message=(
             f"the tool {name!r} needs a human's approval, and this client cannot ask for it: "
-            "it does not declare form elicitation"
+            "it does not declare form elicitation; connect one that does, or set "
+            "plugin.mcp.approvals to 'console', where a person decides on Assent's page, or to "
+            "'deny', which hides the tool"
         ),
         data=data.model_dump(by_alias=True, mode="json", exclude_none=True),
     )

@@ -69,6 +69,13 @@ def mismatch(message: types.JSONRPCMessage, header: str | None) -> SessionMessag
     return _error(message.id, types.HEADER_MISMATCH, what)
 
 
+def repeated(id_: types.RequestId) -> SessionMessage:
+    """The error for a request with the id of one that has no answer yet. It has no id itself: it
+    would be taken for the answer to the first."""
+    what = f"the id {id_!r} is that of a request that has no answer yet"
+    return _error(None, types.INVALID_REQUEST, what)
+
+
 def too_long(begin: bytes, end: bytes, limit: int) -> SessionMessage | None:
     """The error for a line of more than `limit` bytes, of which both ends are known."""
     if _ANSWER.match(begin):

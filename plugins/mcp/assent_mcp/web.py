@@ -21,7 +21,7 @@ from mcp.server.transport_security import (
     TransportSecuritySettings,
 )
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage
+from mcp_types import JSONRPCMessage, JSONRPCRequest
 from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -32,7 +32,7 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from assent import Host, authenticate, standard_error, turn_to_read, unbroken
-from assent_mcp.refusals import message_of, mismatch, refusal
+from assent_mcp.refusals import PART, answered, message_of, mismatch, refusal, repeated
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 QUIET = 0.2
@@ -120,8 +120,9 @@ def _sse(server: Server[Any], security: TransportSecuritySettings, limit: int) -
 
 class Messages:
     """Refuses a request whose id no request can have, which the SDK takes for a notification that
-    nobody answers, and one whose header (where `headed`) names another version than its body; and
-    words the refusals of all that is no message (400).
+    nobody answers, and words the refusals of all that is no message (400). Where `headed`, refuses
+    one whose header names another version than its body, and one with the id of another request of
+    its session that has no answer yet, which the SDK would answer no more.
 
     The SDK's other refusals come first: of a session that is over, say, which clients begin anew.
     """
@@ -129,6 +130,7 @@ class Messages:
     def __init__(self, app: ASGIApp, limit: int, *, headed: bool = False) -> None:
         self.app = app
         self.headed = headed
+        self.unanswered: dict[tuple[str, str], Scope] = {}
         self.whole = RequestBodyLimitMiddleware(self._read, limit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -155,8 +157,11 @@ class Messages:
             elif not refused:
                 await send(message)
 
+        asked = None
         try:
-            answer = self._mismatch(scope, message_of(body))
+            message = message_of(body)
+            asked = self._asked(scope, message)
+            answer = self._wrong(scope, message, asked)
             sdk_takes_it = answer is not None
         except ValueError as failure:
             answer = refusal(body)
@@ -166,11 +171,48 @@ class Messages:
         # The SDK reads it once more.
         await turn_to_read(body)
         error = None if answer is None else answer.message.model_dump_json(exclude_unset=True)
-        await self.app(scope, again, send if error is None else worded)
+        if error is not None:
+            await self.app(scope, again, worded)
+        elif asked is None:
+            await self.app(scope, again, send)
+        else:
+            await self._answered(asked, scope, again, send)
 
-    def _mismatch(self, scope: Scope, message: JSONRPCMessage) -> SessionMessage | None:
+    def _asked(self, scope: Scope, message: JSONRPCMessage) -> tuple[str, str] | None:
+        """The session and the id of a request, by which the SDK finds the way of its answer."""
+        session = Headers(scope=scope).get("mcp-session-id") if self.headed else None
+        if session is None or not isinstance(message, JSONRPCRequest):
+            return None
+        return session, str(message.id)
+
+    def _wrong(
+        self, scope: Scope, message: JSONRPCMessage, asked: tuple[str, str] | None
+    ) -> SessionMessage | None:
+        if asked in self.unanswered:
+            return repeated(asked[1])
         version = Headers(scope=scope).get("mcp-protocol-version")
         return mismatch(message, version) if self.headed else None
+
+    async def _answered(
+        self, asked: tuple[str, str], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Have a request answered, whose id is not in use any more once its answer is sent."""
+        self.unanswered[asked] = scope
+
+        def over() -> None:
+            if self.unanswered.get(asked) is scope:
+                del self.unanswered[asked]
+
+        async def told(message: Message) -> None:
+            _, _, data = message.get("body", b"")[:PART].partition(b"data:")
+            if str(answered(data)) == asked[1]:
+                over()
+            await send(message)
+
+        try:
+            await self.app(scope, receive, told)
+        finally:
+            over()
 
 
 class Known:

@@ -33,9 +33,11 @@ HEADERS = {"accept": "application/json, text/event-stream", "content-type": "app
 
 @dataclass
 class Ran:
-    """What the gated tool of an agent was called with, and what lets the slow one end."""
+    """What the gated tool of an agent was called with, whether the slow one has begun, and what
+    lets it end."""
 
     calls: list[dict[str, Any]] = field(default_factory=list)
+    begun: threading.Event = field(default_factory=threading.Event)
     go: threading.Event = field(default_factory=threading.Event)
 
 
@@ -83,6 +85,7 @@ def counted(ran: Ran) -> Agent:
     def slow(context: RequestContext) -> str:
         """Take the time that the test says."""
         context.update("begun")
+        ran.begun.set()
         assert ran.go.wait(2 * PATIENCE)
         context.update("ended")
         return "slept"

@@ -105,8 +105,28 @@ def gated(path: str) -> str:
     return "written"
 
 
+@tool(requires_approval=True)
+def dies(path: str) -> str:
+    """Write a line into a file, and end the process before anything is recorded."""
+    gated(path)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never"
+
+
 agent = Agent(
     name="noisy",
     model="offline",
-    tools=[prints, forks, ends_a_fork, leaves_a_fork, forever, floods, reads, misses, slow, gated],
+    tools=[
+        prints,
+        forks,
+        ends_a_fork,
+        leaves_a_fork,
+        forever,
+        floods,
+        reads,
+        misses,
+        slow,
+        gated,
+        dies,
+    ],
 )

@@ -110,12 +110,16 @@ def test_anything_but_an_accepted_yes_does_not_run(serve: Any, human: Any, era: 
 
 
 @ERAS
-def test_client_that_cannot_ask_gets_the_protocols_error(serve: Any, era: str) -> None:
+def test_client_that_cannot_ask_gets_the_protocols_error_with_the_ways_out(
+    serve: Any, era: str
+) -> None:
     async def run() -> None:
         async with serve() as served, served.client(era) as client:
             with pytest.raises(MCPError) as raised:
                 await client.call_tool("delete_pod", POD)
             assert raised.value.error.code == -32021
+            for way in ("form elicitation", "plugin.mcp.approvals", "'console'", "'deny'"):
+                assert way in raised.value.error.message
             assert raised.value.error.data["requiredCapabilities"] == {"elicitation": {"form": {}}}
             assert served.ran.calls == []
             assert await served.proposals() == []

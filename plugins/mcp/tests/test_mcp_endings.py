@@ -206,7 +206,19 @@ def test_answer_over_http_that_is_no_result_is_told_as_it_is(tmp_path: Path, nam
         asyncio.run(run(handler, url))
 
 
-@pytest.mark.parametrize("name", ["cut connection", "empty stream", "401", "404", "429", "500"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cut connection",
+        "cut body",
+        "empty stream",
+        "redirect after a post",
+        "401",
+        "404",
+        "429",
+        "500",
+    ],
+)
 def test_answer_over_sse_that_is_no_result_is_told_at_once_as_it_is(
     tmp_path: Path, name: str
 ) -> None:
@@ -221,6 +233,29 @@ def test_answer_over_sse_that_is_no_result_is_told_at_once_as_it_is(
 
     status, kind, body, maybe = ENDINGS[name]
     with ending(status, kind, body) as (handler, url, _):
+        asyncio.run(run(handler, url))
+
+
+def test_redirect_that_is_followed_over_sse_loses_no_connection(tmp_path: Path) -> None:
+    def moved(handler: Any) -> None:
+        if handler.path == "/messages":
+            handler.rfile.read(int(handler.headers["content-length"]))
+            handler.send_response(307)
+            handler.send_header("location", "/messages/")
+            handler.send_header("content-length", "0")
+            handler.end_headers()
+        else:
+            handler.path = "/messages"
+            Ending.do_POST(handler)
+
+    async def run(handler: Any, url: str) -> None:
+        async with using(tmp_path, f"{url}/sse", requires_approval=False, timeout=None) as host:
+            for _ in range(3):
+                assert tells(await act(host), False)
+        assert len(handler.streams) == 1
+
+    with ending(200, "", error(-32602)) as (handler, url, _):
+        handler.do_POST = moved
         asyncio.run(run(handler, url))
 
 
@@ -239,6 +274,23 @@ def test_call_that_no_server_took_is_not_said_to_have_taken_effect(
 
     with ending(0) as (handler, url, server):
         asyncio.run(run(handler, url, server))
+
+
+def test_call_that_found_no_connection_in_its_short_timeout_is_not_said_to_have_run(
+    tmp_path: Path,
+) -> None:
+    async def run(url: str, server: ThreadingHTTPServer) -> None:
+        async with using(tmp_path, f"{url}/sse", requires_approval=False, timeout=1.0) as host:
+            server.shutdown()
+            server.socket.close()
+            outcome = await act(host)
+            while "is not connected" not in outcome.output:
+                assert outcome.state == "FAILED", outcome
+                outcome = await act(host)
+            assert tells(outcome, False), outcome.output
+
+    with ending(0) as (_, url, server):
+        asyncio.run(run(url, server))
 
 
 def test_ledger_and_its_reader_learn_that_a_failed_call_may_have_taken_effect(

@@ -149,3 +149,28 @@ def test_request_whose_header_names_another_version_than_its_body_is_refused(
                 assert answer.json()["error"]["code"] == -32020
 
     asyncio.run(run())
+
+
+def test_request_with_the_id_of_one_that_has_no_answer_yet_is_refused(
+    serve: Any, eventually: Any
+) -> None:
+    def call(name: str, id_: int | str) -> str:
+        params = {"name": name, "arguments": {"a": 1, "b": 2} if name == "add" else {}}
+        body = {"jsonrpc": "2.0", "id": id_, "method": "tools/call", "params": params}
+        return json.dumps(body)
+
+    async def run() -> None:
+        async with serve() as served, posting(served) as post:
+            first = asyncio.ensure_future(post(call("slow", 7)))
+            await eventually(served.ran.begun.is_set)
+            for id_ in (7, "7"):
+                second = await post(call("add", id_))
+                assert (second.status_code, second.json()["id"]) == (400, None)
+                assert "has no answer yet" in second.json()["error"]["message"]
+            assert '"3"' in (await post(call("add", 8))).text
+            served.ran.go.set()
+            assert "slept" in (await first).text
+            # What is over holds no id.
+            assert '"3"' in (await post(call("add", 7))).text
+
+    asyncio.run(run())

@@ -421,6 +421,36 @@ def test_client_that_closed_stdin_and_stops_the_process_waits_for_no_call(tmp_pa
         running.process.wait()
 
 
+def test_call_whose_process_died_is_told_as_unknown_to_the_same_call_on_the_console(
+    tmp_path: Path,
+) -> None:
+    asked = {"name": "dies", "arguments": {"path": str(tmp_path / "ran")}}
+
+    def begun() -> Process:
+        process = Process(tmp_path, "--transport", "stdio", "--approvals", "console")
+        process.begin()
+        process.send(id=1, method="tools/call", params=asked)
+        return process
+
+    def assent(*arguments: str) -> None:
+        state = os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path)}
+        command = [sys.executable, "-m", "assent", *arguments]
+        subprocess.run(command, cwd=tmp_path, env=state, check=True, capture_output=True)
+
+    process = begun()
+    waits = process.answer(1)["result"]["structuredContent"]["approval"]
+    assent("approvals", "approve", waits["id"])
+    process.send(id=2, method="tools/call", params=asked)
+    assert process.rest()[0] == b""
+    assert process.process.returncode == -signal.SIGKILL
+    process = begun()
+    result = process.answer(1)["result"]
+    assert result["isError"]
+    assert "Outcome unknown" in result["content"][0]["text"]
+    process.rest()
+    assert (tmp_path / "ran").read_text() == "ran\n"
+
+
 def test_stdin_and_stdout_may_be_non_blocking(tmp_path: Path) -> None:
     """As a Node program leaves them that hands its own on."""
     stdin, asking = os.pipe()
