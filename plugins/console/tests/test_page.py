@@ -1426,6 +1426,26 @@ def test_narrow_page_has_room_for_the_name_and_says_why_nothing_can_be_sent(
     page.get_by_text("Decide the calls above first.").wait_for()
 
 
+@pytest.mark.parametrize("width", [320, 375])
+def test_narrow_page_has_its_buttons_side_by_side_below_the_name_and_what_waits(
+    assent_served: Served, opened: Opened, width: int
+) -> None:
+    files = Files()
+    files.agent.name = "help-desk"
+    service = served(assent_served, files.agent, PLUGINS + TOKENS)
+    run(service.host.calls.propose("delete", {"path": "a"}, Caller("mcp", principal="ann")))
+    page = opened(service, width=width, height=640)
+    page.get_by_label("This service asks for a token").fill("a-token-for-ann-0123456789")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="1 waiting").wait_for()
+    name = page.get_by_role("heading", name="help-desk").bounding_box()
+    waiting = page.get_by_role("link", name="1 waiting").bounding_box()
+    forget = page.get_by_role("button", name="Forget token").bounding_box()
+    new = page.get_by_role("button", name="New conversation").bounding_box()
+    assert forget["y"] == new["y"]
+    assert max(name["y"] + name["height"], waiting["y"] + waiting["height"]) < new["y"]
+
+
 def test_narrow_page_does_not_scroll_sideways(assent_served: Served, opened: Opened) -> None:
     long = "x" * 400
     files = Files(long, deleting(long, "b"), long, output=long)
