@@ -176,6 +176,35 @@ def test_long_reply_is_laid_out_once_a_frame_and_followed_to_its_end(
     page.wait_for_function("scrollY + innerHeight > document.documentElement.scrollHeight - 160")
 
 
+LATE_END = """() => {
+  const own = window.fetch;
+  const frame = () => new Promise(requestAnimationFrame);
+  window.fetch = async (...asked) => {
+    const response = await own(...asked);
+    if (!String(asked[0]).includes("api/")) return response;
+    const ended = async () => { for (const _ of [1, 2, 3]) await frame(); };
+    const late = new TransformStream({ flush: ended });
+    return new Response(response.body.pipeThrough(late), response);
+  };
+}"""
+BELOW = """async () => {
+  for (const _ of [1, 2, 3]) await new Promise(requestAnimationFrame);
+  return document.documentElement.scrollHeight - scrollY - innerHeight;
+}"""
+
+
+def test_card_is_followed_to_where_the_reply_ends_some_frames_after_its_last_event(
+    assent_served: Served, opened: Opened
+) -> None:
+    page = opened(served(assent_served, Files("word " * 800, deleting("a")).agent))
+    page.evaluate(LATE_END)
+    say(page, "hello")
+    sees(page, "word")
+    say(page, "delete a")
+    rests(page)
+    assert page.evaluate(BELOW) < 2
+
+
 FILLED = """() => {
   const plain = document.body.appendChild(document.createElement("textarea"));
   const log = "a line of a log with words in it\\n".repeat(30_000);
