@@ -300,6 +300,45 @@ def test_config_shows_values_origins_and_no_secret(
     assert "hunter2" not in out + outcome(capsys, "config")[1]
 
 
+def test_config_keeps_its_columns_whatever_the_values_are(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = "sqlite:////a/long/way/to/the/folder/of/the/state/approvals.db"
+    monkeypatch.setenv("ASSENT_APPROVALS__LEDGER", ledger)
+    (folder / "assent.toml").write_text("[server]\nport = 9000\n", "utf-8")
+    lines = outcome(capsys, "config")[1].splitlines()[1:]
+    origins = {
+        "approvals.ledger": "environment ASSENT_APPROVALS__LEDGER",
+        "server.port": "assent.toml",
+        "server.host": "default",
+    }
+    starts = {line.index(origins[key]) for line in lines if (key := line.split()[0]) in origins}
+    assert len(starts) == 1
+    assert f'environment ASSENT_APPROVALS__LEDGER  "{ledger}"' in "\n".join(lines)
+
+
+def test_config_tells_of_a_token_whose_variable_is_not_set(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "assent.toml").write_text(
+        '[auth]\nscheme = "bearer"\n[auth.tokens]\ndesk = "env:ASSENT_TOKEN_DESK"\n', "utf-8"
+    )
+    missing = "# auth.tokens.desk names the environment variable 'ASSENT_TOKEN_DESK'"
+    assert missing in outcome(capsys, "config")[1]
+    monkeypatch.setenv("ASSENT_TOKEN_DESK", "a-token-for-the-desk")
+    assert "ASSENT_TOKEN_DESK" not in outcome(capsys, "config")[1]
+
+
+def test_config_waits_for_no_pipe_of_tokens(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    os.mkfifo(folder / "tokens")
+    (folder / "assent.toml").write_text(
+        '[auth]\nscheme = "bearer"\ntokens_file = "tokens"\n', "utf-8"
+    )
+    assert outcome(capsys, "config")[0] == 0
+
+
 def test_config_tells_of_variables_that_are_no_settings(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
