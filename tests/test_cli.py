@@ -457,6 +457,25 @@ def test_plugins_shows_those_of_this_repository(capsys: pytest.CaptureFixture[st
     assert infos["v1"]["hooks"] == ["register_routes"]
 
 
+def test_plugins_keep_their_columns_whatever_their_names_are(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    (folder / "pigeon_post_of_the_company.py").write_text(
+        "from assent import hookimpl\n@hookimpl\ndef on_event(event): ...\n", "utf-8"
+    )
+    info = folder / "pigeon-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeon\nVersion: 1.0\n")
+    module = "pigeon_post_of_the_company"
+    (info / "entry_points.txt").write_text(f"[assent]\n{module} = {module}\n")
+    lines = outcome(capsys, "plugins")[1].splitlines()
+    states = [line for line in lines if not line.startswith(" ")]
+    assert any(line.startswith(module) for line in states)
+    titles = ("not active: ", "active: ")
+    assert len({min(line.find(t) for t in titles if t in line) for line in states}) == 1
+
+
 def test_plugins_name_the_table_that_would_switch_one_on(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
