@@ -300,6 +300,45 @@ def test_config_shows_values_origins_and_no_secret(
     assert "hunter2" not in out + outcome(capsys, "config")[1]
 
 
+def test_config_keeps_its_columns_whatever_the_values_are(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = "sqlite:////a/long/way/to/the/folder/of/the/state/approvals.db"
+    monkeypatch.setenv("ASSENT_APPROVALS__LEDGER", ledger)
+    (folder / "assent.toml").write_text("[server]\nport = 9000\n", "utf-8")
+    lines = outcome(capsys, "config")[1].splitlines()[1:]
+    origins = {
+        "approvals.ledger": "environment ASSENT_APPROVALS__LEDGER",
+        "server.port": "assent.toml",
+        "server.host": "default",
+    }
+    starts = {line.index(origins[key]) for line in lines if (key := line.split()[0]) in origins}
+    assert len(starts) == 1
+    assert f'environment ASSENT_APPROVALS__LEDGER  "{ledger}"' in "\n".join(lines)
+
+
+def test_config_tells_of_a_token_whose_variable_is_not_set(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "assent.toml").write_text(
+        '[auth]\nscheme = "bearer"\n[auth.tokens]\ndesk = "env:ASSENT_TOKEN_DESK"\n', "utf-8"
+    )
+    missing = "# auth.tokens.desk names the environment variable 'ASSENT_TOKEN_DESK'"
+    assert missing in outcome(capsys, "config")[1]
+    monkeypatch.setenv("ASSENT_TOKEN_DESK", "a-token-for-the-desk")
+    assert "ASSENT_TOKEN_DESK" not in outcome(capsys, "config")[1]
+
+
+def test_config_waits_for_no_pipe_of_tokens(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    os.mkfifo(folder / "tokens")
+    (folder / "assent.toml").write_text(
+        '[auth]\nscheme = "bearer"\ntokens_file = "tokens"\n', "utf-8"
+    )
+    assert outcome(capsys, "config")[0] == 0
+
+
 def test_config_tells_of_variables_that_are_no_settings(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,6 +455,25 @@ def test_plugins_shows_those_of_this_repository(capsys: pytest.CaptureFixture[st
     assert infos["v2"]["distribution"] == "assent-v2"
     assert "POST /api/chat" in infos["v2"]["routes"]
     assert infos["v1"]["hooks"] == ["register_routes"]
+
+
+def test_plugins_keep_their_columns_whatever_their_names_are(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(folder)
+    (folder / "pigeon_post_of_the_company.py").write_text(
+        "from assent import hookimpl\n@hookimpl\ndef on_event(event): ...\n", "utf-8"
+    )
+    info = folder / "pigeon-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeon\nVersion: 1.0\n")
+    module = "pigeon_post_of_the_company"
+    (info / "entry_points.txt").write_text(f"[assent]\n{module} = {module}\n")
+    lines = outcome(capsys, "plugins")[1].splitlines()
+    states = [line for line in lines if not line.startswith(" ")]
+    assert any(line.startswith(module) for line in states)
+    titles = ("not active: ", "active: ")
+    assert len({min(line.find(t) for t in titles if t in line) for line in states}) == 1
 
 
 def test_plugins_name_the_table_that_would_switch_one_on(

@@ -225,6 +225,35 @@ def test_start_tells_of_variables_that_are_no_settings_but_not_of_a_callers_toke
     assert told == ["warning: environment ASSENT_COLOUR is no setting"]
 
 
+def not_used(**given: Any) -> list[str]:
+    app = create_app(Agent(model="offline"), **given)
+    return [line for line in app.host.describe() if "is not used" in line]
+
+
+def test_start_tells_of_options_of_a_plugin_that_nobody_switched_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    overrides = {"server.state_dir": str(tmp_path), "plugin.mcp.transport": "stdio"}
+    assert not_used(config=load_config(overrides=overrides)) == [
+        "warning: flag --mcp-transport is not used: plugin 'mcp' is not active; "
+        "switch it on by --mcp"
+    ]
+    assert not_used(config=load_config(overrides=overrides | {"server.mcp": False})) == []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ASSENT_SERVER__STATE_DIR", str(tmp_path))
+    told = not_used(a2a_adapter="both", a2a_agent_card={"name": "Kube"})
+    assert [line.partition(":")[2].strip() for line in told] == [
+        "keyword a2a_adapter is not used: plugin 'a2a' is not active; switch it on by a2a=True",
+        "keyword a2a_agent_card is not used: plugin 'a2a' is not active; switch it on by a2a=True",
+    ]
+    monkeypatch.setenv("ASSENT_PLUGIN__ROUTER__TIMEOUT", "5s")
+    monkeypatch.setenv("ASSENT_PLUGIN__MCP__PORT", "8002")
+    first, second = not_used()
+    assert first.endswith("; switch it on by ASSENT_SERVER__MCP=true")
+    assert second.endswith("plugin 'router' is not active; name it in plugins")
+    assert len(not_used(mcp=True)) == 1
+
+
 @pytest.mark.parametrize(
     ("plugins", "served"),
     [([], False), (["console"], False), (["router"], False), (["v1"], True), (["mcp"], True)],

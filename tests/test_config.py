@@ -373,6 +373,12 @@ def test_nesting_can_be_no_more_than_the_parser_reads(folder: Path) -> None:
     assert "less than or equal to 200" in refused(folder, "[limits]\nnesting = 201\n")
 
 
+def test_missing_value_is_named_with_the_way_out(folder: Path) -> None:
+    assert refused(folder, '[[approvals.rules]]\ntool = "a"\n') == (
+        "approvals.rules.0.action (assent.toml): it is missing and has no default; set it"
+    )
+
+
 def test_every_wrong_key_gets_a_line(folder: Path) -> None:
     lines = refused(folder, '[server]\nport = "x"\nworkers = 0\nprot = 1\n').splitlines()
     assert len(lines) == 3

@@ -254,6 +254,24 @@ def test_connection_whose_first_request_is_for_a_websocket_gets_it_in_a_renewal(
                 assert answer.readline() == b"HTTP/1.1 101 Switching Protocols\r\n"
 
 
+def test_renewal_says_when_the_last_process_is_a_new_one(service: Service, tmp_path: Path) -> None:
+    before = service.both()
+    done = "SIGHUP: all processes are replaced"
+    (tmp_path / "code").write_text("broken")
+    service.process.send_signal(signal.SIGHUP)
+    until(lambda: "a new worker did not start" in service.said)
+    (tmp_path / "code").write_text("1")
+    service.allow("hold-starts")
+    service.process.send_signal(signal.SIGHUP)
+    until((tmp_path / "held").exists)
+    assert service.turn() in before
+    assert done not in service.said
+    service.allow("start")
+    until(lambda: done in service.said)
+    assert not before & service.both()
+    assert service.said.count(done) == 1
+
+
 def test_connections_of_a_killed_workers_share_are_taken_by_the_other(service: Service) -> None:
     victim, survivor = service.both()
     service.allow("hold-starts")

@@ -6,15 +6,26 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from assent.config import origin_of_option
+from assent.config.layers import Origin, canonical
 from assent.errors import counted
+from assent.plugins.discovery import SWITCHES
 
 if TYPE_CHECKING:
+    from assent.config import Config
     from assent.host import Host
 
 
 def start_lines(host: Host) -> list[str]:
     """The service of `host`, then notes and warnings on how it is configured, a line each."""
-    return [_summary(host), *_setup(host), *_variables(host), *_rules(host), *_access(host)]
+    return [
+        _summary(host),
+        *_setup(host),
+        *_variables(host),
+        *_idle(host),
+        *_rules(host),
+        *_access(host),
+    ]
 
 
 def _summary(host: Host) -> str:
@@ -48,6 +59,37 @@ def _variables(host: Host) -> Iterator[str]:
         # One that holds a caller's token is named in [auth], or in its file.
         if os.environ.get(name, "").strip().encode() not in host.tokens.values():
             yield f"warning: {told}"
+
+
+def _idle(host: Host) -> Iterator[str]:
+    """The settings of plugins that do nothing, since they activate none."""
+    config = host.config
+    given = {key: config.origin(key) for key in config.origins if key.startswith("plugin.")}
+    if "a2a_agent_card" in host.extras:
+        given["plugin.a2a.agent_card"] = origin_of_option("plugin.a2a.agent_card", "keyword")
+    active = {canonical(name) for name in host.plugins.names}
+    for key, origin in given.items():
+        name = key.split(".")[1]
+        if origin.kind == "file" or name in active or _switched_off(config, name):
+            continue
+        way = (
+            f"switch it on by {_switch(name, origin)}" if name in SWITCHES else "name it in plugins"
+        )
+        yield f"warning: {origin.text} is not used: plugin {name!r} is not active; {way}"
+
+
+def _switched_off(config: Config, name: str) -> bool:
+    return name in SWITCHES and getattr(config.server, name) is False
+
+
+def _switch(name: str, origin: Origin) -> str:
+    """What switches the plugin on, in the place where `origin` is."""
+    match origin.kind:
+        case "flag":
+            return f"--{name}"
+        case "environment":
+            return f"ASSENT_SERVER__{name.upper()}=true"
+    return f"{name}=True"
 
 
 def _rules(host: Host) -> Iterator[str]:

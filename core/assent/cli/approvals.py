@@ -91,8 +91,13 @@ def _with_ledger(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]
 )
 @click.option("--json", "as_json", is_flag=True, help="Write JSON, for scripts.")
 def list_(config_file: Path | None, state: State | None, limit: int, as_json: bool) -> None:
-    """List proposals with their state, id, name and input, who asked and who decided."""
+    """List proposals with their state, id, name and input, who asked and who decided.
 
+    \b
+    Examples:
+      assent approvals list --state PENDING
+      assent approvals list --limit 500 --json
+    """
     rows = _with_ledger(config_file, lambda ledger: _newest(ledger, state, limit))
     if as_json:
         click.echo(json.dumps([asdict(row) for row in rows], indent=2))
@@ -183,7 +188,12 @@ def approve(config_file: Path | None, id: str) -> None:
 @click.argument("id")
 @click.option("--reason", default="rejected on the command line", show_default=True)
 def reject(config_file: Path | None, id: str, reason: str) -> None:
-    """Reject the call ID; the model is told the reason."""
+    """Reject the call ID; the model is told the reason.
+
+    \b
+    Example:
+      assent approvals reject ID --reason "not today"
+    """
     row = _with_ledger(config_file, lambda ledger: _decide(ledger, id, False, reason))
     click.echo(f"{row.id}  {row.state}  {_what(row)}")
 
@@ -247,7 +257,12 @@ async def _log(ledger: Ledger) -> AsyncIterator[LogRow]:
     "--jsonl", is_flag=True, expose_value=False, help="One JSON object a line (the default)."
 )
 def export(config_file: Path | None) -> None:
-    """Write the whole log, a row a line; keep the last line elsewhere to prove the rest."""
+    """Write the whole log, a row a line; keep the last line elsewhere to prove the rest.
+
+    \b
+    Example:
+      assent approvals export --jsonl > log.jsonl
+    """
 
     async def work(ledger: Ledger) -> None:
         async for row in _log(ledger):
@@ -260,7 +275,12 @@ def export(config_file: Path | None) -> None:
 @config_option
 @click.option("--older-than", type=duration, help="Default: approvals.retention.")
 def purge(config_file: Path | None, older_than: float | None) -> None:
-    """Forget contents of ended calls; who decided what, and the log, stay."""
+    """Forget contents of ended calls; who decided what, and the log, stay.
+
+    \b
+    Example:
+      assent approvals purge --older-than 7d
+    """
     if older_than is not None and older_than < 0:
         raise click.BadParameter("must be at least 0", param_hint="'--older-than'")
     retention = configuration(config_file).approvals.retention if older_than is None else older_than

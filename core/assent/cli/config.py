@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,9 +16,11 @@ from pydantic import BaseModel, PydanticUserError, SecretStr
 
 from assent.cli.group import config_option
 from assent.cli.options import configuration
-from assent.config import Config
+from assent.config import Config, bearer_tokens
+from assent.config.files import PIPE, no_file
 from assent.config.layers import key_of
 from assent.config.settings import meanings
+from assent.errors import ConfigError
 from assent.plugins.discovery import discover
 from assent.plugins.plugin import settings_model
 
@@ -66,11 +69,33 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
         click.echo(json.dumps(values, indent=2))
         return
     click.echo(f"# {config.file or 'no configuration file'}")
-    for told in config.unread.values():
+    for told in _told(config):
         click.echo(f"# {told}")
-    width = max(len(key) for key, _, _ in rows)
+    # A value may be of any length, so it comes last.
+    keys = max(len(key) for key, _, _ in rows)
+    origins = max(len(origin) for _, _, origin in rows)
     for key, value, origin in rows:
-        click.echo(f"{key:<{width}}  {json.dumps(value):<24}  {origin}")
+        click.echo(f"{key:<{keys}}  {origin:<{origins}}  {json.dumps(value)}")
+
+
+def _told(config: Config) -> Iterator[str]:
+    """What the start would say of the environment."""
+    known = set()
+    try:
+        known = {token.get_secret_value() for token in _tokens(config).values()}
+    except ConfigError as error:
+        yield str(error)
+    for name, told in config.unread.items():
+        # One that holds a caller's token is named in [auth], or in its file.
+        if os.environ.get(name, "").strip() not in known:
+            yield told
+
+
+def _tokens(config: Config) -> Mapping[str, SecretStr]:
+    file = config.auth.tokens_file
+    # A pipe can be read once, which is for the service.
+    pipe = file is not None and no_file(config.path("auth.tokens_file", file)) == PIPE
+    return {} if pipe or config.auth.scheme != "bearer" else bearer_tokens(config)
 
 
 def shown(config: Config) -> Iterator[tuple[str, Any, str]]:

@@ -68,6 +68,10 @@ def plugin(name: str) -> None:
     """Write a plugin into the folder NAME.
 
     It is an interceptor with a setting, and has tests.
+
+    \b
+    Example:
+      assent new plugin shout
     """
     if name in (*BUILT_IN, AGENT):
         raise ConfigError(f"{name!r} is a plugin of assent itself; choose another name")
@@ -82,6 +86,10 @@ def agent(folder: Path) -> None:
     """Write an agent into the folder DIR.
 
     It has two tools, one of them gated, and tests.
+
+    \b
+    Example:
+      assent new agent order-desk
     """
     whole = Path(os.path.abspath(folder))  # "." has no name of its own
     written("agent", whole.name, whole.parent)

@@ -49,8 +49,13 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(info) for info in infos], indent=2))
         return
+    names = max((len(info.name) for info in infos), default=0)
+    sources = max((len(_source(info)) for info in infos), default=0)
     for info in infos:
-        click.echo("\n".join(_lines(info)))
+        state = "active" if info.active else "not active"
+        click.echo(f"{info.name:<{names}} {_source(info):<{sources}} {state}: {info.why}")
+        for line in _details(info):
+            click.echo(f"  {line}")
     if not any(info.active for info in infos):
         click.echo("no plugin is active; name one in plugins, or try: pip install 'assent[v1,v2]'")
 
@@ -72,16 +77,17 @@ def _without_secrets(info: PluginInfo) -> PluginInfo:
     return dataclasses.replace(info, settings=plain(info.settings))
 
 
-def _lines(info: PluginInfo) -> Iterator[str]:
-    state = "active" if info.active else "not active"
-    source = f"{info.distribution} {info.version}".strip() or "given in code"
-    yield f"{info.name:<10} {source:<24} {state}: {info.why}"
+def _source(info: PluginInfo) -> str:
+    return f"{info.distribution} {info.version}".strip() or "given in code"
+
+
+def _details(info: PluginInfo) -> Iterator[str]:
     for title, values in (("hooks", info.hooks), ("routes", info.routes)):
         if values:
-            yield f"  {title:<9}{', '.join(values)}"
+            yield f"{title:<9}{', '.join(values)}"
     if info.settings:
         shown = ", ".join(f"{key} = {json.dumps(value)}" for key, value in info.settings.items())
-        yield f"  settings {shown}"
+        yield f"settings {shown}"
 
 
 @command.command()

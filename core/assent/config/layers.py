@@ -319,7 +319,10 @@ def _keys_in(message: str, model: type[BaseModel], path: Keys) -> list[str]:
 
 
 def _shape(kind: str, name: str, annotation: Any) -> str:
-    """What to write where a list or a table is expected, in the words of TOML."""
+    """What to write where something is missing, or a list or a table is expected, in the words of
+    TOML."""
+    if kind == "missing":
+        return "it is missing and has no default; set it"
     if kind == "list_type":
         of_tables = any(hasattr(part, "model_fields") for part in get_args(annotation))
         return f"expected a list of tables, [[{name}]]" if of_tables else "expected a list, [...]"

@@ -62,7 +62,7 @@ class Supervisor:
         self._stand_in: StandIn | None = None
         self._command = command()
         self._children: list[Child] = []
-        self._renewing: list[Child] = []
+        self._renewing: list[Child] | None = None
         self._renew_all = False
         self._tell = False
         self._selector = selectors.DefaultSelector()
@@ -165,7 +165,7 @@ class Supervisor:
         except OSError as error:
             if replaces is not None:
                 logger.error("a new worker did not start (%s); the old ones go on", error)
-                self._renewing = []
+                self._renewing = None
             elif not self._served:
                 say(f"no process can be started: {error}")
                 self._status = 1
@@ -243,7 +243,7 @@ class Supervisor:
     def _on_death(self, child: Child, status: int) -> None:
         if child.replaces is not None:
             logger.error("a new worker did not start; the old ones go on")
-            self._renewing = []
+            self._renewing = None
             return
         if not child.ready and child.role not in self._served and not self._reload:
             self._give_up(status)
@@ -324,7 +324,14 @@ class Supervisor:
             # The settings may be others now, and the first that has them says what they allow.
             self._tell = True
             self._renewing = self._of("worker") + self._of("plugins")
+        if self._renewing is None:
+            return
         if not self._renewing:
+            if self._is_whole():
+                self._renewing = None
+                logger.info(
+                    "SIGHUP: all processes are replaced; old ones that have turns end after these"
+                )
             return
         old = self._renewing.pop(0)
         if old not in self._children or old.ending is not None:
@@ -334,6 +341,12 @@ class Supervisor:
         else:
             tells, self._tell = self._tell, False
             self._start("worker", first=tells, replaces=old)
+
+    def _is_whole(self) -> bool:
+        """Whether each process that should be there serves."""
+        there = self._of("worker") + self._of("plugins")
+        plugins = self._plugins and self._workers > 1
+        return len(there) == self._workers + plugins and all(child.ready for child in there)
 
     def _reload_changed(self) -> None:
         if self._watch is None or not (changed := self._watch.changed()):

@@ -176,6 +176,35 @@ def test_long_reply_is_laid_out_once_a_frame_and_followed_to_its_end(
     page.wait_for_function("scrollY + innerHeight > document.documentElement.scrollHeight - 160")
 
 
+LATE_END = """() => {
+  const own = window.fetch;
+  const frame = () => new Promise(requestAnimationFrame);
+  window.fetch = async (...asked) => {
+    const response = await own(...asked);
+    if (!String(asked[0]).includes("api/")) return response;
+    const ended = async () => { for (const _ of [1, 2, 3]) await frame(); };
+    const late = new TransformStream({ flush: ended });
+    return new Response(response.body.pipeThrough(late), response);
+  };
+}"""
+BELOW = """async () => {
+  for (const _ of [1, 2, 3]) await new Promise(requestAnimationFrame);
+  return document.documentElement.scrollHeight - scrollY - innerHeight;
+}"""
+
+
+def test_card_is_followed_to_where_the_reply_ends_some_frames_after_its_last_event(
+    assent_served: Served, opened: Opened
+) -> None:
+    page = opened(served(assent_served, Files("word " * 800, deleting("a")).agent))
+    page.evaluate(LATE_END)
+    say(page, "hello")
+    sees(page, "word")
+    say(page, "delete a")
+    rests(page)
+    assert page.evaluate(BELOW) < 2
+
+
 FILLED = """() => {
   const plain = document.body.appendChild(document.createElement("textarea"));
   const log = "a line of a log with words in it\\n".repeat(30_000);
@@ -1432,6 +1461,26 @@ def test_narrow_page_has_room_for_the_name_and_says_why_nothing_can_be_sent(
     assert name.bounding_box()["height"] < 30  # one line
     say(page, "delete a")
     page.get_by_text("Decide the calls above first.").wait_for()
+
+
+@pytest.mark.parametrize("width", [320, 375])
+def test_narrow_page_has_its_buttons_side_by_side_below_the_name_and_what_waits(
+    assent_served: Served, opened: Opened, width: int
+) -> None:
+    files = Files()
+    files.agent.name = "help-desk"
+    service = served(assent_served, files.agent, PLUGINS + TOKENS)
+    run(service.host.calls.propose("delete", {"path": "a"}, Caller("mcp", principal="ann")))
+    page = opened(service, width=width, height=640)
+    page.get_by_label("This service asks for a token").fill("a-token-for-ann-0123456789")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="1 waiting").wait_for()
+    name = page.get_by_role("heading", name="help-desk").bounding_box()
+    waiting = page.get_by_role("link", name="1 waiting").bounding_box()
+    forget = page.get_by_role("button", name="Forget token").bounding_box()
+    new = page.get_by_role("button", name="New conversation").bounding_box()
+    assert forget["y"] == new["y"]
+    assert max(name["y"] + name["height"], waiting["y"] + waiting["height"]) < new["y"]
 
 
 def test_narrow_page_does_not_scroll_sideways(assent_served: Served, opened: Opened) -> None:

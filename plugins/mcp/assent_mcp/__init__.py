@@ -11,6 +11,7 @@ The SDK is imported when the server starts, or when a client connects, never bef
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import click
 
 __all__ = ["MCP", "MCPServer", "mcp_server"]
+
+logger = logging.getLogger("assent.mcp")
 
 _HOST = re.compile(r"([\w.-]+|\[[0-9A-Fa-f:.]+\])(:(\d{1,5}|\*))?", re.ASCII)
 _ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^/?#*\s]+")
@@ -101,7 +104,9 @@ class MCP(Plugin):
         """The MCP server's life on the service's loop."""
         from assent_mcp.running import beside
 
-        async with beside(host, self.settings):
+        async with beside(host, self.settings) as where:
+            if self.settings.transport != "stdio":
+                logger.info("MCP (%s) on %s", self.settings.transport, where)
             yield
 
     @hookimpl

@@ -43,10 +43,8 @@ async def beside(host: Host, settings: Any) -> AsyncIterator[str]:
         server = service.server(one_session=settings.transport == "sse")
         async with web_app(host, settings, server, address) as app:
             serving = await _started(app, host, listening)
-            where = _url(listening, PATHS[settings.transport])
-            logger.info("MCP (%s) on %s", settings.transport, where)
             try:
-                yield where
+                yield _url(listening, PATHS[settings.transport])
             finally:
                 await _stop(service, app, *serving)
 

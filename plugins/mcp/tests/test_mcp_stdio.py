@@ -678,6 +678,7 @@ def test_call_in_flight_has_the_whole_drain_to_end(tmp_path: Path, command: str)
         url = told(errors, r"MCP .*on (http://\S+)\n", process)[1]
         assert asyncio.run(talk(url)) == "waited"
         assert process.wait(120) == 0, errors.read_text()
+        assert errors.read_text().count(url) == 1, "the address is told once"
     finally:
         process.kill()
         process.wait()

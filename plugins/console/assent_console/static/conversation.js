@@ -238,6 +238,8 @@ function keepSession(entry, session) {
 }
 
 function ended(reply, entry) {
+  // Before the cards are there: behind them a reader of the end would not be at the end any more.
+  scroll();
   delete entry.pause;
   const said = entries.filter((e) => e.role === "user" && !e.refused).at(-1);
   const decided = Object.keys(said?.decided ?? {});
@@ -252,7 +254,6 @@ function ended(reply, entry) {
   save();
   if (document.activeElement === byId("stop")) toField();
   refresh();
-  scroll();
   lookAt(reply.cards.firstElementChild);
   tell(entry);
   on.ended();
