@@ -11,6 +11,8 @@ import httpx2
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from assent_mcp.lines import LARGEST
+
 _REFUSED = {307, 308, 401, 403, 404, 405, 406, 413, 415, 421, 429}
 """Statuses of a server that has not looked at the call, or sends it elsewhere."""
 _NOT_RUN = {
@@ -84,6 +86,8 @@ class Http(httpx2.AsyncClient):
         noted.posts += 1
         try:
             answer = await super().send(request, **options)
+            if self._failed is None and _is_json(answer):
+                answer = await _whole(answer)
         except Exception as error:
             noted.note(error)
             if self._failed is not None:
@@ -93,6 +97,31 @@ class Http(httpx2.AsyncClient):
         if self._failed is not None and not (answer.is_success or _is_followed(answer)):
             self._failed()
         return answer
+
+
+def _is_json(answer: httpx2.Response) -> bool:
+    return answer.headers.get("content-type", "").lower().startswith("application/json")
+
+
+async def _whole(answer: httpx2.Response) -> httpx2.Response:
+    """The answer with its body, which the SDK would read, and unpack, without a bound. Raises
+    ReadError for one that is too long."""
+    body = bytearray()
+    async for piece in answer.aiter_bytes():
+        body += piece
+        if len(body) > LARGEST:
+            await answer.aclose()
+            message = f"the answer has more than {LARGEST} bytes"
+            raise httpx2.ReadError(message, request=answer.request)
+    packed = ("content-encoding", "content-length", "transfer-encoding")
+    return httpx2.Response(
+        answer.status_code,
+        headers=[each for each in answer.headers.multi_items() if each[0].lower() not in packed],
+        content=bytes(body),
+        request=answer.request,
+        extensions=answer.extensions,
+        history=answer.history,
+    )
 
 
 def _is_followed(answer: httpx2.Response) -> bool:

@@ -15,7 +15,7 @@ import anyio
 
 logger = logging.getLogger("assent.mcp")
 LARGEST = 2**24
-"""Bytes of a line, as of an event over streamable-http."""
+"""Bytes of a line, as of an event or an answer over streamable-http."""
 
 too_long: ContextVar[Callable[[], None] | None] = ContextVar("too_long", default=None)
 """What hears that a line is too long, after which none is given; None: no line is."""

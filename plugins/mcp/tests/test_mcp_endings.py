@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import queue
 import sys
@@ -256,6 +257,21 @@ def test_redirect_that_is_followed_over_sse_loses_no_connection(tmp_path: Path) 
 
     with ending(200, "", error(-32602)) as (handler, url, _):
         handler.do_POST = moved
+        asyncio.run(run(handler, url))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_answer_that_is_too_long_is_not_read_to_its_end(tmp_path: Path, *, packed: bool) -> None:
+    body = b'{"x": "' + b"x" * 2**25 + b'"}'
+
+    async def run(handler: Any, url: str) -> None:
+        async with using(tmp_path, f"{url}/mcp", requires_approval=False) as host:
+            outcome = await act(host)
+            assert tells(outcome, True), outcome.output
+            assert "more than 16777216 bytes" in outcome.output
+
+    kind = "application/json\r\nContent-Encoding: gzip" if packed else "application/json"
+    with ending(200, kind, gzip.compress(body) if packed else body) as (handler, url, _):
         asyncio.run(run(handler, url))
 
 
