@@ -205,9 +205,13 @@ class RunningTurn:
             await self.out.finish([done(self, "silent")])
 
     async def _converse(self) -> None:
-        if not self.involved and self.empty:
-            raise nothing_to_answer(self.request.messages)
-        known = await self._releasing(carry_decisions(self)) if self.involved else set[str]()
+        if not self.involved:
+            # Most turns: nothing was decided, and there is nothing to continue.
+            if self.empty:
+                raise nothing_to_answer(self.request.messages)
+            await self._ask()
+            return
+        known = await self._releasing(carry_decisions(self))
         rest = self._releasing(self._go_on(known))
         if owed(self):
             # What a callable has yet to carry out may be approved in the history alone.
@@ -217,8 +221,11 @@ class RunningTurn:
 
     async def _go_on(self, known: set[str]) -> None:
         """Answer, once the decisions are recorded and what may run at once has run."""
-        if self.involved and await resume(self, known):
-            return
+        if not await resume(self, known):
+            await self._ask()
+
+    async def _ask(self) -> None:
+        """Have the agent answer."""
         if self.events_on:
             await self.accepted()
         if self.engine.agent.function is not None:
