@@ -69,6 +69,8 @@ PATIENCE = 2.0
 
 _UPDATES_APART = 0.5
 _SAVE_SECONDS = 1.0
+_RESTS = 3.0
+"""How many times as long as its last piece took to save a streamed reply waits for more."""
 _EARLIER_TASKS = 50
 _STATES = {
     "completed": TaskState.TASK_STATE_COMPLETED,
@@ -264,11 +266,15 @@ class _Execution:
         if not (text and self._streams_text):
             return
         with self._in_hand.next_save(self._ids[0]) as saved:
+            begun = time.monotonic()
             await self._chunk(text, last=last)
-            if not last:
-                # Each piece has the whole task saved and handed to its followers: what is said
-                # meanwhile makes one piece. A store that hangs holds up no turn.
-                await asyncio.wait({saved}, timeout=_SAVE_SECONDS)
+            if last:
+                return
+            # Each piece has the whole task saved and handed to its followers: what is said
+            # meanwhile makes one piece. A store that hangs holds up no turn.
+            await asyncio.wait({saved}, timeout=_SAVE_SECONDS)
+        # Where many wait for the store, new tasks come in between.
+        await asyncio.sleep(min(_RESTS * (time.monotonic() - begun), _SAVE_SECONDS))
 
     async def _chunk(self, text: str, *, last: bool) -> None:
         await self._updater.add_artifact(
