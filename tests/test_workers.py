@@ -1216,3 +1216,34 @@ def test_process_that_user_code_forks_ends_where_it_comes_back(
         assert names == {"assent-home"}
 
     run(work)
+
+
+def test_async_generators_that_were_left_open_are_closed_with_their_loop() -> None:
+    ended: list[str] = []
+    kept: list[AsyncIterator[int]] = []
+
+    async def numbers(name: str) -> AsyncIterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            await asyncio.sleep(0)
+            ended.append(f"{name} on {threading.current_thread().name}")
+
+    async def begin() -> int:
+        kept.append(numbers("left open"))
+        async for _ in numbers("read to its end"):
+            pass
+        return await anext(kept[0])
+
+    async def work(workers: Workers) -> None:
+        await workers.spawn(begin)
+        assert ended == ["read to its end on assent-home"]
+        home = workers.home
+        assert home is not None
+        # What has ended is kept in mind no longer: a service runs for months.
+        gc.collect()
+        assert [one() for one in home._generators] == kept
+
+    run(work)
+    assert ended == ["read to its end on assent-home", "left open on assent-home"]

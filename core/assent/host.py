@@ -25,7 +25,7 @@ from assent.errors import Busy, ConfigError, NotStarted, Stopping, TurnTimeout, 
 from assent.events import fold
 from assent.ledger.record import Ledger
 from assent.ledger.stores import open_store
-from assent.messages import AgentMessage, ChatRequest, beyond_text
+from assent.messages import AgentMessage, ChatRequest, Message, beyond_text
 from assent.models import Model, checked_model, load_model
 from assent.models.offline import Offline
 from assent.plugins import Plugins
@@ -237,11 +237,11 @@ class Host:
         at_home = self._blocks_at_once and self.workers.calm and self._slots.free
         more = beyond_text(request.messages)
         if at_home and not (more and carries_calls(more)):
-            work = partial(self._turn, request, caller, sink, False)
+            work = partial(self._turn, request, more, caller, sink, False)
             begun = Begun(self.workers.spawn(work), monotonic() + seconds + 0.5)
         else:
             # The engine counts the time from when the turn has its place; ours is the last resort.
-            work = partial(self._turn, request, caller, sink, True)
+            work = partial(self._turn, request, more, caller, sink, True)
             begun = Begun(self.workers.on_engine_loop(work), monotonic() + seconds + PATIENCE + 1.0)
         self._begun.add(begun)
         if not self._watching:
@@ -258,12 +258,19 @@ class Host:
         if self._watching:
             asyncio.get_running_loop().call_later(_LOOK, self._watch)
 
-    async def _turn(self, request: ChatRequest, caller: Caller, sink: Sink, timed: bool) -> None:
+    async def _turn(
+        self,
+        request: ChatRequest,
+        more: Sequence[Message],
+        caller: Caller,
+        sink: Sink,
+        timed: bool,
+    ) -> None:
         if self.stopping:
             raise Busy("the service is stopping")
         slot = self._slots.take_now() or await self._slots.take()
         try:
-            await self.engine.run(request, caller, sink, slot, timed=timed)
+            await self.engine.run(request, more, caller, sink, slot, timed=timed)
         finally:
             slot.end()
 

@@ -92,12 +92,13 @@ def _refuse_non_finite(body: bytes | str) -> None:
 def check_messages(request: ChatRequest, most: int = 10_000) -> None:
     """Refuse a request with no message, too many, or whose last is not a user's."""
     loc = ["body", "messages"]
-    if not request.messages:
+    messages = request.messages
+    if not messages:
         raise InvalidRequest.at(loc, "too_short", "at least one message is needed")
-    if len(request.messages) > most:
+    if len(messages) > most:
         raise InvalidRequest.at(loc, "too_long", f"there are more than {most} messages")
-    last = len(request.messages) - 1
-    if request.messages[last].role != "user":
+    last = len(messages) - 1
+    if messages[last].role != "user":
         raise InvalidRequest.at(
             [*loc, last, "role"], "last_message_not_user", "the last message must be a user's"
         )

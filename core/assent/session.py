@@ -43,8 +43,8 @@ class Session(MutableMapping[str, Any]):
 
     def __init__(self, state: Mapping[str, Any] | None = None, *, nesting: int = 64) -> None:
         self._levels = nesting - _ABOVE
-        given = dict(state or {})
-        self._hidden: Any = given.pop(RESERVED, None)
+        given = dict(state) if state else {}
+        self._hidden: Any = given.pop(RESERVED, None) if given else None
         self._state: dict[str, Any] = given
         self._existed = state is not None
 

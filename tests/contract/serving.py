@@ -18,6 +18,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from assent import create_app, load_config
 from assent.http.listener import uvicorn_config
+from assent.ledger.choices import Decided
+from assent.turns.turn import RunningTurn
 
 DEADLINE = 120.0
 PATHS = {
@@ -206,6 +208,7 @@ def service(
         thread.join(DEADLINE)
         listener.close()
         assert not thread.is_alive(), "the service did not end"
+        assert RunningTurn.found == Decided(), "a turn has written into what all turns share"
 
 
 def text_of(events: Sequence[Json]) -> str:

@@ -387,6 +387,20 @@ def test_same_call_id_in_later_turns_is_no_confusion(served: Serve) -> None:
     assert outputs == ["deleted a", "deleted b"]
 
 
+def test_calls_of_one_id_in_one_reply_have_their_own_results_in_the_order_of_the_calls(
+    served: Serve,
+) -> None:
+    """Also beside calls that are refused: what ran may not stand before them all."""
+    unknown = Call("l1", "nothing", {})
+    three = [look("b"), unknown, look("c")]
+    c = Conversation(served, [[look("a", "l0")], three, [look("d")], "ok"])
+    c.chat(user("go"))
+    assert sorted(c.tools.looks) == ["a", "b", "c", "d"]
+    told = [text.split(";")[0] for kind, text, *_ in c.last if kind in ("result", "error")]
+    refused = "Error: there is no tool 'nothing'"
+    assert told == ["a is there", "b is there", refused, "c is there", "d is there"]
+
+
 @pytest.mark.parametrize("stop", ["max_tokens", "refusal"])
 def test_calls_of_a_broken_message_are_not_run(served: Serve, stop: Any) -> None:
     from assent import Reply

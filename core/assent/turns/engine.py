@@ -13,7 +13,7 @@ from assent.config.settings import ApprovalSettings, LimitSettings
 from assent.errors import RequestError, TurnTimeout
 from assent.events import AgentEvent
 from assent.ledger.record import Ledger
-from assent.messages import ChatRequest
+from assent.messages import ChatRequest, Message
 from assent.models import Ask, Model, ModelEvent
 from assent.plugins.discovery import AGENT
 from assent.traces import hidden_trace, hide
@@ -48,20 +48,38 @@ class Engine:
     limits: LimitSettings
     approvals: ApprovalSettings
     stream: Callable[[Ask], AsyncIterator[ModelEvent]] | None = field(init=False)
+    intercepts: bool = field(init=False)
+    """Whether there are request interceptors, `holds` response interceptors, `events_on` event
+    handlers."""
+    holds: bool = field(init=False)
+    events_on: bool = field(init=False)
     background: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.stream = stream_of(self.model, self.code)
+        # The plugins of a service do not change, and each turn asks.
+        self.intercepts = bool(self.plugins.implementations("intercept_request"))
+        self.holds = bool(self.plugins.implementations("intercept_response"))
+        self.events_on = bool(self.plugins.implementations("on_event"))
 
     async def run(
-        self, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot, *, timed: bool
+        self,
+        request: ChatRequest,
+        more: Sequence[Message],
+        caller: Caller,
+        sink: Sink,
+        slot: Slot,
+        *,
+        timed: bool,
     ) -> None:
         """Run one turn into `sink`, ending with one `done`; `timed` enforces its time limit here.
+
+        `more` are the request's messages that carry more than text (`beyond_text`).
 
         Raises RequestError when the request is refused, TurnError and whatever user code raised
         when the turn failed; then the caller sends the terminal `error`.
         """
-        turn = RunningTurn(self, request, caller, sink, slot)
+        turn = RunningTurn(self, request, more, caller, sink, slot)
         try:
             if not timed:
                 await turn.run()

@@ -102,10 +102,9 @@ class Gate:
                 return Outcome("FAILED", f"Error: {forbidden(tool.name)}", began=False)
         elif verdict != "allow":
             raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
-        what = f"tool {tool.name}" if grant is None else f"call {grant.proposal.id} of {tool.name}"
         stated = context.stated_platform
         secrets = stated.secrets() if stated is not None else ()
-        run = _Run(what, secrets, self.output_limit, time.perf_counter())
+        run = _Run(tool, grant, secrets, self.output_limit, time.perf_counter())
         if tool.timeout is None and tool.is_async and may_block_here():
             # A call that nobody may have to give up needs no task of its own.
             try:
@@ -147,9 +146,10 @@ class Gate:
 
 @dataclass(slots=True)
 class _Run:
-    """A call under way, `what` for the log, and how its end is told."""
+    """A call under way, and how its end is told."""
 
-    what: str
+    tool: Tool[..., Any]
+    grant: Grant | None
     secrets: Sequence[str]
     output_limit: int
     start: float
@@ -169,7 +169,10 @@ class _Run:
         if isinstance(error, _Unfit):
             return Outcome("FAILED", f"Error: {mask(str(error), self.secrets)}", began=False)
         took = self.took
-        logger.info("%s failed\n%s", self.what, hidden_trace(error, self.secrets))
+        what = f"tool {self.tool.name}"
+        if self.grant is not None:
+            what = f"call {self.grant.proposal.id} of {self.tool.name}"
+        logger.info("%s failed\n%s", what, hidden_trace(error, self.secrets))
         return Outcome("FAILED", error_text(error, self.secrets), took)
 
     def done(self, result: _Result) -> Outcome:

@@ -33,7 +33,7 @@ _PROPOSALS = {"data": {"tool_calls", "cmds", "approvals"}}
 
 async def intercept(turn: RunningTurn) -> AgentMessage | None:
     """Run the request interceptors, one strictly after another; an answer ends the turn."""
-    implementations = turn.hooks("intercept_request")
+    implementations = turn.engine.plugins.implementations("intercept_request")
     if implementations or any(
         m.data is not None and approvals.has_state(m.data)
         for m in beyond_text(turn.request.messages)
@@ -88,7 +88,7 @@ async def alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
     # A copy: what interceptors do to it in place must not reach the proposals.
     reply = turn.out.whole(ending).model_copy(deep=True)
     reply.data.session = Session(reply.data.session).shown()
-    for impl in turn.hooks("intercept_response"):
+    for impl in turn.engine.plugins.implementations("intercept_response"):
         shown, before = copy.deepcopy(reply.data.session), state_of(turn.session)
         bound = impl.bound(
             response=reply, request=turn.seen, context=turn.context, host=turn.engine.host
@@ -118,7 +118,7 @@ def _check_reply(turn: RunningTurn, reply: AgentMessage) -> None:
             raise TypeError(f"a content of {type(reply.content).__name__}")
         AgentMessage.model_validate(reply.model_dump(exclude=_PROPOSALS, warnings=False))
     except (TypeError, ValueError) as error:
-        among = _among(turn.hooks("intercept_response"))
+        among = _among(turn.engine.plugins.implementations("intercept_response"))
         raise AgentError(f"a response interceptor left no valid message, of {among}") from error
 
 

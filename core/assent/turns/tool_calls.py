@@ -39,7 +39,7 @@ class RequestedCalls:
     async def run(self) -> None:
         gate, context = self.turn.engine.gate, self.turn.context
         now: list[tuple[Call, Tool[..., Any]]] = []
-        ready: dict[str, Result] = {}
+        refused: list[Result] = []
         for call in self.calls:
             try:
                 if (tool := self._tool_of(call)) is None:
@@ -55,18 +55,21 @@ class RequestedCalls:
                     # hand-over.
                     now.append((call, tool))
             except ToolInputError as error:
-                refused = Outcome("FAILED", f"Error: {mask(str(error), self.turn.secrets)}")
+                outcome = Outcome("FAILED", f"Error: {mask(str(error), self.turn.secrets)}")
                 if self.turn.events_on:
-                    await self._tell(call, refused)
-                ready[call.id] = _result(call, refused)
+                    await self._tell(call, outcome)
+                refused.append(_result(call, outcome))
+        ran: list[Result] = []
         if len(now) == 1:
             # Without a task of its own, a tool's code can run where it is called.
-            call, tool = now[0]
-            ready[call.id] = await self._run(call, tool)
+            ran.append(await self._run(*now[0]))
         elif now:
-            for result in await asyncio.gather(*(self._run(c, t) for c, t in now)):
-                ready[result.call_id] = result
-        self.results = [ready[call.id] for call in self.calls if call.id in ready]
+            ran = await asyncio.gather(*(self._run(call, tool) for call, tool in now))
+        self.results = ran if not refused else self._in_order([*ran, *refused])
+
+    def _in_order(self, results: Sequence[Result]) -> list[Result]:
+        known = {result.call_id: result for result in results}
+        return [known[call.id] for call in self.calls if call.id in known]
 
     async def _run(self, call: Call, tool: Tool[..., Any]) -> Result:
         turn = self.turn

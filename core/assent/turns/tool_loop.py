@@ -16,7 +16,6 @@ from assent.errors import AgentError, ModelError
 from assent.events import IntermittentUpdate, StopReason, TextDelta
 from assent.models import (
     Ask,
-    Block,
     Call,
     Model,
     ModelEvent,
@@ -66,7 +65,7 @@ async def ask_model(turn: RunningTurn) -> None:
         said = reply.turn
         calls = [b for b in said.blocks if isinstance(b, Call)]
         if calls:
-            used = used or {b.id for t in turns for b in t.blocks if isinstance(b, Call)}
+            used = used or _ids_of_calls(turns)
             said, calls = _with_fresh_ids(said, calls, used)
         if transcript and transcript[-1].role == "assistant":
             transcript[-1] = _joined(transcript[-1], said)
@@ -184,27 +183,39 @@ def is_built_in(model: Model) -> bool:
     return type(model).__module__.startswith("assent.models")
 
 
+def _ids_of_calls(turns: Sequence[Turn]) -> set[str]:
+    found = set()
+    for turn in turns:
+        if turn.role == "assistant":
+            found.update([block.id for block in turn.blocks if isinstance(block, Call)])
+    return found
+
+
 def _with_fresh_ids(said: Turn, calls: list[Call], used: set[str]) -> tuple[Turn, list[Call]]:
     """The turn and its calls, with ids that are new in the conversation.
 
     Some providers count from zero for each reply.
     """
-    ids = {call.id for call in calls}
-    if len(ids) == len(calls) and used.isdisjoint(ids):
-        used |= ids
+    kept = 0
+    for call in calls:
+        if call.id in used:
+            break
+        used.add(call.id)
+        kept += 1
+    else:
         return said, calls
-    blocks: list[Block] = []
-    for block in said.blocks:
-        if isinstance(block, Call):
-            fresh = block.id
-            while fresh in used:
-                fresh = f"call_{secrets.token_hex(8)}"
-            used.add(fresh)
-            blocks.append(block if fresh == block.id else replace(block, id=fresh))
-        else:
-            blocks.append(block)
-    renamed = Turn(said.role, blocks, bound_to_model(said.raw))
-    return renamed, [block for block in blocks if isinstance(block, Call)]
+    fresh = [*calls[:kept], *(_with_fresh_id(call, used) for call in calls[kept:])]
+    rest = iter(fresh)
+    blocks = [next(rest) if isinstance(block, Call) else block for block in said.blocks]
+    return Turn(said.role, blocks, bound_to_model(said.raw)), fresh
+
+
+def _with_fresh_id(call: Call, used: set[str]) -> Call:
+    fresh = call.id
+    while fresh in used:
+        fresh = f"call_{secrets.token_hex(8)}"
+    used.add(fresh)
+    return call if fresh == call.id else replace(call, id=fresh)
 
 
 def _prefix(model: Model, system: str, context: str, tools: Sequence[ToolDefinition]) -> str:

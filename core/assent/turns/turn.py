@@ -36,7 +36,6 @@ from assent.messages import (
     Command,
     Data,
     Message,
-    beyond_text,
     platform_of,
     said_in,
 )
@@ -86,6 +85,8 @@ class RunningTurn:
     shown: Sequence[str] = ()
     references: Sequence[str] = ()
     conversation = Conversation()
+    found = Decided()
+    """What the ledger found; nothing, where no call is involved."""
     continuing: Continuation | None = None
     gone = False
     added = False
@@ -95,21 +96,24 @@ class RunningTurn:
     """How a callable says that its reply ends."""
 
     def __init__(
-        self, engine: Engine, request: ChatRequest, caller: Caller, sink: Sink, slot: Slot
+        self,
+        engine: Engine,
+        request: ChatRequest,
+        more: Sequence[Message],
+        caller: Caller,
+        sink: Sink,
+        slot: Slot,
     ) -> None:
         messages = request.messages
-        more = beyond_text(messages)
         platform = platform_of(more) if more else None
         self.engine = engine
         self.request = request
         self.caller = caller
         self.slot = slot
         self.until = time.monotonic() + engine.limits.turn_time
-        self.hooks = engine.plugins.implementations
-        self.events_on = bool(self.hooks("on_event"))
+        self.events_on = engine.events_on
         self.secrets = platform.secrets() if platform is not None else []
-        held = bool(self.hooks("intercept_response"))
-        self.out = Output(sink, held=held, secrets=self.secrets)
+        self.out = Output(sink, held=engine.holds, secrets=self.secrets)
         self.session = Session(_session_in(more) if more else None, nesting=engine.limits.nesting)
         self.more = bool(more)
         user = messages[-1].user
@@ -118,8 +122,8 @@ class RunningTurn:
             platform.tenant_name if platform is not None else None,
             (user.id or user.name or None) if user else None,
         )
-        if not isinstance(messages, Texts):
-            # As received: interceptors may change the messages in place.
+        if (engine.intercepts or engine.agent.function) and not isinstance(messages, Texts):
+            # As received: who gets the messages may change them in place.
             self.said = said_in(messages)
         self.blank = not messages[-1].content.strip()
         if more and approvals.carries_calls(more):
@@ -127,6 +131,7 @@ class RunningTurn:
             self.decisions = approvals.choices(messages)
             self.shown = approvals.shown(messages)
             self.references = approvals.references(self.said)
+            self.found = Decided()
         if more:
             self.conversation = Conversation(self.session.conversation or "", self.references)
         self.context = RequestContext(
@@ -141,7 +146,6 @@ class RunningTurn:
             _send=self.out.working,
         )
         self.seen = request
-        self.found = Decided()
 
     @cached_property
     def said(self) -> list[tuple[str, str]]:
@@ -185,7 +189,7 @@ class RunningTurn:
         answer = None
         try:
             # A callable alone gets the messages in a list of its own; texts show no state.
-            if self.hooks("intercept_request") or (self.more and self.engine.agent.function):
+            if self.engine.intercepts or (self.more and self.engine.agent.function):
                 answer = await intercept(self)
             if answer is not None:
                 await self.accepted()
@@ -209,7 +213,9 @@ class RunningTurn:
             # Most turns: nothing was decided, and there is nothing to continue.
             if self.empty:
                 raise nothing_to_answer(self.request.messages)
-            await self._ask()
+            if self.events_on:
+                await self.accepted()
+            await self._answering()
             return
         known = await self._releasing(carry_decisions(self))
         rest = self._releasing(self._go_on(known))
@@ -222,16 +228,13 @@ class RunningTurn:
     async def _go_on(self, known: set[str]) -> None:
         """Answer, once the decisions are recorded and what may run at once has run."""
         if not await resume(self, known):
-            await self._ask()
-
-    async def _ask(self) -> None:
-        """Have the agent answer."""
-        if self.events_on:
             await self.accepted()
-        if self.engine.agent.function is not None:
-            await ask_function(self, self.engine.agent.function)
-        else:
-            await ask_model(self)
+            await self._answering()
+
+    def _answering(self) -> Awaitable[None]:
+        """The agent's own answer."""
+        function = self.engine.agent.function
+        return ask_model(self) if function is None else ask_function(self, function)
 
     async def _releasing(self, work: Awaitable[T]) -> T:
         """The result of `work`; where it fails, the continuation that it claimed is given back."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
-from collections.abc import Callable, Set
+from collections.abc import AsyncGenerator, Callable, Set
 from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from assent.workers.forks import own_forks
 from assent.workers.mailbox import Mailbox, mailbox
@@ -21,7 +23,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("assent.workers")
 
 
-_here = threading.local()
+class _Here(threading.local):
+    worker: WorkerLoop | None = None
+
+
+_here = _Here()
 
 _RESTS = 60
 """How often an idle loop rests while tasks are left on it: ten minutes. Those of a pool or of a
@@ -32,8 +38,7 @@ AT_A_TIME = 16
 
 def current_worker() -> WorkerLoop | None:
     """The worker loop of this thread; None on every other thread."""
-    worker: WorkerLoop | None = getattr(_here, "worker", None)
-    return worker
+    return _here.worker
 
 
 def may_block_here() -> bool:
@@ -43,7 +48,7 @@ def may_block_here() -> bool:
     turns that wait, as if the code had been spawned. A hand-over costs more than most of what is
     called.
     """
-    worker: WorkerLoop | None = getattr(_here, "worker", None)
+    worker = _here.worker
     return worker is not None and worker.in_first_step
 
 
@@ -93,6 +98,7 @@ class WorkerLoop:
         self.turns: set[Running[Any]] = set()
         self.taken = 0
         self.to_cancel: set[Running[Any]] = set()
+        self._generators: set[ref[AsyncGenerator[Any, Any]]] = set()
         self.woken = True
         self._asked = self._answered = self._missed = 0
         self.loop: asyncio.AbstractEventLoop
@@ -168,12 +174,21 @@ class WorkerLoop:
             self._ending = self.loop.create_task(self._end(seconds), context=self.context)
 
     def _begin(self) -> None:
+        self._counted = sys.get_asyncgen_hooks().firstiter or (lambda _: None)
+        sys.set_asyncgen_hooks(firstiter=self._iterated)
         self._then()
         if self._workers.closed:
             self.end(1.0)
             return
         self._rest()
         self._pull()
+
+    def _iterated(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Keep account of the async generators that the end of the loop has to close.
+
+        The loop's own account of them costs more than a small model's reply.
+        """
+        self._generators.add(ref(generator, self._generators.discard))
 
     def _answer(self) -> None:
         self._answered = self._asked
@@ -239,6 +254,8 @@ class WorkerLoop:
         await _cancelled({turn.task for turn in self.turns if turn.task}, seconds)
         await mailbox().close_objects(seconds)
         await _cancelled(asyncio.all_tasks() - {asyncio.current_task()}, seconds)
+        for generator in [found for one in self._generators.copy() if (found := one())]:
+            self._counted(generator)
         with suppress(TimeoutError):
             await asyncio.wait_for(self.loop.shutdown_asyncgens(), seconds)
         self.loop.stop()
