@@ -1247,3 +1247,25 @@ def test_async_generators_that_were_left_open_are_closed_with_their_loop() -> No
 
     run(work)
     assert ended == ["read to its end on assent-home", "left open on assent-home"]
+
+
+@pytest.mark.parametrize("loops", [None, 1])
+@pytest.mark.parametrize("quick", [1, 20])
+def test_end_of_a_turn_is_known_while_the_next_one_blocks_the_loop(
+    loops: int | None, quick: int
+) -> None:
+    """They are taken from the queue together, and the server is woken once for all of them."""
+    gate = threading.Event()
+
+    async def blocks() -> bool:
+        return gate.wait(DEADLINE)
+
+    async def work(workers: Workers) -> None:
+        turns = [workers.spawn(thread_name) for _ in range(quick)]
+        blocked = workers.spawn(blocks)
+        assert [await turn for turn in turns] == ["assent-home"] * quick
+        assert not blocked.done()
+        gate.set()
+        assert await blocked
+
+    run(work, loops=loops)

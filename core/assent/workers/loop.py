@@ -80,7 +80,9 @@ class WorkerLoop:
     `woken` is true from the moment it was told of waiting turns until it looks: while it stays
     true the loop is blocked, or about to look. `in_first_step` is true while a turn from the queue
     runs that has not been suspended yet: where it blocks the loop, others take the turns that
-    wait. `last` is true while the last turn of the queue does so. `turns` are under way on this
+    wait. `last` is true while the last turn of the queue does so, `rings_later` while another does:
+    the server, which would only wait for the interpreter's lock, is told of what ends meanwhile
+    with the others, or by its look at those that wait. `turns` are under way on this
     loop, `taken` of them from the queue, the others bound to it. `to_cancel` are its turns that
     were cancelled and have not heard of it.
     `asyncio.to_thread` on it takes one of `threads`.
@@ -95,6 +97,9 @@ class WorkerLoop:
         self._rests = 0
         self.in_first_step = False
         self.last = False
+        self.rings_later = False
+        # Where nobody looks at turns that wait, the server is told of each end at once.
+        self.server = workers.server if workers.looks else None
         self.turns: set[Running[Any]] = set()
         self.taken = 0
         self.to_cancel: set[Running[Any]] = set()
@@ -217,19 +222,22 @@ class WorkerLoop:
                 break
             self._workers.pulls += 1
             self.last = not waiting
+            self.rings_later = not self.last
             turn.begin(self, pulled=True)
-            self.last = False
+            self.last = self.rings_later = False
             if self.taken > held:
                 self._workers.watch()
                 break
         self.woken = False
         # Also those that came when nobody woke a loop that was awake.
-        if not waiting or self.stopping or self.woken:
-            return
-        if self.takes:
+        goes_on = waiting and not (self.stopping or self.woken)
+        if goes_on and self.takes:
             self.woken = True
             self.loop.call_soon(self._take, context=self.context)
-        elif other := self._workers.other():
+            return
+        if self.server is not None:
+            self.server.ring()
+        if goes_on and (other := self._workers.other()):
             other.wake()
 
     def _rest(self) -> None:

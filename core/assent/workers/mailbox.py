@@ -43,7 +43,15 @@ class Mailbox:
         better go on at once.
         """
         self._calls.append(call)
-        if self._woken:
+        self.ring(last=last)
+
+    def add(self, call: Callable[[], object]) -> None:
+        """Have `call` run once somebody rings, or posts another; from any thread."""
+        self._calls.append(call)
+
+    def ring(self, *, last: bool = False) -> None:
+        """Have the calls that wait run, if there are any; from any thread. `last` as in `post`."""
+        if self._woken or not self._calls:
             return
         self._woken = True
         loop = self.loop()

@@ -150,6 +150,8 @@ class Running(Generic[T]):
         settle = partial(self._settle, result, failure)
         if place.box is self._caller:
             place.loop.call_soon(settle, context=place.context)
+        elif place.rings_later and self._caller is place.server:
+            self._caller.add(settle)
         else:
             self._caller.post(settle, last=place.last)
 

@@ -62,7 +62,7 @@ class Workers:
         self._engine_threads = Threads(threads, idle_seconds)
         self._lock = threading.Lock()
         self._loops: list[WorkerLoop] = []
-        self._server: Mailbox | None = None
+        self.server: Mailbox | None = None
         self._armed = False
         self._seen = 0
         self._asked = 0
@@ -104,7 +104,7 @@ class Workers:
 
     async def start(self) -> None:
         """Start home; called on the server's loop, once."""
-        server = self._server = mailbox()
+        server = self.server = mailbox()
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         home = self.home = WorkerLoop(self, "assent-home", self.threads)
         self._loops.append(home)
@@ -135,8 +135,8 @@ class Workers:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ends.wait()
-        if self._server is not None:
-            await self._server.close_objects(seconds / 2)
+        if self.server is not None:
+            await self.server.close_objects(seconds / 2)
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
         """Run `work()` as one task on a worker loop, in a copy of the caller's context variables.
@@ -151,6 +151,11 @@ class Workers:
         if self.waiting and not self._armed and self._limit > 1:
             self._arm_from_here()
         return running
+
+    @property
+    def looks(self) -> bool:
+        """Whether turns that wait are looked at from time to time, in case a loop is blocked."""
+        return self._limit > 1
 
     @property
     def calm(self) -> bool:
@@ -178,8 +183,8 @@ class Workers:
 
         Called on a worker loop when a turn has suspended there.
         """
-        if not self._watching and self._limit > 1 and self._server is not None:
-            self._server.post(self._ask_soon)
+        if not self._watching and self._limit > 1 and self.server is not None:
+            self.server.post(self._ask_soon)
 
     def on_engine_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:
         """Run `work()` as one task on the engine loop, which no user code runs on.
@@ -229,8 +234,8 @@ class Workers:
         return self.home
 
     def _one_ended(self) -> None:
-        if self.closed and self._server is not None:
-            self._server.post(self._check_ends)
+        if self.closed and self.server is not None:
+            self.server.post(self._check_ends)
 
     def _check_ends(self) -> None:
         if not (self._loops or self.engine_loop or self.threads.alive):
@@ -255,7 +260,7 @@ class Workers:
         self._came += 1
         if home.woken or self._waking:
             return
-        if self._together == 1 or mailbox() is not self._server:
+        if self._together == 1 or mailbox() is not self.server:
             self._wake_home()
         else:
             # Requests come several at a time: behind the last of them, for it would want the
@@ -271,7 +276,7 @@ class Workers:
 
     def _arm_from_here(self) -> None:
         # The timer lives on a loop that no user code blocks: the caller's own where it is one.
-        here, server, loop = mailbox(), self._server, self.engine_loop
+        here, server, loop = mailbox(), self.server, self.engine_loop
         if here is server or (loop is not None and here is loop.box):
             self._arm()
         elif server is not None:
@@ -285,6 +290,9 @@ class Workers:
 
     def _look(self) -> None:
         self._armed = False
+        if self.server is not None:
+            # A loop may keep an end for later (`rings_later`), and then be blocked.
+            self.server.ring()
         if not self.waiting or self.closed:
             return
         self._armed = True
