@@ -331,7 +331,7 @@ def test_socket_of_the_listener_says_what_plain_asgi_says(tmp_path: Path) -> Non
 
 def tasks_of(service: Service) -> int:
     """How many tasks the server's loop has."""
-    box = service.host.workers._server
+    box = service.host.workers.server
     loop = box.loop() if box is not None else None
     assert loop is not None
     counted: list[int] = []

@@ -21,11 +21,11 @@ from typing import Any
 from assent.agent import Agent, as_agent
 from assent.approvals import carries_calls
 from assent.config import Config, bearer_tokens, state_dir
-from assent.errors import Busy, ConfigError, NotStarted, Stopping, TurnTimeout, counted
+from assent.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from assent.events import fold
 from assent.ledger.record import Ledger
 from assent.ledger.stores import open_store
-from assent.messages import AgentMessage, ChatRequest, Message, beyond_text
+from assent.messages import AgentMessage, ChatRequest, beyond_text
 from assent.models import Model, checked_model, load_model
 from assent.models.offline import Offline
 from assent.plugins import Plugins
@@ -93,6 +93,7 @@ class Host:
             plugins=plugins,
             host=self,
             limits=config.limits,
+            slots=self._slots,
             approvals=config.approvals,
         )
         self.calls = DirectCalls(self.engine)
@@ -237,11 +238,11 @@ class Host:
         at_home = self._blocks_at_once and self.workers.calm and self._slots.free
         more = beyond_text(request.messages)
         if at_home and not (more and carries_calls(more)):
-            work = partial(self._turn, request, more, caller, sink, False)
+            work = partial(self.engine.run, request, more, caller, sink, timed=False)
             begun = Begun(self.workers.spawn(work), monotonic() + seconds + 0.5)
         else:
             # The engine counts the time from when the turn has its place; ours is the last resort.
-            work = partial(self._turn, request, more, caller, sink, True)
+            work = partial(self.engine.run, request, more, caller, sink, timed=True)
             begun = Begun(self.workers.on_engine_loop(work), monotonic() + seconds + PATIENCE + 1.0)
         self._begun.add(begun)
         if not self._watching:
@@ -257,22 +258,6 @@ class Host:
         self._watching = bool(self._begun)
         if self._watching:
             asyncio.get_running_loop().call_later(_LOOK, self._watch)
-
-    async def _turn(
-        self,
-        request: ChatRequest,
-        more: Sequence[Message],
-        caller: Caller,
-        sink: Sink,
-        timed: bool,
-    ) -> None:
-        if self.stopping:
-            raise Busy("the service is stopping")
-        slot = self._slots.take_now() or await self._slots.take()
-        try:
-            await self.engine.run(request, more, caller, sink, slot, timed=timed)
-        finally:
-            slot.end()
 
     async def check_ledger(self) -> None:
         """Raise LedgerUnavailable where no approval could be recorded, NotStarted before there is a

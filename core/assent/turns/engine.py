@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from assent.agent import Agent
 from assent.config.settings import ApprovalSettings, LimitSettings
-from assent.errors import RequestError, TurnTimeout
+from assent.errors import Busy, RequestError, TurnTimeout
 from assent.events import AgentEvent
 from assent.ledger.record import Ledger
 from assent.messages import ChatRequest, Message
@@ -20,7 +20,7 @@ from assent.traces import hidden_trace, hide
 from assent.turns.execution import Unrecorded
 from assent.turns.gate import Gate
 from assent.turns.output import Sink
-from assent.turns.slots import Slot
+from assent.turns.slots import Slots
 from assent.turns.tool_loop import stream_of
 from assent.turns.turn import Caller, RunningTurn
 from assent.workers.code import UserCode
@@ -46,6 +46,7 @@ class Engine:
     plugins: Plugins
     host: Any
     limits: LimitSettings
+    slots: Slots
     approvals: ApprovalSettings
     stream: Callable[[Ask], AsyncIterator[ModelEvent]] | None = field(init=False)
     intercepts: bool = field(init=False)
@@ -68,7 +69,6 @@ class Engine:
         more: Sequence[Message],
         caller: Caller,
         sink: Sink,
-        slot: Slot,
         *,
         timed: bool,
     ) -> None:
@@ -79,20 +79,28 @@ class Engine:
         Raises RequestError when the request is refused, TurnError and whatever user code raised
         when the turn failed; then the caller sends the terminal `error`.
         """
-        turn = RunningTurn(self, request, more, caller, sink, slot)
+        if self.host.stopping:
+            raise Busy("the service is stopping")
+        # With as few coroutines as can be: each takes its part of every piece of a stream.
+        slot = self.slots.take_now() or await self.slots.take()
         try:
-            if not timed:
-                await turn.run()
-                return
-            async with asyncio.timeout_at(asyncio.get_running_loop().time() + turn.left() + 0.5):
-                await turn.run()
-        except TimeoutError:
-            raise TurnTimeout(self.limits.turn_time) from None
-        except Exception as error:
-            hide(error, turn.secrets)
-            raise
+            turn = RunningTurn(self, request, more, caller, sink, slot)
+            try:
+                if not timed:
+                    await turn.run()
+                    return
+                at = asyncio.get_running_loop().time() + turn.left() + 0.5
+                async with asyncio.timeout_at(at):
+                    await turn.run()
+            except TimeoutError:
+                raise TurnTimeout(self.limits.turn_time) from None
+            except Exception as error:
+                hide(error, turn.secrets)
+                raise
+            finally:
+                turn.out.close()
         finally:
-            turn.out.close()
+            slot.end()
 
     async def carried(self, work: Awaitable[T], unrecorded: Unrecorded) -> T:
         """The result of `work`, which runs to its end even if its turn is cancelled; raises the

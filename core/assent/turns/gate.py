@@ -104,7 +104,7 @@ class Gate:
             raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
         stated = context.stated_platform
         secrets = stated.secrets() if stated is not None else ()
-        run = _Run(tool, grant, secrets, self.output_limit, time.perf_counter())
+        start = time.perf_counter()
         if tool.timeout is None and tool.is_async and may_block_here():
             # A call that nobody may have to give up needs no task of its own.
             try:
@@ -115,8 +115,9 @@ class Gate:
                 passing = passed_on(error)
                 if not isinstance(passing, Exception):
                     raise
-                return run.failed(passing)
-            return run.done((value, text))
+                return _Run(tool, grant, secrets, self.output_limit, start).failed(passing)
+            return _done(value, text, secrets, self.output_limit, time.perf_counter() - start)
+        run = _Run(tool, grant, secrets, self.output_limit, start)
         called = partial(_called, tool, input, session, context)
         return await self._apart(run, tool, called, late)
 
@@ -163,7 +164,8 @@ class _Run:
             return Outcome("FAILED", "Error: the tool was cancelled", self.took)
         if (error := call.exception()) is not None:
             return self.failed(error)
-        return self.done(call.result())
+        value, text = call.result()
+        return _done(value, text, self.secrets, self.output_limit, self.took)
 
     def failed(self, error: BaseException) -> Outcome:
         if isinstance(error, _Unfit):
@@ -175,16 +177,6 @@ class _Run:
         logger.info("%s failed\n%s", what, hidden_trace(error, self.secrets))
         return Outcome("FAILED", error_text(error, self.secrets), took)
 
-    def done(self, result: _Result) -> Outcome:
-        took = self.took
-        value, text = result
-        # Masked first: nothing would know half a secret at the cut.
-        output = cut(mask(text, self.secrets) if self.secrets else text, self.output_limit)
-        failed = isinstance(value, ToolResult) and value.is_error
-        if failed and not output.startswith("Error:"):
-            output = f"Error: {output}"
-        return Outcome("FAILED" if failed else "DONE", output, took, value)
-
     def tell(self, late: Late | None, call: asyncio.Future[_Result]) -> None:
         """Tell `late` how a call ended that was given up."""
         # That we cancelled it says nothing of what it has done.
@@ -195,6 +187,15 @@ class _Run:
             task = asyncio.ensure_future(late(outcome))
             _late.add(task)
             task.add_done_callback(_late.discard)
+
+
+def _done(value: Any, text: str, secrets: Sequence[str], limit: int, took: float) -> Outcome:
+    # Masked first: nothing would know half a secret at the cut.
+    output = cut(mask(text, secrets) if secrets else text, limit)
+    failed = isinstance(value, ToolResult) and value.is_error
+    if failed and not output.startswith("Error:"):
+        output = f"Error: {output}"
+    return Outcome("FAILED" if failed else "DONE", output, took, value)
 
 
 _late: set[asyncio.Future[None]] = set()

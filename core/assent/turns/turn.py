@@ -194,11 +194,18 @@ class RunningTurn:
             if answer is not None:
                 await self.accepted()
                 await self._answer(answer)
+            elif not self.involved:
+                # Most turns: nothing was decided, and there is nothing to continue.
+                if self.empty:
+                    raise nothing_to_answer(self.request.messages)
+                if self.events_on:
+                    await self.accepted()
+                await self._answering()
             elif self.engine.agent.function is not None and self.context.has_decision:
                 # What carries an approval out itself is not cut off by a client that leaves.
-                await self.engine.carried(self._converse(), self.unrecorded)
+                await self.engine.carried(self._decided(), self.unrecorded)
             else:
-                await self._converse()
+                await self._decided()
         except Blocked as error:
             await self._started()
             await self._blocked(error)
@@ -208,15 +215,8 @@ class RunningTurn:
             self.out.drop()
             await self.out.finish([done(self, "silent")])
 
-    async def _converse(self) -> None:
-        if not self.involved:
-            # Most turns: nothing was decided, and there is nothing to continue.
-            if self.empty:
-                raise nothing_to_answer(self.request.messages)
-            if self.events_on:
-                await self.accepted()
-            await self._answering()
-            return
+    async def _decided(self) -> None:
+        """Carry the decisions out, then answer."""
         known = await self._releasing(carry_decisions(self))
         rest = self._releasing(self._go_on(known))
         if owed(self):
