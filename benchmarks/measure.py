@@ -111,7 +111,7 @@ def measure(
                 leave_out(name, error)
             else:
                 servers[name] = visited
-        for number in range(rounds):
+        for number in range(rounds * scenario.repeat):
             order = list(servers) if number % 2 == 0 else list(reversed(servers))
             for name in order:
                 try:
