@@ -237,12 +237,14 @@ class Host:
         seconds = self.config.limits.turn_time
         at_home = self._blocks_at_once and self.workers.calm and self._slots.free
         more = beyond_text(request.messages)
-        if at_home and not (more and carries_calls(more)):
-            work = partial(self.engine.run, request, more, caller, sink, timed=False)
+        involved = bool(more) and carries_calls(more)
+        run = partial(self.engine.run, request, more, caller, sink, involved=involved)
+        if at_home and not involved:
+            work = partial(run, timed=False)
             begun = Begun(self.workers.spawn(work), monotonic() + seconds + 0.5)
         else:
             # The engine counts the time from when the turn has its place; ours is the last resort.
-            work = partial(self.engine.run, request, more, caller, sink, timed=True)
+            work = partial(run, timed=True)
             begun = Begun(self.workers.on_engine_loop(work), monotonic() + seconds + PATIENCE + 1.0)
         self._begun.add(begun)
         if not self._watching:

@@ -70,13 +70,15 @@ def _free_values(request: ChatRequest) -> list[tuple[int, object]]:
     for message in request.messages:
         if (more := message.__pydantic_extra__) and any(more.values()):
             found += [(3, value) for value in more.values()]
-        if (data := message.data) is not None:
+        # To ask a model for its attributes takes three times as long.
+        fields = message.__dict__
+        if (data := fields["data"]) is not None:
             found += [(4, value) for value in data.__dict__.values() if value]
             if more := data.__pydantic_extra__:
                 found += [(4, value) for value in more.values()]
-        if message.platform_context is not None:
-            found.append((3, message.platform_context))
-        for party in (message.user, message.agent):
+        if (platform := fields["platform_context"]) is not None:
+            found.append((3, platform))
+        for party in (fields["user"], fields["agent"]):
             if party is not None and party.__pydantic_extra__:
                 found.append((3, party))
     return found

@@ -46,7 +46,8 @@ class Session(MutableMapping[str, Any]):
         given = dict(state) if state else {}
         self._hidden: Any = given.pop(RESERVED, None) if given else None
         self._state: dict[str, Any] = given
-        self._existed = state is not None
+        self.stated = state is not None
+        """Whether it began with a state, be it an empty one."""
 
     @overload
     def get(self, key: str, default: Any = None) -> Any: ...
@@ -141,7 +142,7 @@ class Session(MutableMapping[str, Any]):
 
     def shown(self) -> dict[str, Any] | None:
         """What user code sees of it, as `dump` without the reserved key."""
-        return dict(self._state) if self._state or self._existed else None
+        return dict(self._state) if self._state or self.stated else None
 
     def dump(self) -> dict[str, Any] | None:
         """What goes out on the wire; None when the session was never set."""

@@ -70,11 +70,13 @@ class Engine:
         caller: Caller,
         sink: Sink,
         *,
+        involved: bool,
         timed: bool,
     ) -> None:
         """Run one turn into `sink`, ending with one `done`; `timed` enforces its time limit here.
 
-        `more` are the request's messages that carry more than text (`beyond_text`).
+        `more` are the request's messages that carry more than text (`beyond_text`); `involved` says
+        that one of them shows or decides a call (`carries_calls`).
 
         Raises RequestError when the request is refused, TurnError and whatever user code raised
         when the turn failed; then the caller sends the terminal `error`.
@@ -84,7 +86,7 @@ class Engine:
         # With as few coroutines as can be: each takes its part of every piece of a stream.
         slot = self.slots.take_now() or await self.slots.take()
         try:
-            turn = RunningTurn(self, request, more, caller, sink, slot)
+            turn = RunningTurn(self, request, more, caller, sink, slot, involved=involved)
             try:
                 if not timed:
                     await turn.run()

@@ -79,8 +79,6 @@ class RunningTurn:
     """The state of one turn while it runs; the modules of the engine work on it."""
 
     # As most turns leave them.
-    involved = False
-    """Whether the request shows or decides any call."""
     decisions: Sequence[Choice] = ()
     shown: Sequence[str] = ()
     references: Sequence[str] = ()
@@ -103,6 +101,8 @@ class RunningTurn:
         caller: Caller,
         sink: Sink,
         slot: Slot,
+        *,
+        involved: bool,
     ) -> None:
         messages = request.messages
         platform = platform_of(more) if more else None
@@ -115,7 +115,6 @@ class RunningTurn:
         self.secrets = platform.secrets() if platform is not None else []
         self.out = Output(sink, held=engine.holds, secrets=self.secrets)
         self.session = Session(_session_in(more) if more else None, nesting=engine.limits.nesting)
-        self.more = bool(more)
         user = messages[-1].user
         self.who = requester(
             caller,
@@ -126,8 +125,8 @@ class RunningTurn:
             # As received: who gets the messages may change them in place.
             self.said = said_in(messages)
         self.blank = not messages[-1].content.strip()
-        if more and approvals.carries_calls(more):
-            self.involved = True
+        self.involved = involved
+        if involved:
             self.decisions = approvals.choices(messages)
             self.shown = approvals.shown(messages)
             self.references = approvals.references(self.said)
@@ -188,8 +187,9 @@ class RunningTurn:
         """
         answer = None
         try:
-            # A callable alone gets the messages in a list of its own; texts show no state.
-            if self.engine.intercepts or (self.more and self.engine.agent.function):
+            # A callable alone gets the messages in a list of its own; most show no state.
+            stateful = self.involved or self.session.stated
+            if self.engine.intercepts or (stateful and self.engine.agent.function):
                 answer = await intercept(self)
             if answer is not None:
                 await self.accepted()
