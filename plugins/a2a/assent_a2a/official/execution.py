@@ -37,6 +37,7 @@ from assent import (
     Host,
     IntermittentUpdate,
     TextDelta,
+    turn_to_read,
 )
 from assent_a2a.artifacts import Json, whole
 from assent_a2a.incoming import PROTOCOL, Incoming
@@ -277,6 +278,8 @@ class _Execution:
         await asyncio.sleep(min(_RESTS * (time.monotonic() - begun), _SAVE_SECONDS))
 
     async def _chunk(self, text: str, *, last: bool) -> None:
+        # The SDK takes tens of milliseconds to write a long one, on the loop that serves all.
+        await turn_to_read(text)
         await self._updater.add_artifact(
             [Part(text=text)],
             artifact_id=self._reply_id,
@@ -328,6 +331,7 @@ class _Execution:
             message = self._worded(reply.content, waiting, data=reply.data, ours={"refused": True})
             await self._updater.requires_input(message)
             return
+        await turn_to_read(reply.content)
         message = self._worded(reply.content, reply.data.approvals, data=reply.data)
         if self._direct:
             message.task_id = ""
