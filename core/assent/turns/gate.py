@@ -105,26 +105,31 @@ class Gate:
         stated = context.stated_platform
         secrets = stated.secrets() if stated is not None else ()
         start = time.perf_counter()
-        if tool.timeout is None and tool.is_async and may_block_here():
-            # A call that nobody may have to give up needs no task of its own.
-            try:
-                value = await _called(tool, input, session, context)
+        called = partial(_called, tool, input, session, context)
+        if tool.timeout is not None:
+            run = _Run(tool, grant, secrets, self.output_limit, start)
+            return await self._timed(run, tool, called, late)
+        # A call that nobody may have to give up needs no task of its own.
+        try:
+            if tool.is_async and may_block_here():
+                value = await called()
                 text = text_of(value)
                 leave_fork()
-            except BaseException as error:
-                passing = passed_on(error)
-                if not isinstance(passing, Exception):
-                    raise
-                return _Run(tool, grant, secrets, self.output_limit, start).failed(passing)
-            return _done(value, text, secrets, self.output_limit, time.perf_counter() - start)
-        run = _Run(tool, grant, secrets, self.output_limit, start)
-        called = partial(_called, tool, input, session, context)
-        return await self._apart(run, tool, called, late)
+            elif tool.is_async:
+                value, text = await self.code.call(_bound(tool, called))
+            else:
+                value, text = await self.code.in_thread(_bound(tool, called))
+        except BaseException as error:
+            passing = passed_on(error)
+            if not isinstance(passing, Exception):
+                raise
+            return _Run(tool, grant, secrets, self.output_limit, start).failed(passing)
+        return _done(value, text, secrets, self.output_limit, time.perf_counter() - start)
 
-    async def _apart(
+    async def _timed(
         self, run: _Run, tool: Tool[..., Any], called: Callable[[], Any], late: Late | None
     ) -> Outcome:
-        """Run the call away from this loop, and give it up after the tool's `timeout`."""
+        """The end of the call, which is given up after the tool's `timeout`."""
         own: list[asyncio.Task[Any]] = []
         call = asyncio.ensure_future(self.code.call(_bound(tool, called, own)))
         try:
@@ -238,13 +243,13 @@ async def _awaited(value: Awaitable[Any]) -> _Result:
 
 
 def _bound(
-    tool: Tool[..., Any], called: Callable[[], Any], own: list[asyncio.Task[Any]]
+    tool: Tool[..., Any], called: Callable[[], Any], own: list[asyncio.Task[Any]] | None = None
 ) -> Callable[[], Any]:
     """The call with its text; an async tool puts the task that it runs in into `own`."""
     if tool.is_async:
 
         async def run_async() -> Any:
-            if task := asyncio.current_task():
+            if own is not None and (task := asyncio.current_task()):
                 own.append(task)
             return await _awaited(called())
 

@@ -57,7 +57,7 @@ class UserCode:
         """
         try:
             if not is_coroutine_function(fn):
-                return await self._in_thread(fn, args)
+                return await self.in_thread(fn, *args)
             if not may_block_here():
                 return await self.workers.spawn(lambda: fn(*args))
             value = await fn(*args)
@@ -80,7 +80,9 @@ class UserCode:
         begun: tuple[Any, Context] = await self.call(bound)
         return begun
 
-    async def _in_thread(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    async def in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """The result of the plain function `fn`, awaited on a worker loop if it is awaitable; what
+        it raises passes."""
         result = await self.workers.threads.run(fn, *args)
         if inspect.isawaitable(result):
             awaitable = result
