@@ -76,7 +76,6 @@ class Host:
         self.policy = Policy(config.approvals.rules)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
         self.ledger = ledger_of(config, for_callable=agent.function is not None)
-        self._slots = Slots(config.limits.turns)
         self._running: set[EventStream] = set()
         self._begun: set[Begun] = set()
         self._watching = False
@@ -93,7 +92,7 @@ class Host:
             plugins=plugins,
             host=self,
             limits=config.limits,
-            slots=self._slots,
+            slots=Slots(config.limits.turns),
             approvals=config.approvals,
         )
         self.calls = DirectCalls(self.engine)
@@ -235,7 +234,7 @@ class Host:
         if self.workers.home is None:
             raise NotStarted
         seconds = self.config.limits.turn_time
-        at_home = self._blocks_at_once and self.workers.calm and self._slots.free
+        at_home = self._blocks_at_once and self.workers.calm and self.engine.slots.free
         more = beyond_text(request.messages)
         involved = bool(more) and carries_calls(more)
         run = partial(self.engine.run, request, more, caller, sink, involved=involved)
@@ -295,7 +294,7 @@ class Host:
 
     def _left(self) -> tuple[int, int]:
         """How many turns run, and how many calls: approved ones, and those of `host.calls`."""
-        return self._slots.taken, len(self.engine.background)
+        return self.engine.slots.taken, len(self.engine.background)
 
     def time_to_end(self) -> float:
         """Seconds that what runs beside the turns may still take at the end of the service: what
@@ -324,7 +323,7 @@ class Host:
     @property
     def turns_running(self) -> int:
         """How many turns hold a place."""
-        return self._slots.taken
+        return self.engine.slots.taken
 
 
 def _goes_straight(agent: Agent, plugins: Plugins) -> bool:

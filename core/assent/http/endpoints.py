@@ -58,7 +58,7 @@ async def turn_to_read(body: str | bytes | bytearray) -> None:
 
     To read a long one takes up to a second in which nobody is answered. Ten that have come
     together would take ten seconds in one go, and their callers hold up everybody's `/health`;
-    whoever waits is served between two of them.
+    whoever waits is served between two of them. What is long to write there waits in the same line.
     """
     if len(body) > LONG:
         async with _reading():

@@ -80,9 +80,7 @@ class WorkerLoop:
     `woken` is true from the moment it was told of waiting turns until it looks: while it stays
     true the loop is blocked, or about to look. `in_first_step` is true while a turn from the queue
     runs that has not been suspended yet: where it blocks the loop, others take the turns that
-    wait. `last` is true while the last turn of the queue does so, `rings_later` while another does:
-    the server, which would only wait for the interpreter's lock, is told of what ends meanwhile
-    with the others, or by its look at those that wait. `turns` are under way on this
+    wait. `last` is true while the last turn of the queue does so. `turns` are under way on this
     loop, `taken` of them from the queue, the others bound to it. `to_cancel` are its turns that
     were cancelled and have not heard of it.
     `asyncio.to_thread` on it takes one of `threads`.
@@ -97,7 +95,6 @@ class WorkerLoop:
         self._rests = 0
         self.in_first_step = False
         self.last = False
-        self.rings_later = False
         # Where nobody looks at turns that wait, the server is told of each end at once.
         self.server = workers.server if workers.looks else None
         self.turns: set[Running[Any]] = set()
@@ -137,6 +134,15 @@ class WorkerLoop:
             self.woken = True
             if self.box is not None:
                 self.box.post(self._pull, last=last)
+
+    @property
+    def rings_later(self) -> bool:
+        """Whether the end of the turn that runs may wait for the turns that are taken with it.
+
+        The server would only wait for the interpreter's lock. It is told once this loop takes no
+        more, or by its look at turns that wait.
+        """
+        return self.in_first_step and not self.last
 
     @property
     def takes(self) -> bool:
@@ -222,9 +228,8 @@ class WorkerLoop:
                 break
             self._workers.pulls += 1
             self.last = not waiting
-            self.rings_later = not self.last
             turn.begin(self, pulled=True)
-            self.last = self.rings_later = False
+            self.last = False
             if self.taken > held:
                 self._workers.watch()
                 break

@@ -58,6 +58,8 @@ class Workers:
         self, *, loops: int | None = None, threads: int = 256, idle_seconds: float = 10.0
     ) -> None:
         self._limit = MAX_LOOPS if loops is None else loops
+        self.looks = self._limit > 1
+        """Whether turns that wait are looked at from time to time, in case a loop is blocked."""
         self.threads = Threads(threads, idle_seconds, self._one_ended)
         self._engine_threads = Threads(threads, idle_seconds)
         self._lock = threading.Lock()
@@ -148,19 +150,14 @@ class Workers:
         running = Running(work)
         self.waiting.append(running)
         self._wake_one(home)
-        if self.waiting and not self._armed and self._limit > 1:
+        if self.waiting and not self._armed and self.looks:
             self._arm_from_here()
         return running
 
     @property
-    def looks(self) -> bool:
-        """Whether turns that wait are looked at from time to time, in case a loop is blocked."""
-        return self._limit > 1
-
-    @property
     def calm(self) -> bool:
         """Whether nothing has blocked home lately, so that work placed there will start soon."""
-        return self._limit > 1 and monotonic() > self._blocked_until
+        return self.looks and monotonic() > self._blocked_until
 
     def shares(self, worker: WorkerLoop) -> bool:
         """Whether `worker` takes further turns beside one that is suspended.
@@ -183,7 +180,7 @@ class Workers:
 
         Called on a worker loop when a turn has suspended there.
         """
-        if not self._watching and self._limit > 1 and self.server is not None:
+        if not self._watching and self.looks and self.server is not None:
             self.server.post(self._ask_soon)
 
     def on_engine_loop(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Running[T]:

@@ -327,11 +327,11 @@ class _Execution:
             # That no more text comes was known only after its last piece had gone.
             await self._chunk("", last=True)
         reply = turned.reply()
+        await turn_to_read(reply.content)
         if waiting := await left_open(self._host, self._caller, turned, self._pending):
             message = self._worded(reply.content, waiting, data=reply.data, ours={"refused": True})
             await self._updater.requires_input(message)
             return
-        await turn_to_read(reply.content)
         message = self._worded(reply.content, reply.data.approvals, data=reply.data)
         if self._direct:
             message.task_id = ""
