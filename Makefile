@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 LOWEST := $(VENV)/lowest
 BOUNDS := $(LOWEST)/constraints.txt
 # A pip that is quick with a long index, and what it needs to make editable installations: without
-# them it would fetch that anew for each distribution of Assent.
+# them it would fetch that anew for each distribution of Sayso.
 BUILDS := 'pip>=25' 'hatchling>=1.27' editables
 BENCH := $(VENV)/.benchmarks
 DISTRIBUTIONS := . $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
@@ -29,7 +29,7 @@ help:
 install: $(STAMP)
 
 run: $(STAMP)
-	$(BIN)/assent demo $(ARGS)
+	$(BIN)/sayso demo $(ARGS)
 
 test: $(STAMP)
 	$(BIN)/python $(PYTEST) $(ARGS)
@@ -71,7 +71,7 @@ clean:
 # Debian keeps ensurepip in a package of its own; without it pip installs from the outside.
 $(STAMP): requirements-dev.txt pyproject.toml $(wildcard plugins/*/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "assent needs Python 3.11 or newer; set PYTHON=python3.11"; exit 1; }
+		{ echo "sayso needs Python 3.11 or newer; set PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
 		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
 		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } || \

@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _log_as_it_was() -> Iterator[None]:
     """Undo what a command that ran in this process set: the next test may look for a record."""
-    logger = logging.getLogger("assent")
+    logger = logging.getLogger("sayso")
     level, handlers, last = logger.level, list(logger.handlers), logging.lastResort
     yield
     logger.setLevel(level)

@@ -1,1 +1,1 @@
-"""What a turn costs: Assent, plain FastAPI, the limit and peers, measured side by side."""
+"""What a turn costs: Sayso, plain FastAPI, the limit and peers, measured side by side."""

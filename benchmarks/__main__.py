@@ -60,7 +60,7 @@ def arguments() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--only", action="append", default=[], metavar="WORDS", help="see above")
-    add("--servers", default="", metavar="NAMES", help="of turns, with commas: assent,plain,limit")
+    add("--servers", default="", metavar="NAMES", help="of turns, with commas: sayso,plain,limit")
     add("--rounds", type=int, default=5, help="of turns under load; default: %(default)s")
     add("--quick", action="store_true", help="a quarter of the time a round, smaller counts")
     add("--peers", metavar="FOLDER", help="see above")
@@ -133,7 +133,7 @@ def _measured(
     )
     for server in result.rounds:
         cpu, p99 = result.middle(server, "cpu"), result.middle(server, "p99")
-        ratio = f"{result.ratio(server):6.2f} ×" if "assent" in result.rounds else ""
+        ratio = f"{result.ratio(server):6.2f} ×" if "sayso" in result.rounds else ""
         say(f"  {server:12} {cpu:8.0f} µs {ratio}  p99 {p99 / 1000:.2f} ms")
     return result
 

@@ -1,4 +1,4 @@
-"""What is wanted of Assent, figure by figure, and what a run found."""
+"""What is wanted of Sayso, figure by figure, and what a run found."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _turns() -> Iterator[Goal]:
         "CPU: times the same loop's (limit)",
         1.25,
         1.15,
-        lambda r: r.turns[paced].ratio("assent", "limit"),
+        lambda r: r.turns[paced].ratio("sayso", "limit"),
         most=True,
     )
     yield Goal(paced, "first event, p99 ms", 20, None, lambda r: _first(r, paced, "p99"), True)
@@ -96,11 +96,11 @@ def _turns() -> Iterator[Goal]:
 
 def _p99(report: Report, where: str) -> float:
     result = report.turns[where]
-    return result.middle("assent", "p99") / result.middle("plain", "p99")
+    return result.middle("sayso", "p99") / result.middle("plain", "p99")
 
 
 def _first(report: Report, where: str, part: str) -> float:
-    return report.turns[where].middle("assent", f"first_{part}") / 1000
+    return report.turns[where].middle("sayso", f"first_{part}") / 1000
 
 
 def _health() -> Iterator[Goal]:
@@ -128,17 +128,15 @@ def _rest() -> Iterator[Goal]:
     def least(where: str, what: str, wanted: float, stretch: float | None, *keys: str) -> Goal:
         return Goal(where, what, wanted, stretch, lambda r: r.figure(where, *keys))
 
-    ours = "assent, V1 and V2"
-    yield most("idle WebSockets", "KB each", 20, 18, "assent", "KB each")
-    yield least(
-        "idle WebSockets", "turns beside them", 0.95, None, "assent", "turns alone / beside"
-    )
+    ours = "sayso, V1 and V2"
+    yield most("idle WebSockets", "KB each", 20, 18, "sayso", "KB each")
+    yield least("idle WebSockets", "turns beside them", 0.95, None, "sayso", "turns alone / beside")
     yield most("start", "first /health: × plain", 1.1, 0.95, "start, × plain")
     yield most("start", "idle MB", 45, None, ours, "idle MB")
     # 45 MB is 1.1 times what plain FastAPI takes where it takes 41.
     yield most("start", "idle MB: × plain", 1.1, None, "idle MB, × plain")
-    yield most("installed", "distributions", 22, None, "assent[v1,v2]", "distributions")
-    yield most("installed", "MB", 35, None, "assent[v1,v2]", "MB")
+    yield most("installed", "distributions", 22, None, "sayso[v1,v2]", "distributions")
+    yield most("installed", "MB", 35, None, "sayso[v1,v2]", "MB")
     yield most("approvals", "SQLite adds, p50 ms", 2, None, "sqlite", "store adds p50 ms")
     yield most("approvals", "PostgreSQL adds, p50 ms", 5, None, "postgresql", "store adds p50 ms")
     yield least("approvals", "a second on SQLite", 500, 1000, "sqlite", "approvals a second")

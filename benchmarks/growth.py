@@ -10,14 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from assent.ledger import Decision, Proposal, Transaction, log
-from assent.ledger.sqlite import SqliteStore
 from benchmarks.load import Whole, drive, post
 from benchmarks.measure import Found, Run
 from benchmarks.process import Process, running
 from benchmarks.scenarios import SMALL, conversation
 from benchmarks.special import CHAT
 from benchmarks.stores import PATIENT, approved
+from sayso.ledger import Decision, Proposal, Transaction, log
+from sayso.ledger.sqlite import SqliteStore
 
 AT_ONCE = 20_000
 """Rows that one transaction writes."""
@@ -27,7 +27,7 @@ ROUTED = SMALL[:-1] + b', "source": "team-chat"}'
 def messages(run: Run, quick: bool) -> Found:
     """CPU time a turn, in microseconds, by the number of messages."""
     counts = (1, 10, 100, 1000, 10_000)
-    with running("messages", "assent_server", ("reply",)) as server:
+    with running("messages", "sayso_server", ("reply",)) as server:
         points = {n: (server, post(CHAT, conversation(n))) for n in counts}
         return {"µs": in_turn(run, points, quick)}
 
@@ -59,7 +59,7 @@ def ledger_rows(run: Run, quick: bool) -> Found:
         for before, count in pairwise((0, *counts)):
             run(fill(path, before, count))
             arguments = ("approval", f'ledger="sqlite:///{path}"', *PATIENT)
-            with running("rows", "assent_server", arguments) as server:
+            with running("rows", "sayso_server", arguments) as server:
                 one = run(approved(server, 30 if quick else 150))
                 one["start s"] = round(server.took, 3)
             for key, value in one.items():
@@ -119,7 +119,7 @@ def _agents(
         points = {}
         for n in counts:
             arguments = (agent, f"count={n}", *options)
-            server = stack.enter_context(running(agent, "assent_server", arguments))
+            server = stack.enter_context(running(agent, "sayso_server", arguments))
             points[n] = (server, post(CHAT, body))
         return in_turn(run, points, quick)
 

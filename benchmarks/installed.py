@@ -16,10 +16,10 @@ PLAIN = ("fastapi", "uvicorn[standard]")
 
 
 def installed(run: Run, quick: bool) -> Found:
-    """Assent with V1 and V2 from built wheels, beside plain FastAPI; without bytecode."""
+    """Sayso with V1 and V2 from built wheels, beside plain FastAPI; without bytecode."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         return {
-            "assent[v1,v2]": amounts(Path(folder) / "assent", wheels(Path(folder) / "dist")),
+            "sayso[v1,v2]": amounts(Path(folder) / "sayso", wheels(Path(folder) / "dist")),
             "plain FastAPI": amounts(Path(folder) / "plain", PLAIN),
         }
 
@@ -39,7 +39,7 @@ def amounts(folder: Path, requirements: Sequence[str]) -> Found:
 
 
 def wheels(out: Path) -> list[str]:
-    """The wheels of Assent, V1 and V2, as they are in the checkout."""
+    """The wheels of Sayso, V1 and V2, as they are in the checkout."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
     for folder in (ROOT, ROOT / "plugins" / "v1", ROOT / "plugins" / "v2"):
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

@@ -49,11 +49,11 @@ class Result:
         """The median over the rounds of one figure."""
         return float(median(getattr(r, name) for r in self.rounds[server]))
 
-    def ratio(self, server: str, to: str = "assent") -> float:
+    def ratio(self, server: str, to: str = "sayso") -> float:
         """How many times the CPU time of `to` the server needs: the median of the rounds."""
         return float(median(self.ratios(server, to)))
 
-    def ratios(self, server: str, to: str = "assent") -> list[float]:
+    def ratios(self, server: str, to: str = "sayso") -> list[float]:
         """The same, round by round."""
         pairs = zip(self.rounds[server], self.rounds[to], strict=True)
         return [theirs.cpu / ours.cpu for theirs, ours in pairs]

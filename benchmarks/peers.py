@@ -1,6 +1,6 @@
 """Peers: other servers for agents, each in a virtual environment of its own.
 
-They do less than Assent does: none checks an approval against a record or takes the agent's code
+They do less than Sayso does: none checks an approval against a record or takes the agent's code
 off its event loop. What they do of their own (sessions, traces, message formats) is in their cost.
 """
 
@@ -95,7 +95,7 @@ def install(folder: str, say: Callable[[str], None]) -> dict[str, str]:
 
 
 def versions(pythons: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """The version of each peer, and of what it shares with Assent."""
+    """The version of each peer, and of what it shares with Sayso."""
     found = {}
     for name, python in pythons.items():
         there = environments.installed(python)

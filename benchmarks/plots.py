@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.report import Report
 
-COLOURS = {"assent": "#1b6ca8", "plain": "#c2571a", "limit": "#7a7a7a"}
+COLOURS = {"sayso": "#1b6ca8", "plain": "#c2571a", "limit": "#7a7a7a"}
 OTHER = "#b9a44c"
 
 
@@ -31,7 +31,7 @@ def draw(folder: Path, report: Report) -> list[Path]:
 def _ratios(report: Report) -> Any:
     from matplotlib import pyplot
 
-    shown = [r for r in report.turns.values() if "assent" in r.rounds and len(r.rounds) > 1]
+    shown = [r for r in report.turns.values() if "sayso" in r.rounds and len(r.rounds) > 1]
     if not shown:
         return None
     rows = [len(result.rounds) for result in shown]
@@ -48,7 +48,7 @@ def _ratios(report: Report) -> Any:
     for axis, result in zip(axes[:, 0], shown, strict=True):
         names = list(result.rounds)
         ratios = [result.ratio(name) for name in names]
-        # What is cheaper than Assent goes to the left of 1, what is dearer to the right.
+        # What is cheaper than Sayso goes to the left of 1, what is dearer to the right.
         axis.barh(
             names,
             [ratio - 1 for ratio in ratios],
@@ -64,7 +64,7 @@ def _ratios(report: Report) -> Any:
         axis.xaxis.set_major_formatter("{x:g}")
         axis.tick_params(labelsize=7)
         axis.invert_yaxis()
-    figure.supxlabel("CPU time of the server a turn, as multiple of Assent's", fontsize=8)
+    figure.supxlabel("CPU time of the server a turn, as multiple of Sayso's", fontsize=8)
     return figure
 
 

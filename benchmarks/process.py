@@ -109,7 +109,7 @@ def running(
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         port, log = free_port(), Path(folder) / "log"
         # Where no bytecode is written, a checkout is compiled at each start.
-        left_out = ("ASSENT_", "PYTHONDONTWRITEBYTECODE")
+        left_out = ("SAYSO_", "PYTHONDONTWRITEBYTECODE")
         environ = {k: v for k, v in os.environ.items() if not k.startswith(left_out)}
         environ["PYTHONPATH"] = os.pathsep.join(
             part for part in (str(ROOT), environ.get("PYTHONPATH", "")) if part

@@ -18,7 +18,7 @@ from benchmarks.process import CORES, ROOT
 PAGE = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- figures: written by python -m benchmarks --report -->", "<!-- end of figures -->"
 PACKAGES = (
-    "assent",
+    "sayso",
     "fastapi",
     "starlette",
     "uvicorn",
@@ -111,7 +111,7 @@ def _listed(versions: Mapping[str, str]) -> str:
 def turns(results: Sequence[Result]) -> str:
     """One line a server and scenario."""
     lines = [
-        "| scenario | server | CPU µs/turn | × assent | p50 ms | p99 ms | first ms (p50, p99) "
+        "| scenario | server | CPU µs/turn | × sayso | p50 ms | p99 ms | first ms (p50, p99) "
         "| load |",
         "|---|---|---|---|---|---|---|---|",
     ]
@@ -126,10 +126,10 @@ def _line(result: Result, server: str) -> str:
         return f"{result.middle(server, name) / 1000:.2f}"
 
     ratio = ""
-    if "assent" in result.rounds:
+    if "sayso" in result.rounds:
         ratio = f"{result.ratio(server):.2f}"
         several = result.ratios(server)
-        if server != "assent" and len(several) > 1:
+        if server != "sayso" and len(several) > 1:
             ratio += f" ({min(several):.2f} to {max(several):.2f})"
     return (
         f"| {result.scenario} | {server} | {result.middle(server, 'cpu'):.0f} | {ratio} "

@@ -103,10 +103,10 @@ def targets(
     *,
     v1: str | None = None,
 ) -> dict[str, Target]:
-    """Assent with that agent, plain FastAPI and the limit, on the same path or on `others`."""
-    found = {"assent": Target("assent_server", (agent,), path)}
+    """Sayso with that agent, plain FastAPI and the limit, on the same path or on `others`."""
+    found = {"sayso": Target("sayso_server", (agent,), path)}
     if v1:
-        found["assent v1"] = Target("assent_server", (agent,), v1)
+        found["sayso v1"] = Target("sayso_server", (agent,), v1)
     found["plain"] = Target("plain_server", (), others or path)
     found["limit"] = Target("limit_server", (), others or path)
     return found
@@ -123,7 +123,7 @@ SCENARIOS = [
         Whole,
         SMALL,
         32,
-        {**targets("reply", v1=V1), "assent sync": Target("assent_server", ("plain",))},
+        {**targets("reply", v1=V1), "sayso sync": Target("sayso_server", ("plain",))},
     ),
     Scenario("small turn, 256 connections", Whole, SMALL, 256, targets("reply")),
     Scenario("62 KB history, 32 connections", Whole, HISTORY, 32, targets("reply")),

@@ -35,10 +35,10 @@ def health_while_blocked(run: Run, quick: bool) -> Found:
     """`/health` during 64 turns that block two seconds; milliseconds and seconds."""
     found = {}
     for name, target in {
-        "sync callable": Target("assent_server", ("block",)),
-        "async def callable": Target("assent_server", ("block_async",)),
-        "tool": Target("assent_server", ("block_tool",)),
-        "interceptor": Target("assent_server", ("block_interceptor",)),
+        "sync callable": Target("sayso_server", ("block",)),
+        "async def callable": Target("sayso_server", ("block_async",)),
+        "tool": Target("sayso_server", ("block_tool",)),
+        "interceptor": Target("sayso_server", ("block_interceptor",)),
         "plain FastAPI, async def, 8 turns": Target("plain_server", (), "/block_async"),
     }.items():
         if quick and "plain" in name:
@@ -74,7 +74,7 @@ def start(run: Run, quick: bool) -> Found:
     same interpreter.
     """
     servers = {
-        "assent, V1 and V2": ("assent_server", ("reply",)),
+        "sayso, V1 and V2": ("sayso_server", ("reply",)),
         "plain FastAPI": ("plain_server", ()),
     }
     times: dict[str, list[float]] = {name: [] for name in servers}
@@ -111,7 +111,7 @@ def idle_sockets(run: Run, quick: bool) -> Found:
     count, rounds = (500, 1) if quick else (2000, 5)
     found = {}
     for name, (script, arguments) in {
-        "assent": ("assent_server", ("deltas",)),
+        "sayso": ("sayso_server", ("deltas",)),
         "plain FastAPI": ("plain_server", ()),
     }.items():
         with running(name, script, arguments) as server:

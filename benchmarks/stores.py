@@ -17,7 +17,7 @@ from benchmarks.measure import Found, Run
 from benchmarks.process import Process, running
 from benchmarks.special import CHAT
 
-POSTGRES = "ASSENT_BENCH_POSTGRES"
+POSTGRES = "SAYSO_BENCH_POSTGRES"
 """The variable that names a PostgreSQL database in which schemas may be made."""
 USUAL = "postgresql://postgres@127.0.0.1:5432/test"
 PATIENT = ("timeout_keep_alive=600",)
@@ -41,7 +41,7 @@ def approvals(run: Run, quick: bool) -> Found:
         servers = {}
         for name, url in urls.items():
             arguments = ("approval", f'ledger="{url}"', *PATIENT)
-            servers[name] = stack.enter_context(running(name, "assent_server", arguments))
+            servers[name] = stack.enter_context(running(name, "sayso_server", arguments))
         rounds: dict[str, list[Found]] = {name: [] for name in servers}
         for number in range(2 if quick else 6):
             for name in servers if number % 2 else reversed(servers):
@@ -76,10 +76,10 @@ def postgres() -> Iterator[str]:
 
         admin = psycopg.connect(url, autocommit=True, connect_timeout=3)
     except ImportError:
-        raise NoServer("psycopg is not installed; try: pip install 'assent[postgres]'") from None
+        raise NoServer("psycopg is not installed; try: pip install 'sayso[postgres]'") from None
     except psycopg.Error as error:
         raise NoServer(f"set {POSTGRES} to a database: {str(error).splitlines()[0]}") from None
-    schema = f"assent_bench_{secrets.token_hex(6)}"
+    schema = f"sayso_bench_{secrets.token_hex(6)}"
     with admin:
         admin.execute(f"CREATE SCHEMA {schema}".encode())
         try:

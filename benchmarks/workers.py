@@ -89,8 +89,8 @@ def worker_processes(run: Run, quick: bool) -> Found:
     rounds: dict[int, list[Flood]] = {1: [], 2: []}
     cores = set(CORES)
     with (
-        running("one", "assent_server", ("reply", "workers=1"), cores=cores) as one,
-        running("two", "assent_server", ("reply", "workers=2"), cores=cores) as two,
+        running("one", "sayso_server", ("reply", "workers=1"), cores=cores) as one,
+        running("two", "sayso_server", ("reply", "workers=2"), cores=cores) as two,
     ):
         servers = {1: one, 2: two}
         request = post("/api/chat", SMALL)

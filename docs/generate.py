@@ -16,10 +16,10 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from assent.cli.config import plugin_settings
-from assent.config import Config
-from assent.config.settings import Section, meanings, seconds, size
-from assent.plugins.discovery import BUILT_IN
+from sayso.cli.config import plugin_settings
+from sayso.config import Config
+from sayso.config.settings import Section, meanings, seconds, size
+from sayso.plugins.discovery import BUILT_IN
 
 # Where a rule comes from is for readers of the source.
 _SOURCE = re.compile(r" \(interface\.md[^)]*\)")
@@ -28,7 +28,7 @@ FILE = Path(__file__).with_name("configuration.md")
 HEAD = """\
 # Configuration
 
-```toml assent.toml
+```toml sayso.toml
 agent = "ops_agent.py:agent"
 plugins = ["v2", "router"]
 
@@ -40,16 +40,16 @@ on_error = "silent"
 ```
 
 Values come from four places, each winning over the one before: the defaults below, the file
-(`--config FILE`, else the one that `ASSENT_CONFIG` names, else `assent.toml` in the working folder,
-else `[tool.assent]` in `pyproject.toml`), the environment (`ASSENT_SERVER__PORT=9000`, two
-underscores for each dot), and keywords of `serve()` or flags (`--port 9000`). `assent config` shows
-each value and where it came from, `assent config schema` writes the JSON schema for an editor.
+(`--config FILE`, else the one that `SAYSO_CONFIG` names, else `sayso.toml` in the working folder,
+else `[tool.sayso]` in `pyproject.toml`), the environment (`SAYSO_SERVER__PORT=9000`, two
+underscores for each dot), and keywords of `serve()` or flags (`--port 9000`). `sayso config` shows
+each value and where it came from, `sayso config schema` writes the JSON schema for an editor.
 Unknown keys stop the start, with the nearest right one.
 
-In the environment a list is separated by commas, `ASSENT_PLUGINS=v1,v2`, or is JSON, as a list of
-tables has to be; keys of a table follow two more underscores, `ASSENT_AUTH__TOKENS__ANN=...` (in
+In the environment a list is separated by commas, `SAYSO_PLUGINS=v1,v2`, or is JSON, as a list of
+tables has to be; keys of a table follow two more underscores, `SAYSO_AUTH__TOKENS__ANN=...` (in
 small letters: `ann`). An empty variable counts as none. One that resembles a setting and is none
-stops the start; any other that begins with `ASSENT_` is told at the start.
+stops the start; any other that begins with `SAYSO_` is told at the start.
 
 Durations are `"24h"`, `"10m"`, `"30s"`, `"300ms"` or seconds, at most 100 years;
 sizes are `"10MiB"` or bytes. Paths in the file are relative to it. This page is written by

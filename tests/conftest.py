@@ -17,7 +17,7 @@ from environments import BESIDE, FOLDERS, Environment, built, pip
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel of each distribution of Assent, and those that tests install beside
+    """A folder with the wheel of each distribution of Sayso, and those that tests install beside
     them: each is looked for in the index once, and no installation asks it again."""
 
     def build(out: Path) -> None:
@@ -26,18 +26,18 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
             wheel = built(folder, out / folder.name)
             wheel.rename(out / wheel.name)
             wheel.parent.rmdir()
-        pip("download", "--dest", ".", "--find-links", ".", "assent[all]", *BESIDE, folder=out)
+        pip("download", "--dest", ".", "--find-links", ".", "sayso[all]", *BESIDE, folder=out)
 
     return once(tmp_path_factory, "wheels", build)
 
 
 @pytest.fixture(scope="session")
 def beside_pytest(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Environment:
-    """An environment with the core of Assent and pytest; tests copy it and leave it as it is."""
+    """An environment with the core of Sayso and pytest; tests copy it and leave it as it is."""
 
     def install(folder: Path) -> None:
         made = Environment.empty(folder, wheels)
-        made.install("assent", "pytest")
+        made.install("sayso", "pytest")
         made.run("compileall", "-q", "lib", folder=folder)
 
     return Environment(once(tmp_path_factory, "beside_pytest", install), wheels)

@@ -1,4 +1,4 @@
-"""PostgreSQL for a test: the server at ASSENT_TEST_POSTGRES, or that of this machine."""
+"""PostgreSQL for a test: the server at SAYSO_TEST_POSTGRES, or that of this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-SERVER = os.environ.get("ASSENT_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
+SERVER = os.environ.get("SAYSO_TEST_POSTGRES", "postgresql://postgres@127.0.0.1:5432/test")
 
 
 @contextmanager
@@ -22,7 +22,7 @@ def empty_schema() -> Iterator[str]:
         if os.environ.get("CI") == "true":
             raise
         pytest.skip(f"no PostgreSQL server at {SERVER}: {error}")
-    schema = f"assent_test_{secrets.token_hex(6)}"
+    schema = f"sayso_test_{secrets.token_hex(6)}"
     with admin:
         admin.execute(f"CREATE SCHEMA {schema}".encode())
         yield f"{SERVER}?connect_timeout=60&options=-csearch_path%3D{schema}"

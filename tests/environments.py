@@ -14,15 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from assent.testing import Service
+from sayso.testing import Service
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))]
-"""Of each distribution of Assent, the core first."""
+"""Of each distribution of Sayso, the core first."""
 BESIDE = ("pytest", "openai>=3,<4")
-"""What examples and new projects ask for beside Assent with all its extras."""
+"""What examples and new projects ask for beside Sayso with all its extras."""
 
-_LISTENING = re.compile(r"^assent: listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
+_LISTENING = re.compile(r"^sayso: listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
 
 
 def run(command: list[str], folder: Path, timeout: float = 600, **environ: str) -> str:
@@ -93,9 +93,9 @@ class Environment:
 
 @contextmanager
 def serving(python: Path, folder: Path, *options: str, **environ: str) -> Iterator[Service]:
-    """The service that `assent serve OPTIONS` in `folder` starts, on a free port."""
+    """The service that `sayso serve OPTIONS` in `folder` starts, on a free port."""
     log = folder / "serve.log"
-    command = [str(python), "-W", "error", "-m", "assent", "serve", *options]
+    command = [str(python), "-W", "error", "-m", "sayso", "serve", *options]
     command += ["--host", "127.0.0.1", "--port", "0", "--state-dir", str(folder / "state")]
     command += ["--start-timeout", "120"]
     with log.open("wb") as out:

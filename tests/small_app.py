@@ -1,4 +1,4 @@
-"""A small ASGI app with the attributes that the server asks of `assent.app`, for its tests."""
+"""A small ASGI app with the attributes that the server asks of `sayso.app`, for its tests."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from assent.errors import StartupError
-from assent.workers import Workers
+from sayso.errors import StartupError
+from sayso.workers import Workers
 
 
 class SmallHost:
@@ -162,9 +162,9 @@ def _write(note: Path, line: str) -> None:
 
 
 def install() -> None:
-    """Stand in for `assent.app`."""
-    module = ModuleType("assent.app")
+    """Stand in for `sayso.app`."""
+    module = ModuleType("sayso.app")
     module.app_to_serve = app_to_serve  # type: ignore[attr-defined]
     module.run_own_process = run_own_process  # type: ignore[attr-defined]
-    sys.modules["assent.app"] = module
+    sys.modules["sayso.app"] = module
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -78,7 +78,7 @@ def terminal(
     """Run Python with `arguments` on a terminal of 80 columns; killed with the block."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SAYSO_")}
     kept.pop("NO_COLOR", None)
     process = subprocess.Popen(
         [sys.executable, "-c", _LAUNCH, *arguments],

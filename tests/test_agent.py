@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from assent import Agent, ConfigError, Host, LocalShell, RequestContext, Session, Tool, create_app
-from assent.testing import served, user
+from sayso import Agent, ConfigError, Host, LocalShell, RequestContext, Session, Tool, create_app
+from sayso.testing import served, user
 
 
 class Source:
@@ -93,7 +93,7 @@ def test_name_of_a_tool_stays_with_the_source_that_had_it_first() -> None:
         assert (executed["output"], ran) == ("one greets ann", ["one"])
 
 
-def test_source_has_no_tool_of_the_name_that_is_assents_own() -> None:
+def test_source_has_no_tool_of_the_name_that_is_saysos_own() -> None:
     own = Source(greeting("other", [], name="suggest_commands"))
     agent = Agent(model="offline", tools=[own], commands=LocalShell())
     with served(agent):

@@ -61,27 +61,27 @@ def test_server_gives_the_reply_that_its_scenarios_expect(server: tuple[str, ...
 )
 def test_growing_agents_answer(arguments: tuple[str, ...]) -> None:
     body = growth.ROUTED if "router=true" in arguments else SMALL
-    with running("growing", "assent_server", arguments) as process:
+    with running("growing", "sayso_server", arguments) as process:
         turn = asyncio.run(once(Whole, process.port, post("/api/chat", body)))
     assert REPLY in turn.last_body
 
 
 def test_flood_counts_whole_replies() -> None:
-    with running("flooded", "assent_server", ("reply",)) as process:
+    with running("flooded", "sayso_server", ("reply",)) as process:
         flooded = workers.flood(process, post("/api/chat", SMALL), 2, 0.05)
         assert flooded.turns > 0
         assert flooded.turns % workers.DEPTH == 0
 
 
 def test_flood_refuses_what_is_no_reply() -> None:
-    with running("flooded", "assent_server", ("reply",)) as process, pytest.raises(LoadError):
+    with running("flooded", "sayso_server", ("reply",)) as process, pytest.raises(LoadError):
         workers.flood(process, post("/api/chat", b"{}"), 1, 0.05)
 
 
 def test_rows_filled_beforehand_leave_the_ledger_usable(tmp_path: Path) -> None:
     path = tmp_path / "approvals.db"
     asyncio.run(growth.fill(path, 0, 30))
-    with running("filled", "assent_server", ("approval", f'ledger="sqlite:///{path}"')) as process:
+    with running("filled", "sayso_server", ("approval", f'ledger="sqlite:///{path}"')) as process:
         found = asyncio.run(stores.approved(process, 8))
     assert found["approvals a second"] > 0
 
@@ -106,7 +106,7 @@ def test_failed_measurement_is_said_and_ends_no_other() -> None:
 
 
 def test_refusal_is_an_error_of_the_load() -> None:
-    with running("refusing", "assent_server", ("reply",)) as process:
+    with running("refusing", "sayso_server", ("reply",)) as process:
         with pytest.raises(LoadError, match="422|400"):
             asyncio.run(once(Whole, process.port, post("/api/chat", b'{"messages": []}')))
 
@@ -114,7 +114,7 @@ def test_refusal_is_an_error_of_the_load() -> None:
 def test_server_that_cannot_start_is_left_out_and_said() -> None:
     given = replace(
         SCENARIOS[0],
-        targets={"none": Target("assent_server", ("no_such_agent",))},
+        targets={"none": Target("sayso_server", ("no_such_agent",))},
     )
     said: list[str] = []
     with asyncio.Runner() as runner:
@@ -148,7 +148,7 @@ def test_peers_answer_scenarios_that_there_are() -> None:
 
 
 def made_up() -> report.Report:
-    """A report of a run in which Assent took 100 µs a turn and all others 300."""
+    """A report of a run in which Sayso took 100 µs a turn and all others 300."""
 
     def rounds(cpu: float) -> list[Round]:
         return [Round(10, cpu, 900.0, 1000.0, 300.0, 400.0, 0.1)] * 3
@@ -156,11 +156,11 @@ def made_up() -> report.Report:
     turns = {
         scenario.name: Result(
             scenario.name,
-            {name: rounds(100.0 if name == "assent" else 300.0) for name in scenario.targets},
+            {name: rounds(100.0 if name == "sayso" else 300.0) for name in scenario.targets},
         )
         for scenario in SCENARIOS
     }
-    start: dict[str, Any] = {"start, × plain": 1.3, "assent, V1 and V2": {"idle MB": 44}}
+    start: dict[str, Any] = {"start, × plain": 1.3, "sayso, V1 and V2": {"idle MB": 44}}
     return report.Report(report.about({"agno": {"agno": "1"}}, 3, False), turns, {"start": start})
 
 

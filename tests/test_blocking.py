@@ -23,7 +23,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from assent import Agent, serve, tool
+from sayso import Agent, serve, tool
 
 folder = Path(sys.argv[2])
 
@@ -73,7 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ports(folder: Path) -> Iterator[dict[str, int]]:
     """The port of a service for each kind of blocking code; they start side by side."""
     (folder / "service.py").write_text(SCRIPT)
-    environ = {key: value for key, value in os.environ.items() if not key.startswith("ASSENT_")}
+    environ = {key: value for key, value in os.environ.items() if not key.startswith("SAYSO_")}
     services = {kind: start(folder, kind, environ) for kind in KINDS}
     try:
         yield {kind: port_in(folder / f"{kind}.log", services[kind]) for kind in services}

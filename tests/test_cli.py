@@ -1,4 +1,4 @@
-"""The `assent` command: exit codes, errors of one line, what each sub-command shows."""
+"""The `sayso` command: exit codes, errors of one line, what each sub-command shows."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ import click
 import jsonschema_rs
 import pytest
 
-from assent import cli
-from assent.cli import group
-from assent.config import Config, load_config
-from assent.config.settings import ServerSettings
-from assent.errors import ConfigError
-from assent.hookspecs import hookimpl
-from assent.ledger.stores import open_store
-from assent.plugins import Plugin, Plugins
-from assent.plugins.discovery import discover
 from databases import empty_schema
+from sayso import cli
+from sayso.cli import group
+from sayso.config import Config, load_config
+from sayso.config.settings import ServerSettings
+from sayso.errors import ConfigError
+from sayso.hookspecs import hookimpl
+from sayso.ledger.stores import open_store
+from sayso.plugins import Plugin, Plugins
+from sayso.plugins.discovery import discover
 from terminal import terminal
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("ASSENT_")]:
+    for name in [name for name in os.environ if name.startswith("SAYSO_")]:
         monkeypatch.delenv(name)
     return tmp_path
 
@@ -53,9 +53,9 @@ class Served:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> Served:
-    """What `assent.server.serve` would have been called with."""
+    """What `sayso.server.serve` would have been called with."""
     instead = Served()
-    monkeypatch.setattr("assent.server.serve", instead)
+    monkeypatch.setattr("sayso.server.serve", instead)
     return instead
 
 
@@ -89,7 +89,7 @@ def test_error_is_one_line_with_an_exit_code(
 ) -> None:
     got, out, err = outcome(capsys, *arguments)
     assert (got, out, err.count("\n")) == (code, "", 1)
-    assert err.startswith("assent: ")
+    assert err.startswith("sayso: ")
     assert line in err
 
 
@@ -99,10 +99,10 @@ def test_error_is_one_line_with_an_exit_code(
 def test_approvals_of_a_mistyped_store_are_an_error_and_make_no_store(
     capsys: pytest.CaptureFixture[str], folder: Path, arguments: Sequence[str]
 ) -> None:
-    (folder / "assent.toml").write_text('[approvals]\nledger = "sqlite:///state/mistyped.db"\n')
+    (folder / "sayso.toml").write_text('[approvals]\nledger = "sqlite:///state/mistyped.db"\n')
     got = outcome(capsys, "approvals", *arguments)
     store = f"sqlite:///{folder / 'state' / 'mistyped.db'}"
-    said = f"assent: there is no approvals store {store!r}; a service makes it when it starts: "
+    said = f"sayso: there is no approvals store {store!r}; a service makes it when it starts: "
     assert got == (1, "", f"{said}check 'approvals.ledger' and --config\n")
     assert not (folder / "state").exists()
 
@@ -111,11 +111,11 @@ def test_approvals_of_a_database_without_a_store_make_none_there(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     with empty_schema() as url:
-        (folder / "assent.toml").write_text(f"[approvals]\nledger = {json.dumps(url)}\n")
+        (folder / "sayso.toml").write_text(f"[approvals]\nledger = {json.dumps(url)}\n")
         for _ in range(2):
             code, out, err = outcome(capsys, "approvals", "verify")
             assert (code, out) == (1, "")
-            assert err.startswith("assent: there is no approvals store 'postgresql://")
+            assert err.startswith("sayso: there is no approvals store 'postgresql://")
         store = open_store(url, folder, folder)
         asyncio.run(store.open())
         asyncio.run(store.close())
@@ -126,19 +126,19 @@ def test_approvals_of_a_store_inside_the_service_name_that_store(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "inside.py").write_text(
-        "from assent.ledger.memory import MemoryStore\n"
+        "from sayso.ledger.memory import MemoryStore\n"
         "class Inside(MemoryStore):\n"
         "    def __init__(self, url): super().__init__(); self.url = url\n"
     )
     info = folder / "inside-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: inside\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[assent.ledgers]\ninside = inside:Inside\n")
+    (info / "entry_points.txt").write_text("[sayso.ledgers]\ninside = inside:Inside\n")
     monkeypatch.syspath_prepend(folder)
-    (folder / "assent.toml").write_text('[approvals]\nledger = "inside://here"\n')
+    (folder / "sayso.toml").write_text('[approvals]\nledger = "inside://here"\n')
     code, _, err = outcome(capsys, "approvals", "list")
     assert code == 1
-    assert err.startswith("assent: the ledger 'inside://here' lives in the service's process")
+    assert err.startswith("sayso: the ledger 'inside://here' lives in the service's process")
 
 
 @pytest.mark.parametrize(
@@ -157,13 +157,13 @@ def test_folder_that_cannot_be_written_is_one_plain_line(
 ) -> None:
     monkeypatch.chdir("/proc")
     code, _, err = outcome(capsys, "new", "agent", "mine")
-    assert (code, err) == (1, "assent: No such file or directory: '/proc/mine'\n")
+    assert (code, err) == (1, "sayso: No such file or directory: '/proc/mine'\n")
 
 
 def test_text_that_the_terminal_cannot_encode_is_written_as_escapes(folder: Path) -> None:
     (folder / "ops.py").write_text("agent = lambda messages, context: 'Gr\u00fc\u00dfe'\n", "utf-8")
     done = subprocess.run(
-        [sys.executable, "-m", "assent", "chat", "ops.py", "-m", "hello"],
+        [sys.executable, "-m", "sayso", "chat", "ops.py", "-m", "hello"],
         env={**os.environ, "PYTHONIOENCODING": "ascii", "XDG_STATE_HOME": str(folder)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -175,7 +175,7 @@ def test_text_that_the_terminal_cannot_encode_is_written_as_escapes(folder: Path
 
 def test_chat_without_a_standard_input_is_no_conversation(folder: Path) -> None:
     (folder / "ops.py").write_text("agent = lambda messages, context: 'hello'\n", "utf-8")
-    chat = f"{sys.executable} -m assent chat ops.py"
+    chat = f"{sys.executable} -m sayso chat ops.py"
     done = subprocess.run(
         f"{chat} -m hello <&- && {chat} <&-",
         shell=True,
@@ -252,7 +252,7 @@ def test_options_of_serve_become_the_configuration(served: Served) -> None:
 
 
 def test_dev_is_local_and_reloads_unless_told_otherwise(served: Served, folder: Path) -> None:
-    (folder / "assent.toml").write_text('[server]\nhost = "0.0.0.0"\nworkers = 4\n', "utf-8")
+    (folder / "sayso.toml").write_text('[server]\nhost = "0.0.0.0"\nworkers = 4\n', "utf-8")
     assert cli.run(["dev", "ops.py"]) == 0
     server = served.config.server
     assert (server.host, server.workers, server.reload, server.docs) == ("127.0.0.1", 1, True, True)
@@ -261,18 +261,18 @@ def test_dev_is_local_and_reloads_unless_told_otherwise(served: Served, folder: 
 
 
 def test_dev_without_an_agent_ends_instead_of_waiting_for_a_change(folder: Path) -> None:
-    command = [sys.executable, "-m", "assent", "dev", "--port", "0"]
+    command = [sys.executable, "-m", "sayso", "dev", "--port", "0"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
-    assert done.stderr.startswith("assent: there is no agent; name one as 'path/to/file.py:object'")
+    assert done.stderr.startswith("sayso: there is no agent; name one as 'path/to/file.py:object'")
 
 
 @pytest.mark.skipif("console" not in discover(), reason="the console is not installed")
 def test_dev_prints_the_address_of_the_console_page(folder: Path) -> None:
     (folder / "ops.py").write_text("agent = lambda messages, context: 'hello'\n", "utf-8")
-    arguments = ["-m", "assent", "dev", "ops.py", "--port", "0"]
+    arguments = ["-m", "sayso", "dev", "ops.py", "--port", "0"]
     with terminal(arguments, folder, {"XDG_STATE_HOME": str(folder)}) as person:
-        person.shows("assent: console ")
+        person.shows("sayso: console ")
         address = person.shows("/console")
         with urllib.request.urlopen(address, timeout=60) as page:
             assert page.headers["Content-Type"].startswith("text/html")
@@ -283,19 +283,19 @@ def test_dev_prints_the_address_of_the_console_page(folder: Path) -> None:
 def test_config_shows_values_origins_and_no_secret(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "assent.toml").write_text(
+    (folder / "sayso.toml").write_text(
         '[auth.tokens]\nann = "hunter2"\n'
         '[approvals]\nledger = "postgresql://u:hunter2@db/x"\n'
         '[plugin.a2a]\napi_key = "hunter2"\nnested = {list = [{password = "hunter2"}]}\n',
         "utf-8",
     )
-    monkeypatch.setenv("ASSENT_SERVER__PORT", "9000")
+    monkeypatch.setenv("SAYSO_SERVER__PORT", "9000")
     code, out, _ = outcome(capsys, "config", "--json")
     values = json.loads(out)
     assert code == 0
-    assert values["server.port"] == {"value": 9000, "origin": "environment ASSENT_SERVER__PORT"}
+    assert values["server.port"] == {"value": 9000, "origin": "environment SAYSO_SERVER__PORT"}
     assert values["server.host"] == {"value": "0.0.0.0", "origin": "default"}
-    assert values["auth.tokens.ann"]["origin"] == "assent.toml"
+    assert values["auth.tokens.ann"]["origin"] == "sayso.toml"
     assert values["approvals.ledger"]["value"] == "postgresql://********@db/x"
     assert "hunter2" not in out + outcome(capsys, "config")[1]
 
@@ -304,36 +304,36 @@ def test_config_keeps_its_columns_whatever_the_values_are(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = "sqlite:////a/long/way/to/the/folder/of/the/state/approvals.db"
-    monkeypatch.setenv("ASSENT_APPROVALS__LEDGER", ledger)
-    (folder / "assent.toml").write_text("[server]\nport = 9000\n", "utf-8")
+    monkeypatch.setenv("SAYSO_APPROVALS__LEDGER", ledger)
+    (folder / "sayso.toml").write_text("[server]\nport = 9000\n", "utf-8")
     lines = outcome(capsys, "config")[1].splitlines()[1:]
     origins = {
-        "approvals.ledger": "environment ASSENT_APPROVALS__LEDGER",
-        "server.port": "assent.toml",
+        "approvals.ledger": "environment SAYSO_APPROVALS__LEDGER",
+        "server.port": "sayso.toml",
         "server.host": "default",
     }
     starts = {line.index(origins[key]) for line in lines if (key := line.split()[0]) in origins}
     assert len(starts) == 1
-    assert f'environment ASSENT_APPROVALS__LEDGER  "{ledger}"' in "\n".join(lines)
+    assert f'environment SAYSO_APPROVALS__LEDGER  "{ledger}"' in "\n".join(lines)
 
 
 def test_config_tells_of_a_token_whose_variable_is_not_set(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (folder / "assent.toml").write_text(
-        '[auth]\nscheme = "bearer"\n[auth.tokens]\ndesk = "env:ASSENT_TOKEN_DESK"\n', "utf-8"
+    (folder / "sayso.toml").write_text(
+        '[auth]\nscheme = "bearer"\n[auth.tokens]\ndesk = "env:SAYSO_TOKEN_DESK"\n', "utf-8"
     )
-    missing = "# auth.tokens.desk names the environment variable 'ASSENT_TOKEN_DESK'"
+    missing = "# auth.tokens.desk names the environment variable 'SAYSO_TOKEN_DESK'"
     assert missing in outcome(capsys, "config")[1]
-    monkeypatch.setenv("ASSENT_TOKEN_DESK", "a-token-for-the-desk")
-    assert "ASSENT_TOKEN_DESK" not in outcome(capsys, "config")[1]
+    monkeypatch.setenv("SAYSO_TOKEN_DESK", "a-token-for-the-desk")
+    assert "SAYSO_TOKEN_DESK" not in outcome(capsys, "config")[1]
 
 
 def test_config_waits_for_no_pipe_of_tokens(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
     os.mkfifo(folder / "tokens")
-    (folder / "assent.toml").write_text(
+    (folder / "sayso.toml").write_text(
         '[auth]\nscheme = "bearer"\ntokens_file = "tokens"\n', "utf-8"
     )
     assert outcome(capsys, "config")[0] == 0
@@ -342,8 +342,8 @@ def test_config_waits_for_no_pipe_of_tokens(
 def test_config_tells_of_variables_that_are_no_settings(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ASSENT_COLOUR", "red")
-    assert "# environment ASSENT_COLOUR is no setting\n" in outcome(capsys, "config")[1]
+    monkeypatch.setenv("SAYSO_COLOUR", "red")
+    assert "# environment SAYSO_COLOUR is no setting\n" in outcome(capsys, "config")[1]
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_config_shows_addresses_without_their_secrets(
 ) -> None:
     toml = f"[approvals]\nledger = {json.dumps(ledger)}\n"
     toml += '[model]\nname = "openai:m@1"\nbase_url = "https://h/v1?key=SECRETQ&x=1"\n'
-    (folder / "assent.toml").write_text(toml, "utf-8")
+    (folder / "sayso.toml").write_text(toml, "utf-8")
     _, out, _ = outcome(capsys, "config", "--json")
     assert json.loads(out)["approvals.ledger"]["value"] == shown
     assert json.loads(out)["model.base_url"]["value"] == "https://h/v1?key=********&x=1"
@@ -427,11 +427,11 @@ def test_unknown_ledger_is_told_with_what_was_meant(folder: Path, ledger: str, m
 
 def test_tool_is_no_agent(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "ops.py").write_text(
-        "from assent import tool\n@tool\ndef load() -> str:\n    return '1'\n", "utf-8"
+        "from sayso import tool\n@tool\ndef load() -> str:\n    return '1'\n", "utf-8"
     )
     code, _, err = outcome(capsys, "serve", "ops.py:load", "--port", "0")
     assert code == 1
-    assert "ops.py:load: an agent is an assent.Agent or a callable (messages, context)" in err
+    assert "ops.py:load: an agent is a sayso.Agent or a callable (messages, context)" in err
 
 
 def test_schema_accepts_what_the_loader_accepts_and_explains_each_key(
@@ -452,7 +452,7 @@ def test_plugins_shows_those_of_this_repository(capsys: pytest.CaptureFixture[st
     code, out, _ = outcome(capsys, "plugins", "--json")
     infos = {info["name"]: info for info in json.loads(out)}
     assert code == 0
-    assert infos["v2"]["distribution"] == "assent-v2"
+    assert infos["v2"]["distribution"] == "sayso-v2"
     assert "POST /api/chat" in infos["v2"]["routes"]
     assert infos["v1"]["hooks"] == ["register_routes"]
 
@@ -462,13 +462,13 @@ def test_plugins_keep_their_columns_whatever_their_names_are(
 ) -> None:
     monkeypatch.syspath_prepend(folder)
     (folder / "pigeon_post_of_the_company.py").write_text(
-        "from assent import hookimpl\n@hookimpl\ndef on_event(event): ...\n", "utf-8"
+        "from sayso import hookimpl\n@hookimpl\ndef on_event(event): ...\n", "utf-8"
     )
     info = folder / "pigeon-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeon\nVersion: 1.0\n")
     module = "pigeon_post_of_the_company"
-    (info / "entry_points.txt").write_text(f"[assent]\n{module} = {module}\n")
+    (info / "entry_points.txt").write_text(f"[sayso]\n{module} = {module}\n")
     lines = outcome(capsys, "plugins")[1].splitlines()
     states = [line for line in lines if not line.startswith(" ")]
     assert any(line.startswith(module) for line in states)
@@ -487,7 +487,7 @@ def test_plugins_name_the_table_that_would_switch_one_on(
 def test_plugins_are_shown_and_checked_also_where_several_processes_are_configured(
     capsys: pytest.CaptureFixture[str], folder: Path, words: tuple[str, ...]
 ) -> None:
-    (folder / "assent.toml").write_text("[server]\nworkers = 4\n", "utf-8")
+    (folder / "sayso.toml").write_text("[server]\nworkers = 4\n", "utf-8")
     code, out, err = outcome(capsys, *words)
     assert (code, err) == (0, ""), out
     assert "v2" in out
@@ -500,7 +500,7 @@ def test_plugins_hides_the_secrets_in_their_settings(
     table = (
         f'[plugin.a2a]\ndatabase = "{database}"\noptions = {{ api_key = "hunter2", rate = 5 }}\n'
     )
-    (folder / "assent.toml").write_text(table, "utf-8")
+    (folder / "sayso.toml").write_text(table, "utf-8")
     code, out, _ = outcome(capsys, "plugins")
     assert code == 0
     assert "hunter2" not in out
@@ -513,7 +513,7 @@ def test_plugins_hides_the_secrets_in_their_settings(
 
 SOUND = """
 from fastapi import APIRouter
-from assent import Plugin, hookimpl
+from sayso import Plugin, hookimpl
 class Sound(Plugin):
     @hookimpl
     def on_event(self, event): pass
@@ -542,8 +542,8 @@ class Serving(Plugin):
         ("Misspelt", 1, "did you mean on_event(event, host)?"),
         ("Empty", 1, "it implements no hook"),
         ("Missing", 1, "has no 'Missing'"),
-        ("Healthy", 1, "GET /health is claimed by 'assent itself' and by plugin 'healthy'"),
-        ("Serving", 1, "'serve' is claimed by 'assent itself' and by plugin 'serving'"),
+        ("Healthy", 1, "GET /health is claimed by 'sayso itself' and by plugin 'healthy'"),
+        ("Serving", 1, "'serve' is claimed by 'sayso itself' and by plugin 'serving'"),
     ],
 )
 def test_check_of_a_plugin_that_is_not_installed(
@@ -575,9 +575,9 @@ def test_check_of_all_finds_what_is_sound_alone_but_not_with_the_others(
 ) -> None:
     info = folder / "site" / "taker-1.0.dist-info"
     info.mkdir(parents=True)
-    head = "Metadata-Version: 2.1\nName: taker\nVersion: 1.0\nRequires-Dist: assent\n"
+    head = "Metadata-Version: 2.1\nName: taker\nVersion: 1.0\nRequires-Dist: sayso\n"
     (info / "METADATA").write_text(head)
-    (info / "entry_points.txt").write_text("[assent]\ntaker = plug_taker:Healthy\n")
+    (info / "entry_points.txt").write_text("[sayso]\ntaker = plug_taker:Healthy\n")
     (info.parent / "plug_taker.py").write_text(SOUND.replace('get("/health")', 'post("/api/chat")'))
     monkeypatch.syspath_prepend(str(info.parent))
     assert outcome(capsys, "plugins", "check", "taker")[:2] == (0, "taker: ok\n")
@@ -596,7 +596,7 @@ def test_sub_command_of_a_plugin_runs_and_is_listed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = Plugins.load(load_config(environ={}, overrides={"plugins": []}), [Audit])
-    monkeypatch.setattr("assent.plugins.Plugins.load", lambda config: loaded)
+    monkeypatch.setattr("sayso.plugins.Plugins.load", lambda config: loaded)
     monkeypatch.setattr(group.cli, "commands", {})
     assert outcome(capsys, "audit") == (0, "audited\n", "")
     assert "  audit" in outcome(capsys, "--help")[1]
@@ -611,8 +611,8 @@ def test_installed_but_quiet_plugins_bring_their_sub_commands(
         seen.append(config)
         return Plugins(1.0)
 
-    monkeypatch.setattr("assent.plugins.Plugins.load", load)
-    monkeypatch.setattr("assent.plugins.discovery.discover", lambda: {"mcp": None, "v2": None})
+    monkeypatch.setattr("sayso.plugins.Plugins.load", load)
+    monkeypatch.setattr("sayso.plugins.discovery.discover", lambda: {"mcp": None, "v2": None})
     monkeypatch.setattr(group.cli, "commands", {})
     assert outcome(capsys, "--help")[0] == 0
     assert seen[0].activated == ("mcp",)
@@ -621,16 +621,16 @@ def test_installed_but_quiet_plugins_bring_their_sub_commands(
 def test_sub_command_of_a_plugin_that_is_not_installed_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.plugins.discovery.discover", dict)
+    monkeypatch.setattr("sayso.plugins.discovery.discover", dict)
     code, _, err = outcome(capsys, "mcp", "ops.py")
     assert code == 2
-    assert err.startswith("assent: No such command 'mcp'; try: pip install 'assent[mcp]'")
+    assert err.startswith("sayso: No such command 'mcp'; try: pip install 'sayso[mcp]'")
 
 
 def test_help_survives_a_broken_configuration(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    (folder / "assent.toml").write_text("port = 1\n", "utf-8")
+    (folder / "sayso.toml").write_text("port = 1\n", "utf-8")
     code, out, err = outcome(capsys, "--help")
     assert (code, "serve" in out) == (0, True)
     assert "did you mean 'server.port'?" in err
@@ -638,31 +638,31 @@ def test_help_survives_a_broken_configuration(
 
 def test_built_in_sub_command_loads_neither_plugins_nor_the_server() -> None:
     code = (
-        "import sys; from assent.cli import run; run(['config', '--json']); "
+        "import sys; from sayso.cli import run; run(['config', '--json']); "
         "print(*sorted({n.partition('.')[0] for n in sys.modules}), file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
-    assert {"fastapi", "uvicorn", "assent_v1", "assent_v2"} & set(done.stderr.split()) == set()
+    assert {"fastapi", "uvicorn", "sayso_v1", "sayso_v2"} & set(done.stderr.split()) == set()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
 def test_output_that_finds_no_room_is_one_line(folder: Path) -> None:
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "assent", "config"],
+            [sys.executable, "-m", "sayso", "config"],
             cwd=folder,
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
             check=False,
         )
-    assert (done.returncode, done.stderr) == (1, "assent: No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "sayso: No space left on device\n")
 
 
 def test_closed_pipe_is_no_traceback() -> None:
-    command = f"{sys.executable} -m assent config schema | head -c 1"
+    command = f"{sys.executable} -m sayso config schema | head -c 1"
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, check=False, timeout=300
     )

@@ -1,4 +1,4 @@
-"""`assent chat` against real services: at a terminal, in scripts, and when things go wrong."""
+"""`sayso chat` against real services: at a terminal, in scripts, and when things go wrong."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from assent import Agent, Call, LocalShell, Session, Text, cli, tool
-from assent.cli.chat_http import ChatError, Client, as_url
-from assent.cli.chat_talk import Proposal
-from assent.cli.chat_text import pretty, show, visible
-from assent.models import Ask
-from assent.testing import Service, scripted, served
-from assent.workers import Workers
+from sayso import Agent, Call, LocalShell, Session, Text, cli, tool
+from sayso.cli.chat_http import ChatError, Client, as_url
+from sayso.cli.chat_talk import Proposal
+from sayso.cli.chat_text import pretty, show, visible
+from sayso.models import Ask
+from sayso.testing import Service, scripted, served
+from sayso.workers import Workers
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -39,7 +39,7 @@ DELETE = [Text("The disk is full."), Call("1", "delete", {"name": "a"})]
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("ASSENT_")]:
+    for name in [name for name in os.environ if name.startswith("SAYSO_")]:
         monkeypatch.delenv(name)
     return tmp_path
 
@@ -74,9 +74,9 @@ class Deletes:
 def at_terminal(
     agent: Any, folder: Path, *arguments: str, config: str = PLUGINS, **environ: str
 ) -> Iterator[Terminal]:
-    """`assent chat` at a terminal, talking to `agent`."""
+    """`sayso chat` at a terminal, talking to `agent`."""
     with served(agent, config=config) as service:
-        command = ["-m", "assent", "chat", service.url, *arguments]
+        command = ["-m", "sayso", "chat", service.url, *arguments]
         with terminal(command, folder, environ) as person:
             yield person
 
@@ -84,7 +84,7 @@ def at_terminal(
 def chat(
     capsys: pytest.CaptureFixture[str], service: Service, *arguments: str
 ) -> tuple[int, str, str]:
-    """The exit code and outputs of `assent chat` without a person."""
+    """The exit code and outputs of `sayso chat` without a person."""
     code = cli.run(["chat", service.url, *arguments])
     out, err = capsys.readouterr()
     return code, out, err
@@ -457,7 +457,7 @@ def test_bytes_of_the_input_that_are_no_text_end_no_script(errors: str, folder: 
     given = Deletes("Fine.", "And you?", "Bye.")
     with served(given.agent, config=PLUGINS) as service:
         done = subprocess.run(
-            [sys.executable, "-m", "assent", "chat", service.url],
+            [sys.executable, "-m", "sayso", "chat", service.url],
             cwd=folder,
             env={**os.environ, "PYTHONIOENCODING": f"utf-8:{errors}"},
             input=b"hello\n\xff\xfe caf\xc3\xa9\nbye\n",
@@ -549,7 +549,7 @@ def test_service_with_v1_alone_is_talked_to(capsys: pytest.CaptureFixture[str]) 
 def test_who_closes_the_output_of_chat_gets_its_exit_code(folder: Path) -> None:
     given = Deletes(DELETE, "Gone.")
     with served(given.agent, config=PLUGINS) as service:
-        command = f"{sys.executable} -m assent chat {service.url} -m delete --approve >&-"
+        command = f"{sys.executable} -m sayso chat {service.url} -m delete --approve >&-"
         ended = subprocess.run(command, shell=True, stderr=subprocess.PIPE, timeout=60, check=False)
     assert (ended.returncode, ended.stderr, given.names) == (0, b"", ["a"])
 
@@ -558,7 +558,7 @@ def test_service_without_a_chat_endpoint_is_told(capsys: pytest.CaptureFixture[s
     with served(Deletes().agent, config="plugins = []\n") as service:
         code, out, err = chat(capsys, service, "-m", "hello")
     assert (code, out) == (1, "")
-    assert "no chat endpoint" in err and "assent[v2]" in err
+    assert "no chat endpoint" in err and "sayso[v2]" in err
 
 
 @pytest.mark.parametrize("token", ["sesame-7", "open sesame 7"])
@@ -569,10 +569,10 @@ def test_token_is_needed_sent_and_never_shown(
     with served(Deletes("Hello Ann.").agent, config=config) as service:
         code, out, _ = chat(capsys, service, "--json", "-m", "hello")
         assert (code, events(out)[0]["code"]) == (1, "UNAUTHENTICATED")
-        assert "ASSENT_TOKEN" in events(out)[0]["error"]
+        assert "SAYSO_TOKEN" in events(out)[0]["error"]
         code, out, err = chat(capsys, service, "-m", "hello", "--token", "wrong-8")
         assert code == 1 and "wrong-8" not in out + err
-        monkeypatch.setenv("ASSENT_TOKEN", token)
+        monkeypatch.setenv("SAYSO_TOKEN", token)
         assert chat(capsys, service, "-m", "hello")[:2] == (0, "Hello Ann.\n")
         assert token not in repr(Client(service.url, token))
     assert cli.run(["chat", service.url, "-m", "hello", "--token", "a\nb"]) == 1
@@ -582,7 +582,7 @@ def test_token_is_needed_sent_and_never_shown(
 def test_token_in_the_environment_is_no_setting(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ASSENT_TOKEN", "sesame-7")
+    monkeypatch.setenv("SAYSO_TOKEN", "sesame-7")
     assert cli.run(["config"]) == 0
     assert "sesame-7" not in capsys.readouterr().out
 
@@ -596,7 +596,7 @@ def test_error_of_a_turn_is_exit_code_one(capsys: pytest.CaptureFixture[str]) ->
         assert (code, out) == (0, "fine\n")
         code, out, err = chat(capsys, service, "-m", "hello")
         assert (code, out) == (1, "")
-        assert err.startswith("assent: ")
+        assert err.startswith("sayso: ")
 
 
 def test_nothing_that_listens_is_said_with_the_way_out(
@@ -609,7 +609,7 @@ def test_nothing_that_listens_is_said_with_the_way_out(
         assert cli.run(["chat", f"127.0.0.1:{port}", "-m", "hello"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert f"nothing listens at http://127.0.0.1:{port}; start a service with: assent demo" in err
+    assert f"nothing listens at http://127.0.0.1:{port}; start a service with: sayso demo" in err
     assert err.count("\n") == 1
 
 
@@ -653,10 +653,10 @@ STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n"
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n", "before the turn was done"),
         (b"HTTP/1.1 308 Moved\r\nLocation: https://x\r\nContent-Length: 0\r\n\r\n", "https://x"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "answers, but not in HTTP"),
-        (STREAM + b"[]\n", "answers, but not as an Assent service does"),
-        (STREAM + b'{"hello": "world"}\n', "answers, but not as an Assent service does"),
-        (STREAM + b"<html>\n</html>\n", "answers, but not as an Assent service does"),
-        (STREAM + b"<html></html>", "answers, but not as an Assent service does"),
+        (STREAM + b"[]\n", "answers, but not as a Sayso service does"),
+        (STREAM + b'{"hello": "world"}\n', "answers, but not as a Sayso service does"),
+        (STREAM + b"<html>\n</html>\n", "answers, but not as a Sayso service does"),
+        (STREAM + b"<html></html>", "answers, but not as a Sayso service does"),
     ],
 )
 def test_broken_answer_is_one_error(answer: bytes, said: str) -> None:
@@ -669,7 +669,7 @@ def test_answer_of_a_stranger_commands_no_terminal(capsys: pytest.CaptureFixture
     with answering(b"", moved) as url:
         assert cli.run(["chat", url, "-m", "hello"]) == 1
     assert capsys.readouterr().err == (
-        f"assent: {url} has moved to https://<U+001B>]0;x<U+0007>; give that address\n"
+        f"sayso: {url} has moved to https://<U+001B>]0;x<U+0007>; give that address\n"
     )
 
 
@@ -722,7 +722,7 @@ def test_target_is_served_in_this_process(capsys: pytest.CaptureFixture[str], fo
     (folder / "echo_agent.py").write_text(
         "def agent(messages, context):\n    return f'you said {messages[-1].content}'\n", "utf-8"
     )
-    (folder / "assent.toml").write_text(
+    (folder / "sayso.toml").write_text(
         f'{PLUGINS}[approvals]\nledger = "memory://"\n[server]\nport = 1\nworkers = 3\n', "utf-8"
     )
     assert cli.run(["chat", "echo_agent.py", "-m", "hi"]) == 0
@@ -734,8 +734,8 @@ def test_target_is_served_in_this_process(capsys: pytest.CaptureFixture[str], fo
 SLOW_AGENT = """
 import time
 
-from assent import Agent, Call, tool
-from assent.testing import scripted
+from sayso import Agent, Call, tool
+from sayso.testing import scripted
 
 
 @tool(requires_approval=GATED)
@@ -751,9 +751,9 @@ agent = Agent(model=scripted([Call("1", "work", {})], "Done."), tools=[work])
 
 def test_who_leaves_while_an_approved_call_runs_is_told_what_is_waited_for(folder: Path) -> None:
     (folder / "slow.py").write_text(SLOW_AGENT.replace("GATED", "True"), "utf-8")
-    (folder / "assent.toml").write_text(PLUGINS, "utf-8")
-    place = {"ASSENT_SERVER__STATE_DIR": str(folder / "state")}
-    with terminal(["-m", "assent", "chat", "slow.py"], folder, place) as person:
+    (folder / "sayso.toml").write_text(PLUGINS, "utf-8")
+    place = {"SAYSO_SERVER__STATE_DIR": str(folder / "state")}
+    with terminal(["-m", "sayso", "chat", "slow.py"], folder, place) as person:
         person.shows("> ")
         person.keys("go\n")
         person.shows(QUESTION)
@@ -772,7 +772,7 @@ def test_who_leaves_does_not_wait_for_a_tool_that_was_given_up(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "slow.py").write_text(SLOW_AGENT.replace("GATED", "False"), "utf-8")
-    (folder / "assent.toml").write_text(
+    (folder / "sayso.toml").write_text(
         f'{PLUGINS}[approvals]\nledger = "memory://"\n[limits]\nturn_time = 1\n', "utf-8"
     )
     waited: list[float] = []
@@ -790,7 +790,7 @@ def test_who_leaves_does_not_wait_for_a_tool_that_was_given_up(
 def test_wrong_usage_is_exit_code_two(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--approve", "--reject", "no"], ["--mesage", "x"], ["a", "b"]):
         assert cli.run(["chat", *arguments]) == 2
-        assert "assent chat --help" in capsys.readouterr().err
+        assert "sayso chat --help" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`assent demo` as a newcomer meets it: the process, what it prints, and its two sentences."""
+"""`sayso demo` as a newcomer meets it: the process, what it prints, and its two sentences."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from assent.plugins.discovery import discover
+from sayso.plugins.discovery import discover
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -32,13 +32,13 @@ Json = dict[str, Any]
 
 
 class Demo:
-    """A running `assent demo`; `said` is what it printed so far."""
+    """A running `sayso demo`; `said` is what it printed so far."""
 
     def __init__(self, folder: Path, *options: str) -> None:
-        self.workspace = folder / f"assent-demo-{os.geteuid()}"
+        self.workspace = folder / f"sayso-demo-{os.geteuid()}"
         self.environ = environ(folder)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "assent", "demo", "--port", "0", *options],
+            [sys.executable, "-m", "sayso", "demo", "--port", "0", *options],
             cwd=folder,
             env=self.environ,
             text=True,
@@ -91,7 +91,7 @@ class Demo:
 
 def environ(folder: Path) -> dict[str, str]:
     """An environment whose folders for temporary files and state are below `folder`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ASSENT_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SAYSO_")}
     return kept | {"TMPDIR": str(folder), "XDG_STATE_HOME": str(folder / "state")}
 
 
@@ -147,7 +147,7 @@ def test_printed_curl_line_works_when_pasted(demo: Demo) -> None:
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
 def test_printed_curl_line_works_with_v1_alone(tmp_path: Path) -> None:
-    (tmp_path / "assent.toml").write_text('plugins = ["v1"]\n', "utf-8")
+    (tmp_path / "sayso.toml").write_text('plugins = ["v1"]\n', "utf-8")
     alone = Demo(tmp_path)
     try:
         assert "on disk under /usr" in pasted(alone.said)["content"]
@@ -156,7 +156,7 @@ def test_printed_curl_line_works_with_v1_alone(tmp_path: Path) -> None:
 
 
 def test_no_step_is_printed_that_cannot_work_without_a_protocol(tmp_path: Path) -> None:
-    (tmp_path / "assent.toml").write_text("plugins = []\n", "utf-8")
+    (tmp_path / "sayso.toml").write_text("plugins = []\n", "utf-8")
     alone = Demo(tmp_path)
     try:
         assert "no protocol plugin is active" in alone.said
@@ -211,7 +211,7 @@ def test_status_lines_come_while_the_disk_is_searched(demo: Demo) -> None:
 def test_both_sentences_work_in_the_terminal_client(
     demo: Demo, notes: Path, tmp_path: Path
 ) -> None:
-    arguments = ["-m", "assent", "chat", f"http://127.0.0.1:{demo.port}"]
+    arguments = ["-m", "sayso", "chat", f"http://127.0.0.1:{demo.port}"]
     with terminal(arguments, tmp_path) as person:
         person.shows("> ")
         person.keys(f"{FILLS}\n")
@@ -253,7 +253,7 @@ def test_busy_port_is_one_line_with_the_way_out(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = subprocess.run(
-            [sys.executable, "-m", "assent", "demo", "--port", str(port)],
+            [sys.executable, "-m", "sayso", "demo", "--port", str(port)],
             cwd=tmp_path,
             env=environ(tmp_path),
             capture_output=True,
@@ -263,7 +263,7 @@ def test_busy_port_is_one_line_with_the_way_out(tmp_path: Path) -> None:
         )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
-        f"assent: port {port} of 127.0.0.1 is in use; "
+        f"sayso: port {port} of 127.0.0.1 is in use; "
         "stop what listens there or choose another with --port\n"
     )
 
@@ -271,14 +271,14 @@ def test_busy_port_is_one_line_with_the_way_out(tmp_path: Path) -> None:
 def test_ctrl_c_ends_the_demo_and_its_ledger_stays(tmp_path: Path) -> None:
     running = Demo(tmp_path)
     assert running.end(signal.SIGINT) == 0, running.said
-    assert (tmp_path / "state" / "assent" / "approvals.db").is_file()
+    assert (tmp_path / "state" / "sayso" / "approvals.db").is_file()
     assert "Traceback" not in running.said
 
 
 def test_model_without_its_key_is_said_at_the_start(tmp_path: Path) -> None:
     hidden = {name: "" for name in os.environ if name.startswith("ANTHROPIC_")}
     done = subprocess.run(
-        [sys.executable, "-m", "assent", "demo", "--port", "0", "--model", "nobody:at-all"],
+        [sys.executable, "-m", "sayso", "demo", "--port", "0", "--model", "nobody:at-all"],
         cwd=tmp_path,
         env=environ(tmp_path) | hidden,
         capture_output=True,

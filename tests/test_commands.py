@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import SecretStr
 
-from assent.commands import CommandResult, LocalShell, kubeconfigs
-from assent.commands.suggestions import SUGGEST_COMMANDS, read_suggestion
-from assent.errors import ToolInputError
-from assent.messages import CommandFile, PlatformContext
+from sayso.commands import CommandResult, LocalShell, kubeconfigs
+from sayso.commands.suggestions import SUGGEST_COMMANDS, read_suggestion
+from sayso.errors import ToolInputError
+from sayso.messages import CommandFile, PlatformContext
 
 T = TypeVar("T")
 
@@ -229,7 +229,7 @@ def test_temporary_folder_of_someone_else_is_refused(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / "target").mkdir()
-    (tmp_path / f"assent-{os.geteuid()}").symlink_to(tmp_path / "target")
+    (tmp_path / f"sayso-{os.geteuid()}").symlink_to(tmp_path / "target")
     got = run(LocalShell(), "touch ran")
     assert got.failed and not list(tmp_path.rglob("ran"))
 
@@ -364,7 +364,7 @@ def test_grandchild_that_escaped_its_session_does_not_hang_the_timeout(tmp_path:
 def test_late_output_of_a_short_grandchild_is_still_read(
     shell: LocalShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.service.processes.LINGER", 20)
+    monkeypatch.setattr("sayso.service.processes.LINGER", 20)
     assert run(shell, "(sleep 0.05; echo late) & echo first").output == "first\nlate\n"
 
 
@@ -489,32 +489,32 @@ def test_kubeconfig_is_a_private_file_while_the_command_runs(shell: LocalShell) 
     assert not Path(path).exists()
     assert Path(path).parent == shell.workdir
     assert run(shell, "exit 3", context=context).exit_code == 3
-    assert shell.workdir and not list(shell.workdir.glob(".assent-kubeconfig*"))
+    assert shell.workdir and not list(shell.workdir.glob(".sayso-kubeconfig*"))
 
 
 def test_kubeconfig_goes_on_timeout_and_cancellation(tmp_path: Path) -> None:
     shell = LocalShell(tmp_path, timeout=0.8)
     context = with_kubeconfig(base64.b64encode(b"x").decode())
     assert run(shell, "sleep 3000", context=context).timed_out
-    assert not list(tmp_path.glob(".assent-kubeconfig*"))
+    assert not list(tmp_path.glob(".sayso-kubeconfig*"))
     shell.timeout = 60
 
     async def scenario() -> None:
         task = asyncio.create_task(shell.run("sleep 3000", conversation="c1", context=context))
-        await asyncio.to_thread(until, lambda: list(tmp_path.glob(".assent-kubeconfig*")))
+        await asyncio.to_thread(until, lambda: list(tmp_path.glob(".sayso-kubeconfig*")))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(scenario())
-    assert not list(tmp_path.glob(".assent-kubeconfig*"))
+    assert not list(tmp_path.glob(".sayso-kubeconfig*"))
 
 
 KILLED = """
 import asyncio, sys
 from types import SimpleNamespace
 from pydantic import SecretStr
-from assent import LocalShell, PlatformContext
+from sayso import LocalShell, PlatformContext
 context = SimpleNamespace(platform=PlatformContext(kubeconfig=SecretStr("eA==")))
 shell = LocalShell(sys.argv[1] or None)
 asyncio.run(shell.run("kill -9 $PPID", conversation="c", context=context))
@@ -531,7 +531,7 @@ def test_kubeconfig_of_a_killed_process_goes_when_the_next_one_starts(
     folder = f"{tmp_path / 'work'}" if named else ""
     killed = subprocess.run([sys.executable, "-c", KILLED, folder], env=environ)
     assert killed.returncode == -signal.SIGKILL
-    (left,) = tmp_path.glob("*/.assent-kubeconfig*")
+    (left,) = tmp_path.glob("*/.sayso-kubeconfig*")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with kubeconfigs.as_file("eA==", left.parent) as used:
         shell = LocalShell(folder or None)

@@ -1,4 +1,4 @@
-"""Compositions by configuration alone: `assent serve` answers on all their routes and no more."""
+"""Compositions by configuration alone: `sayso serve` answers on all their routes and no more."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from assent import Agent, tool
-from assent.app import create_app
-from assent.config import load_config
-from assent.plugins.routes import claims
-from assent.testing import Service, user
 from environments import ROOT, serving
+from sayso import Agent, tool
+from sayso.app import create_app
+from sayso.config import load_config
+from sayso.plugins.routes import claims
+from sayso.testing import Service, user
 
 FOLDER = ROOT / "examples" / "deployments"
 V1 = {"POST /api/sendMessage", "POST /api/sendMessageStream"}
@@ -32,7 +32,7 @@ OFFICIAL_A2A = {
     "POST /a2a/rpc/",
     "POST /a2a/tasks/{id}/cancel",
 }
-STATIC = ROOT / "plugins" / "console" / "assent_console" / "static"
+STATIC = ROOT / "plugins" / "console" / "sayso_console" / "static"
 CONSOLE = {
     "GET /console",
     "GET /console/approvals",
@@ -53,7 +53,7 @@ def service(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Service]:
     """The deployment that the test's parameter names, as a process; its servers on free ports."""
-    monkeypatch.setenv("ASSENT_TOKEN_DESK", "token-of-the-desk")
+    monkeypatch.setenv("SAYSO_TOKEN_DESK", "token-of-the-desk")
     file = FOLDER / request.param
     options = ["--mcp-port", "0"] if "mcp" in file.read_text() else []
     with serving(Path(sys.executable), tmp_path, "--config", str(file), *options) as made:
@@ -213,16 +213,16 @@ def test_start_says_in_plain_words_what_is_served(tmp_path: Path) -> None:
 def test_start_tells_of_variables_that_are_no_settings_but_not_of_a_callers_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ASSENT_COLOUR", "red")
-    monkeypatch.setenv("ASSENT_OF_ANN", "s3cret")
+    monkeypatch.setenv("SAYSO_COLOUR", "red")
+    monkeypatch.setenv("SAYSO_OF_ANN", "s3cret")
     overrides = {
         "server.state_dir": str(tmp_path),
         "auth.scheme": "bearer",
-        "auth.tokens": {"ann": "env:ASSENT_OF_ANN"},
+        "auth.tokens": {"ann": "env:SAYSO_OF_ANN"},
     }
     app = create_app(Agent(model="offline"), config=load_config(overrides=overrides))
     told = [line for line in app.host.describe() if "is no setting" in line]
-    assert told == ["warning: environment ASSENT_COLOUR is no setting"]
+    assert told == ["warning: environment SAYSO_COLOUR is no setting"]
 
 
 def not_used(**given: Any) -> list[str]:
@@ -240,16 +240,16 @@ def test_start_tells_of_options_of_a_plugin_that_nobody_switched_on(
     ]
     assert not_used(config=load_config(overrides=overrides | {"server.mcp": False})) == []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ASSENT_SERVER__STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("SAYSO_SERVER__STATE_DIR", str(tmp_path))
     told = not_used(a2a_adapter="both", a2a_agent_card={"name": "Kube"})
     assert [line.partition(":")[2].strip() for line in told] == [
         "keyword a2a_adapter is not used: plugin 'a2a' is not active; switch it on by a2a=True",
         "keyword a2a_agent_card is not used: plugin 'a2a' is not active; switch it on by a2a=True",
     ]
-    monkeypatch.setenv("ASSENT_PLUGIN__ROUTER__TIMEOUT", "5s")
-    monkeypatch.setenv("ASSENT_PLUGIN__MCP__PORT", "8002")
+    monkeypatch.setenv("SAYSO_PLUGIN__ROUTER__TIMEOUT", "5s")
+    monkeypatch.setenv("SAYSO_PLUGIN__MCP__PORT", "8002")
     first, second = not_used()
-    assert first.endswith("; switch it on by ASSENT_SERVER__MCP=true")
+    assert first.endswith("; switch it on by SAYSO_SERVER__MCP=true")
     assert second.endswith("plugin 'router' is not active; name it in plugins")
     assert len(not_used(mcp=True)) == 1
 
@@ -263,5 +263,5 @@ def test_service_that_nobody_can_talk_to_says_what_to_install(
 ) -> None:
     overrides = {"plugins": plugins, "server.state_dir": str(tmp_path)}
     app = create_app(Agent(name="kube"), config=load_config(environ={}, overrides=overrides))
-    told = [line for line in app.host.describe() if "pip install 'assent[v1,v2]'" in line]
+    told = [line for line in app.host.describe() if "pip install 'sayso[v1,v2]'" in line]
     assert bool(told) is not served

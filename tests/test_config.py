@@ -15,10 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from assent.config import Config, bearer_tokens, load_config, state_dir
-from assent.config.exact import VariableText
-from assent.config.options import configured
-from assent.config.settings import (
+from programs import until
+from sayso.config import Config, bearer_tokens, load_config, state_dir
+from sayso.config.exact import VariableText
+from sayso.config.options import configured
+from sayso.config.settings import (
     ApprovalSettings,
     Duration,
     LimitSettings,
@@ -30,11 +31,10 @@ from assent.config.settings import (
     seconds,
     size,
 )
-from assent.config.targets import load_agent
-from assent.errors import ConfigError, InvalidRequest
-from assent.plugins.discovery import select
-from assent.requests import parse_request
-from programs import until
+from sayso.config.targets import load_agent
+from sayso.errors import ConfigError, InvalidRequest
+from sayso.plugins.discovery import select
+from sayso.requests import parse_request
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def fresh_modules() -> Iterator[None]:
 def loaded(
     folder: Path, toml: str = "", environ: Mapping[str, str] | None = None, **keywords: Any
 ) -> Config:
-    (folder / "assent.toml").write_text(toml, encoding="utf-8")
+    (folder / "sayso.toml").write_text(toml, encoding="utf-8")
     return load_config(environ=environ or {}, directory=folder, **keywords)
 
 
@@ -103,13 +103,13 @@ def test_flags_win_over_the_environment_and_the_environment_over_the_file(folder
     config = loaded(
         folder,
         toml,
-        {"ASSENT_SERVER__PORT": "2", "ASSENT_SERVER__HOST": "b"},
+        {"SAYSO_SERVER__PORT": "2", "SAYSO_SERVER__HOST": "b"},
         overrides={"server.port": 3},
     )
     assert (config.server.port, config.server.host, config.server.workers) == (3, "b", 3)
     assert config.origins["server.port"] == "flag --port"
-    assert config.origins["server.host"] == "environment ASSENT_SERVER__HOST"
-    assert config.origins["server.workers"] == "assent.toml"
+    assert config.origins["server.host"] == "environment SAYSO_SERVER__HOST"
+    assert config.origins["server.workers"] == "sayso.toml"
     assert config.origins["server.reload"] == "default"
 
 
@@ -120,8 +120,8 @@ def test_keyword_is_named_as_keyword(folder: Path) -> None:
     assert config.origins["plugin.mcp.port"] == "keyword mcp_port"
 
 
-def test_pyproject_table_is_the_file_when_there_is_no_assent_toml(folder: Path) -> None:
-    (folder / "pyproject.toml").write_text("[tool.assent.server]\nport = 7\n", "utf-8")
+def test_pyproject_table_is_the_file_when_there_is_no_sayso_toml(folder: Path) -> None:
+    (folder / "pyproject.toml").write_text("[tool.sayso.server]\nport = 7\n", "utf-8")
     config = load_config(environ={}, directory=folder)
     assert (config.server.port, config.file) == (7, folder / "pyproject.toml")
     assert loaded(folder, "[server]\nport = 8\n").server.port == 8
@@ -136,29 +136,29 @@ def test_pyproject_of_another_project_is_no_configuration(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("toml", "overrides", "expected"),
     [
-        ("server = 1\n", {"server.port": 9000}, r"server \(assent\.toml\): expected a table"),
+        ("server = 1\n", {"server.port": 9000}, r"server \(sayso\.toml\): expected a table"),
         ('model = "offline"\n', {"model.name": "offline"}, r"write \[model\] and below it name"),
-        ("plugin = 1\n", {"plugin.mcp.port": 9001}, r"plugin \(assent\.toml\): expected a table"),
+        ("plugin = 1\n", {"plugin.mcp.port": 9001}, r"plugin \(sayso\.toml\): expected a table"),
         (
             "plugin.mcp = 1\n",
             {"plugin.mcp.port": 9001},
-            r"plugin\.mcp \(assent\.toml\): expected a table",
+            r"plugin\.mcp \(sayso\.toml\): expected a table",
         ),
     ],
 )
 def test_section_that_is_no_table_is_refused_also_where_a_flag_sets_one_of_its_keys(
     folder: Path, toml: str, overrides: dict[str, Any], expected: str
 ) -> None:
-    (folder / "assent.toml").write_text(toml, "utf-8")
+    (folder / "sayso.toml").write_text(toml, "utf-8")
     with pytest.raises(ConfigError, match=expected):
         load_config(environ={}, overrides=overrides, directory=folder)
 
 
-@pytest.mark.parametrize("text", ["[tool]\nassent = 3\n", '[[tool.assent]]\nagent = "x"\n'])
+@pytest.mark.parametrize("text", ["[tool]\nsayso = 3\n", '[[tool.sayso]]\nagent = "x"\n'])
 @pytest.mark.parametrize("file", [None, "pyproject.toml"])
-def test_tool_assent_that_is_no_table_is_refused(folder: Path, text: str, file: str | None) -> None:
+def test_tool_sayso_that_is_no_table_is_refused(folder: Path, text: str, file: str | None) -> None:
     (folder / "pyproject.toml").write_text(text, "utf-8")
-    with pytest.raises(ConfigError, match=r"tool\.assent \(pyproject\.toml\): expected a table"):
+    with pytest.raises(ConfigError, match=r"tool\.sayso \(pyproject\.toml\): expected a table"):
         load_config(file, environ={}, directory=folder)
 
 
@@ -171,45 +171,45 @@ def test_variable_names_the_file_where_nothing_else_does(folder: Path) -> None:
     (folder / "etc").mkdir()
     (folder / "etc" / "ops.toml").write_text('agent = "a.py"\n[server]\nport = 7\n', "utf-8")
     (folder / "other.toml").write_text("[server]\nport = 9\n", "utf-8")
-    environ = {"ASSENT_CONFIG": "etc/ops.toml"}
+    environ = {"SAYSO_CONFIG": "etc/ops.toml"}
     config = loaded(folder, "[server]\nport = 8\n", environ)
     assert (config.server.port, config.directory) == (7, folder / "etc")
     assert (config.origins["server.port"], config.unread) == ("ops.toml", {})
     named = load_config("other.toml", environ=environ, directory=folder)
     assert named.server.port == 9
-    assert loaded(folder, "[server]\nport = 8\n", {"ASSENT_CONFIG": ""}).server.port == 8
+    assert loaded(folder, "[server]\nport = 8\n", {"SAYSO_CONFIG": ""}).server.port == 8
 
 
 def test_missing_file_that_a_variable_names_is_an_error_that_names_the_variable(
     folder: Path,
 ) -> None:
-    told = refused(folder, environ={"ASSENT_CONFIG": "gone.toml"})
-    assert told == "there is no configuration file 'gone.toml' (environment ASSENT_CONFIG)"
+    told = refused(folder, environ={"SAYSO_CONFIG": "gone.toml"})
+    assert told == "there is no configuration file 'gone.toml' (environment SAYSO_CONFIG)"
 
 
-def test_assent_toml_that_cannot_be_read_stops_where_defaults_would_serve_without_auth(
+def test_sayso_toml_that_cannot_be_read_stops_where_defaults_would_serve_without_auth(
     folder: Path,
 ) -> None:
     # Docker makes such a folder where the file that is to be mounted is missing.
-    (folder / "assent.toml").mkdir()
-    with pytest.raises(ConfigError, match=r"assent\.toml cannot be read: it is a folder, no file"):
+    (folder / "sayso.toml").mkdir()
+    with pytest.raises(ConfigError, match=r"sayso\.toml cannot be read: it is a folder, no file"):
         load_config(environ={}, directory=folder)
-    (folder / "assent.toml").rmdir()
-    (folder / "assent.toml").symlink_to("gone.toml")
-    with pytest.raises(ConfigError, match=r"^assent\.toml cannot be read: No such file"):
+    (folder / "sayso.toml").rmdir()
+    (folder / "sayso.toml").symlink_to("gone.toml")
+    with pytest.raises(ConfigError, match=r"^sayso\.toml cannot be read: No such file"):
         load_config(environ={}, directory=folder)
 
 
-@pytest.mark.parametrize("named", [None, "assent.toml"])
+@pytest.mark.parametrize("named", [None, "sayso.toml"])
 def test_configuration_that_is_a_pipe_or_a_device_is_told_and_not_waited_for(
     folder: Path, named: str | None
 ) -> None:
-    os.mkfifo(folder / "assent.toml")
-    with pytest.raises(ConfigError, match=r"assent\.toml cannot be read: it is a pipe, no file"):
+    os.mkfifo(folder / "sayso.toml")
+    with pytest.raises(ConfigError, match=r"sayso\.toml cannot be read: it is a pipe, no file"):
         load_config(named, environ={}, directory=folder)
-    (folder / "assent.toml").unlink()
-    (folder / "assent.toml").symlink_to("/dev/zero")
-    with pytest.raises(ConfigError, match=r"assent\.toml cannot be read: it is a device, no file"):
+    (folder / "sayso.toml").unlink()
+    (folder / "sayso.toml").symlink_to("/dev/zero")
+    with pytest.raises(ConfigError, match=r"sayso\.toml cannot be read: it is a device, no file"):
         load_config(named, environ={}, directory=folder)
 
 
@@ -225,7 +225,7 @@ def test_file_is_named_by_text_or_by_path(folder: Path) -> None:
 
 
 def test_broken_toml_is_an_error_with_its_place(folder: Path) -> None:
-    assert "assent.toml is not valid TOML" in refused(folder, "port = = 1")
+    assert "sayso.toml is not valid TOML" in refused(folder, "port = = 1")
 
 
 @pytest.mark.parametrize(
@@ -233,16 +233,16 @@ def test_broken_toml_is_an_error_with_its_place(folder: Path) -> None:
     [
         (
             "[server]\nprot = 1\n",
-            "unknown key 'server.prot' (assent.toml); did you mean 'server.port'?",
+            "unknown key 'server.prot' (sayso.toml); did you mean 'server.port'?",
         ),
-        ("[server]\nmcp_port = 1\n", "(assent.toml); write it as 'port' under [plugin.mcp]"),
+        ("[server]\nmcp_port = 1\n", "(sayso.toml); write it as 'port' under [plugin.mcp]"),
         ("mcp_transport = 'sse'\n", "; write it as 'transport' under [plugin.mcp]"),
         ("[server]\na2a_adapter = 'a2a'\n", "; write it as 'adapter' under [plugin.a2a]"),
         ("[server.a2a_agent_card]\nname = 'x'\n", "; write it as a table [plugin.a2a.agent_card]"),
         ("[server]\nchannel_router = 'x:y'\n", "; name it as 'router' under [plugin.router]"),
         ("[server]\nadditional_routers = []\n", "; they are objects: pass them to serve()"),
-        ("port = 1\n", "unknown key 'port' (assent.toml); did you mean 'server.port'?"),
-        ("[sever]\nport = 1\n", "unknown key 'sever' (assent.toml); did you mean 'server'?"),
+        ("port = 1\n", "unknown key 'port' (sayso.toml); did you mean 'server.port'?"),
+        ("[sever]\nport = 1\n", "unknown key 'sever' (sayso.toml); did you mean 'server'?"),
         ("[limits]\ntemperature = 1\n", "did you mean 'model.temperature'?"),
         (
             '[[approvals.rules]]\naction = "deny"\ntol = "x"\n',
@@ -258,16 +258,16 @@ def test_unknown_key_suggests_the_right_one(folder: Path, toml: str, expected: s
     ("environ", "expected"),
     [
         (
-            {"ASSENT_SERVER__PROT": "1"},
-            "environment ASSENT_SERVER__PROT); did you mean 'server.port'",
+            {"SAYSO_SERVER__PROT": "1"},
+            "environment SAYSO_SERVER__PROT); did you mean 'server.port'",
         ),
-        ({"ASSENT_PORT": "1"}, "did you mean ASSENT_SERVER__PORT?"),
-        ({"ASSENT_LOG_LEVEL": "debug"}, "did you mean ASSENT_SERVER__LOG_LEVEL?"),
-        ({"ASSENT_PLUGIN": "v1"}, "plugin"),
-        ({"ASSENT_AGNET": "x"}, "did you mean ASSENT_AGENT?"),
-        ({"ASSENT_MCP_PORT": "1"}, "did you mean ASSENT_PLUGIN__MCP__PORT?"),
-        ({"ASSENT_CHANNEL_ROUTER": "x"}, "did you mean ASSENT_PLUGIN__ROUTER__ROUTER?"),
-        ({"ASSENT_CONFG": "x.toml"}, "did you mean ASSENT_CONFIG?"),
+        ({"SAYSO_PORT": "1"}, "did you mean SAYSO_SERVER__PORT?"),
+        ({"SAYSO_LOG_LEVEL": "debug"}, "did you mean SAYSO_SERVER__LOG_LEVEL?"),
+        ({"SAYSO_PLUGIN": "v1"}, "plugin"),
+        ({"SAYSO_AGNET": "x"}, "did you mean SAYSO_AGENT?"),
+        ({"SAYSO_MCP_PORT": "1"}, "did you mean SAYSO_PLUGIN__MCP__PORT?"),
+        ({"SAYSO_CHANNEL_ROUTER": "x"}, "did you mean SAYSO_PLUGIN__ROUTER__ROUTER?"),
+        ({"SAYSO_CONFG": "x.toml"}, "did you mean SAYSO_CONFIG?"),
     ],
 )
 def test_misspelt_variable_suggests_the_right_one(
@@ -278,46 +278,46 @@ def test_misspelt_variable_suggests_the_right_one(
 
 def test_variables_that_kubernetes_sets_for_a_service_are_no_settings(folder: Path) -> None:
     environ = {
-        "ASSENT_SERVICE_HOST": "10.0.0.1",
-        "ASSENT_SERVICE_PORT": "8000",
-        "ASSENT_SERVICE_PORT_HTTP": "8000",
-        "ASSENT_PORT": "tcp://10.0.0.1:8000",
-        "ASSENT_PORT_8000_TCP": "tcp://10.0.0.1:8000",
-        "ASSENT_PORT_8000_TCP_PROTO": "tcp",
-        "ASSENT_PORT_8000_TCP_PORT": "8000",
-        "ASSENT_PORT_8000_TCP_ADDR": "10.0.0.1",
+        "SAYSO_SERVICE_HOST": "10.0.0.1",
+        "SAYSO_SERVICE_PORT": "8000",
+        "SAYSO_SERVICE_PORT_HTTP": "8000",
+        "SAYSO_PORT": "tcp://10.0.0.1:8000",
+        "SAYSO_PORT_8000_TCP": "tcp://10.0.0.1:8000",
+        "SAYSO_PORT_8000_TCP_PROTO": "tcp",
+        "SAYSO_PORT_8000_TCP_PORT": "8000",
+        "SAYSO_PORT_8000_TCP_ADDR": "10.0.0.1",
     }
     assert loaded(folder, environ=environ).server.port == 8000
 
 
-@pytest.mark.parametrize("name", ["ASSENT_PORT", "ASSENT_SERVER_PORT"])
+@pytest.mark.parametrize("name", ["SAYSO_PORT", "SAYSO_SERVER_PORT"])
 def test_port_under_a_name_that_is_no_setting_is_refused(folder: Path, name: str) -> None:
     # Kubernetes sets an address there.
     assert loaded(folder, environ={name: "tcp://10.0.0.1:80"}).server.port == 8000
-    with pytest.raises(ConfigError, match=f"{name} is no setting; did you mean ASSENT_SERVER__"):
+    with pytest.raises(ConfigError, match=f"{name} is no setting; did you mean SAYSO_SERVER__"):
         loaded(folder, environ={name: "9000"})
 
 
 def test_variable_that_resembles_no_key_is_told_with_the_nearest_one(folder: Path) -> None:
-    environ = {"ASSENT_THREAD_LIMIT": "5", "ASSENT_COLOUR": "red", "ASSENT_TOKEN": "s3cret"}
+    environ = {"SAYSO_THREAD_LIMIT": "5", "SAYSO_COLOUR": "red", "SAYSO_TOKEN": "s3cret"}
     unread = loaded(folder, environ=environ).unread
     assert list(unread.values()) == [
-        "environment ASSENT_COLOUR is no setting",
-        "environment ASSENT_THREAD_LIMIT is no setting; did you mean ASSENT_SERVER__THREADS?",
+        "environment SAYSO_COLOUR is no setting",
+        "environment SAYSO_THREAD_LIMIT is no setting; did you mean SAYSO_SERVER__THREADS?",
     ]
 
 
 def test_empty_variable_is_not_set(folder: Path) -> None:
-    assert loaded(folder, environ={"ASSENT_SERVER__STATE_DIR": ""}).server.state_dir is None
+    assert loaded(folder, environ={"SAYSO_SERVER__STATE_DIR": ""}).server.state_dir is None
 
 
 @pytest.mark.parametrize("text", ["v1,v2", " v1 , v2 ", '["v1", "v2"]'])
 def test_list_in_the_environment_is_comma_separated_or_json(folder: Path, text: str) -> None:
-    assert loaded(folder, environ={"ASSENT_PLUGINS": text}).plugins == ["v1", "v2"]
+    assert loaded(folder, environ={"SAYSO_PLUGINS": text}).plugins == ["v1", "v2"]
 
 
 def test_table_in_the_environment_is_json(folder: Path) -> None:
-    config = loaded(folder, environ={"ASSENT_AUTH__TOKENS": '{"ann": "s3cret"}'})
+    config = loaded(folder, environ={"SAYSO_AUTH__TOKENS": '{"ann": "s3cret"}'})
     assert config.auth.tokens["ann"].get_secret_value() == "s3cret"
 
 
@@ -325,13 +325,13 @@ def test_plugin_setting_from_the_environment_joins_the_table_whatever_its_spelli
     folder: Path,
 ) -> None:
     toml = "[plugin.my-plugin]\nport = 1\nhost = 'x'\n"
-    config = loaded(folder, toml, {"ASSENT_PLUGIN__MY_PLUGIN__PORT": "2"})
+    config = loaded(folder, toml, {"SAYSO_PLUGIN__MY_PLUGIN__PORT": "2"})
     assert config.plugin_settings("my_plugin") == ("plugin.my-plugin", {"port": "2", "host": "x"})
     assert config.tables == {"my-plugin"}
     assert (
-        config.origin("plugin.my-plugin.port").text == "environment ASSENT_PLUGIN__MY_PLUGIN__PORT"
+        config.origin("plugin.my-plugin.port").text == "environment SAYSO_PLUGIN__MY_PLUGIN__PORT"
     )
-    assert config.origin("plugin.my_plugin.host").text == "assent.toml"
+    assert config.origin("plugin.my_plugin.host").text == "sayso.toml"
 
 
 def test_path_of_a_plugin_from_the_environment_is_relative_to_the_working_folder(
@@ -339,25 +339,25 @@ def test_path_of_a_plugin_from_the_environment_is_relative_to_the_working_folder
 ) -> None:
     (folder / "deploy").mkdir()
     (folder / "deploy" / "prod.toml").write_text("[plugin.my-plugin]\nport = 1\n")
-    environ = {"ASSENT_PLUGIN__MY_PLUGIN__LOG": "log"}
+    environ = {"SAYSO_PLUGIN__MY_PLUGIN__LOG": "log"}
     config = load_config(Path("deploy/prod.toml"), environ=environ, directory=folder)
     assert config.path("plugin.my-plugin.log", "log") == folder / "log"
     assert config.path("plugin.my-plugin.port", "log") == folder / "deploy" / "log"
 
 
 def test_unknown_plugin_is_named_with_where_its_own_settings_stand(folder: Path) -> None:
-    config = loaded(folder, "[plugin.mcp]\nport = 1\n", {"ASSENT_PLUGIN__M__PORT": "2"})
-    with pytest.raises(ConfigError, match="no plugin 'm' .environment ASSENT_PLUGIN__M__PORT."):
+    config = loaded(folder, "[plugin.mcp]\nport = 1\n", {"SAYSO_PLUGIN__M__PORT": "2"})
+    with pytest.raises(ConfigError, match="no plugin 'm' .environment SAYSO_PLUGIN__M__PORT."):
         select(config, {})
 
 
 def test_wrong_value_names_key_origin_and_expectation_but_never_itself(folder: Path) -> None:
     message = refused(folder, '[limits]\nbody = "hunter2"\n')
     assert message == (
-        "limits.body (assent.toml): expected a size: bytes, or text such as '256KiB', '10MiB'"
+        "limits.body (sayso.toml): expected a size: bytes, or text such as '256KiB', '10MiB'"
     )
-    message = refused(folder, environ={"ASSENT_AUTH__SCHEME": "hunter2"})
-    assert "auth.scheme (environment ASSENT_AUTH__SCHEME): input should be 'none'" in message
+    message = refused(folder, environ={"SAYSO_AUTH__SCHEME": "hunter2"})
+    assert "auth.scheme (environment SAYSO_AUTH__SCHEME): input should be 'none'" in message
     assert "hunter2" not in message
 
 
@@ -375,7 +375,7 @@ def test_nesting_can_be_no_more_than_the_parser_reads(folder: Path) -> None:
 
 def test_missing_value_is_named_with_the_way_out(folder: Path) -> None:
     assert refused(folder, '[[approvals.rules]]\ntool = "a"\n') == (
-        "approvals.rules.0.action (assent.toml): it is missing and has no default; set it"
+        "approvals.rules.0.action (sayso.toml): it is missing and has no default; set it"
     )
 
 
@@ -387,41 +387,41 @@ def test_every_wrong_key_gets_a_line(folder: Path) -> None:
 @pytest.mark.parametrize(("zero", "variable"), [("0", "0"), ("0.0", "0.0"), ("0", "null")])
 def test_zero_turns_pings_off(folder: Path, zero: str, variable: str) -> None:
     toml = f"[server]\nws_ping_interval = {zero}\n"
-    config = loaded(folder, toml, {"ASSENT_SERVER__WS_PING_TIMEOUT": variable})
+    config = loaded(folder, toml, {"SAYSO_SERVER__WS_PING_TIMEOUT": variable})
     assert (config.server.ws_ping_interval, config.server.ws_ping_timeout) == (None, None)
 
 
 @pytest.mark.parametrize(
     ("toml", "expected"),
     [
-        ("[server]\nport = true\n", "server.port (assent.toml): expected a whole number"),
-        ('[server]\nport = "80"\n', "server.port (assent.toml): expected a whole number"),
-        ('[server]\nreload = "yes"\n', "server.reload (assent.toml): expected true or false"),
-        ("[server]\nmcp = 1\n", "server.mcp (assent.toml): expected true or false"),
-        ("[model]\ntemperature = true\n", "model.temperature (assent.toml): expected a number"),
-        ('[model]\ntemperature = "0.5"\n', "model.temperature (assent.toml): expected a number"),
-        ('[server]\nws_ping_timeout = "5"\n', "ws_ping_timeout (assent.toml): expected a number"),
-        ('[server]\nws_ping_timeout = "0"\n', "ws_ping_timeout (assent.toml): expected a number"),
-        ('[server]\nws_ping_interval = "none"\n', "ws_ping_interval (assent.toml): expected a nu"),
-        ("[limits]\nturns = true\n", "limits.turns (assent.toml): expected a whole number"),
+        ("[server]\nport = true\n", "server.port (sayso.toml): expected a whole number"),
+        ('[server]\nport = "80"\n', "server.port (sayso.toml): expected a whole number"),
+        ('[server]\nreload = "yes"\n', "server.reload (sayso.toml): expected true or false"),
+        ("[server]\nmcp = 1\n", "server.mcp (sayso.toml): expected true or false"),
+        ("[model]\ntemperature = true\n", "model.temperature (sayso.toml): expected a number"),
+        ('[model]\ntemperature = "0.5"\n', "model.temperature (sayso.toml): expected a number"),
+        ('[server]\nws_ping_timeout = "5"\n', "ws_ping_timeout (sayso.toml): expected a number"),
+        ('[server]\nws_ping_timeout = "0"\n', "ws_ping_timeout (sayso.toml): expected a number"),
+        ('[server]\nws_ping_interval = "none"\n', "ws_ping_interval (sayso.toml): expected a nu"),
+        ("[limits]\nturns = true\n", "limits.turns (sayso.toml): expected a whole number"),
         ('model = "offline"\n', 'write [model] and below it name = "offline"'),
-        ("server = 1\n", "server (assent.toml): expected a table, [server]"),
-        ("plugin = 1\n", "plugin (assent.toml): expected a table, [plugin]"),
-        ("auth.tokens = 1\n", "auth.tokens (assent.toml): expected a table, [auth.tokens]"),
-        ('plugins = "v1"\n', "plugins (assent.toml): expected a list, [...]"),
+        ("server = 1\n", "server (sayso.toml): expected a table, [server]"),
+        ("plugin = 1\n", "plugin (sayso.toml): expected a table, [plugin]"),
+        ("auth.tokens = 1\n", "auth.tokens (sayso.toml): expected a table, [auth.tokens]"),
+        ('plugins = "v1"\n', "plugins (sayso.toml): expected a list, [...]"),
         (
             '[approvals.rules]\naction = "deny"\n',
-            "approvals.rules (assent.toml): expected a list of tables, [[approvals.rules]]",
+            "approvals.rules (sayso.toml): expected a list of tables, [[approvals.rules]]",
         ),
         (
             "approvals.rules = [1]\n",
-            "approvals.rules.0 (assent.toml): expected a table, [[approvals.rules]]",
+            "approvals.rules.0 (sayso.toml): expected a table, [[approvals.rules]]",
         ),
         (
             '[[approvals.rules]]\ntool = "a"\naction = "deny"\nplatform = 1\n',
-            "approvals.rules.0.platform (assent.toml): expected a table, [approvals.rules.plat",
+            "approvals.rules.0.platform (sayso.toml): expected a table, [approvals.rules.plat",
         ),
-        ('[server]\ncors_origins = ["*", "a.b"]\n', "server.cors_origins (assent.toml): exp"),
+        ('[server]\ncors_origins = ["*", "a.b"]\n', "server.cors_origins (sayso.toml): exp"),
         ('[server]\ncors_origins = ["https://a.b/"]\n', "such as 'https://example.com', without"),
     ],
 )
@@ -431,11 +431,11 @@ def test_value_of_another_type_is_refused(folder: Path, toml: str, expected: str
 
 def test_text_of_a_variable_is_read_as_the_settings_type(folder: Path) -> None:
     environ = {
-        "ASSENT_SERVER__PORT": "80",
-        "ASSENT_SERVER__RELOAD": "yes",
-        "ASSENT_SERVER__WORKER_LOOPS": "2",
-        "ASSENT_LIMITS__BODY": "1KiB",
-        "ASSENT_MODEL__TEMPERATURE": "0.5",
+        "SAYSO_SERVER__PORT": "80",
+        "SAYSO_SERVER__RELOAD": "yes",
+        "SAYSO_SERVER__WORKER_LOOPS": "2",
+        "SAYSO_LIMITS__BODY": "1KiB",
+        "SAYSO_MODEL__TEMPERATURE": "0.5",
     }
     config = loaded(folder, "[server]\nport = 81\n", environ)
     server = config.server
@@ -473,7 +473,7 @@ def test_reload_with_workers_is_a_value_error(folder: Path) -> None:
     message = refused(
         folder, "[server]\nport = 1\nreload = true\n", overrides={"server.workers": 2}
     )
-    assert message.startswith("server (assent.toml, flag --workers): 'reload' and 'workers' above")
+    assert message.startswith("server (sayso.toml, flag --workers): 'reload' and 'workers' above")
     with pytest.raises(ConfigError, match=r"^server \(keyword reload, keyword workers\): "):
         configured({"port": 0, "reload": True, "workers": 2}, Config())
     assert issubclass(ConfigError, ValueError)
@@ -574,9 +574,9 @@ def test_path_in_the_file_is_relative_to_it_and_one_of_a_flag_to_the_working_dir
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="the folder of other platforms")
 def test_state_folder_is_the_users(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
-    assert state_dir(Config(), {"XDG_STATE_HOME": "/var/x"}) == Path("/var/x/assent")
-    assert state_dir(Config(), {"XDG_STATE_HOME": "x"}) == Path("/home/ann/.local/state/assent")
-    assert state_dir(Config(), {}) == Path("/home/ann/.local/state/assent")
+    assert state_dir(Config(), {"XDG_STATE_HOME": "/var/x"}) == Path("/var/x/sayso")
+    assert state_dir(Config(), {"XDG_STATE_HOME": "x"}) == Path("/home/ann/.local/state/sayso")
+    assert state_dir(Config(), {}) == Path("/home/ann/.local/state/sayso")
 
 
 def test_configuration_reaches_another_process_whole(folder: Path) -> None:
@@ -690,7 +690,7 @@ def test_origins_are_taken_as_browsers_write_them(folder: Path) -> None:
     ],
 )
 def test_name_that_no_request_can_have_is_refused(folder: Path, key: str, value: str) -> None:
-    with pytest.raises(ConfigError, match=rf"server.{key} \(assent.toml\): expected \w+ such as"):
+    with pytest.raises(ConfigError, match=rf"server.{key} \(sayso.toml\): expected \w+ such as"):
         loaded(folder, f'[server]\n{key} = ["{value}"]\n')
 
 
@@ -783,15 +783,15 @@ class TestLoadAgent:
         (folder / "loop.py").symlink_to("loop.py")
         for name, text in {
             "broken": "1 / 0",
-            "builds": "from assent import Agent\nagent = Agent(tools=[1])",
+            "builds": "from sayso import Agent\nagent = Agent(tools=[1])",
             "leaves": "import sys; sys.exit(3)",
             "panics": "class Panic(BaseException): ...\nraise Panic('no memory')",
             "syntax": "def",
             "needs": "import not_there_at_all",
             "good": "agent = 1",
             "sub/good": "agent = 1",
-            "callable": "from assent import Agent\ndef answer(messages, context): ...",
-            "two": "from assent import Agent\nred = Agent(tools=[])\nblue = Agent(tools=[])",
+            "callable": "from sayso import Agent\ndef answer(messages, context): ...",
+            "two": "from sayso import Agent\nred = Agent(tools=[])\nblue = Agent(tools=[])",
         }.items():
             (folder / f"{name}.py").write_text(text, "utf-8")
         with pytest.raises(ConfigError) as caught:

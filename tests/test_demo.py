@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from assent import demo
-from assent.agent import Agent
-from assent.commands import LocalShell
-from assent.errors import ToolInputError
-from assent.session import Session
-from assent.tools import Tool
+from sayso import demo
+from sayso.agent import Agent
+from sayso.commands import LocalShell
+from sayso.errors import ToolInputError
+from sayso.session import Session
+from sayso.tools import Tool
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -232,7 +232,7 @@ def test_module_gives_the_agent_as_a_target(
     try:
         assert isinstance(demo.agent, Agent)
         assert demo.agent is demo.agent and demo.agent.model == "offline"
-        assert list(tmp_path.glob("assent-demo-*/notes.txt"))
+        assert list(tmp_path.glob("sayso-demo-*/notes.txt"))
     finally:
         vars(demo).pop("agent", None)
     with pytest.raises(AttributeError, match="no attribute 'other'"):

@@ -2,7 +2,7 @@
 
 A fence says what its block is: `python NAME` and `toml NAME` are files, `sh` is run in their
 folder, `sh install` installs that folder, `python signature` is a hook, `not-run` is only read.
-Other `python` blocks must compile, and what they import from assent must be there.
+Other `python` blocks must compile, and what they import from sayso must be there.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from types import ModuleType
 
 import pytest
 
-import assent
-from assent import Agent, LocalShell, RequestError, Tool, TurnError, hookspecs
-from assent.config import load_config
-from assent.config.targets import load_agent
-from assent.hookspecs import HOOKS
+import sayso
+from sayso import Agent, LocalShell, RequestError, Tool, TurnError, hookspecs
+from sayso.config import load_config
+from sayso.config.targets import load_agent
+from sayso.hookspecs import HOOKS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -104,8 +104,8 @@ def test_python_blocks_compile_and_import_what_is_there(path: Path) -> None:
         tree = compile(block.text, f"{path.name}:{block.line}", "exec", _FLAGS)
         assert isinstance(tree, ast.Module)
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module == "assent":
-                missing = {alias.name for alias in node.names} - set(assent.__all__)
+            if isinstance(node, ast.ImportFrom) and node.module == "sayso":
+                missing = {alias.name for alias in node.names} - set(sayso.__all__)
                 assert not missing, f"{path.name}, line {block.line}"
 
 
@@ -141,7 +141,7 @@ def test_each_error_that_a_caller_sees_is_documented() -> None:
     page = (ROOT / "docs" / "http.md").read_text("utf-8")
     kinds = (*RequestError.__subclasses__(), *TurnError.__subclasses__())
     # Other tests import plugins, which have codes and pages of their own.
-    codes = {kind.code for kind in kinds if kind.__module__.partition(".")[0] == "assent"}
+    codes = {kind.code for kind in kinds if kind.__module__.partition(".")[0] == "sayso"}
     codes -= {RequestError.code}  # Each refusal of a field has its type as its code.
     assert [code for code in codes if f"`{code}`" not in page] == []
 
@@ -168,7 +168,7 @@ def test_each_hook_is_documented_with_its_exact_signature() -> None:
 
 
 def test_agents_of_the_hook_reference_work(tmp_path: Path) -> None:
-    from assent.testing import served, user
+    from sayso.testing import served, user
 
     files = {b.words[0]: b.text for b in blocks(ROOT / "docs" / "hooks.md") if len(b.words) == 1}
     for name in ("agent_hooks.py", "callable_agent.py"):
@@ -185,12 +185,12 @@ def test_agents_of_the_hook_reference_work(tmp_path: Path) -> None:
 
 
 def test_protocol_of_the_hook_reference_works(tmp_path: Path) -> None:
-    from assent.testing import scripted, served, user
+    from sayso.testing import scripted, served, user
 
     for block in blocks(ROOT / "docs" / "hooks.md"):
-        if block.words == ["assent_ask.py"]:
-            (tmp_path / "assent_ask.py").write_text(block.text, "utf-8")
-    plugin = load_agent("assent_ask.py:Ask", tmp_path, "plugin")
+        if block.words == ["sayso_ask.py"]:
+            (tmp_path / "sayso_ask.py").write_text(block.text, "utf-8")
+    plugin = load_agent("sayso_ask.py:Ask", tmp_path, "plugin")
     with served(Agent(model=scripted("Noon.", "One.")), [plugin]) as service:
         assert service.get("/ask?question=when").text == "Noon."
         refused = service.get("/ask?question=")
@@ -219,14 +219,14 @@ def test_each_key_has_a_meaning() -> None:
 
 
 def test_router_of_the_router_page_works(tmp_path: Path) -> None:
-    from assent.testing import served
+    from sayso.testing import served
 
     for block in blocks(ROOT / "docs" / "router.md"):
         if block.words and block.words[0] in ("team_agent.py", "router.toml"):
             (tmp_path / block.words[0]).write_text(block.text, "utf-8")
-    (tmp_path / "assent.toml").write_text(
+    (tmp_path / "sayso.toml").write_text(
         'agent = "team_agent.py"\n' + (tmp_path / "router.toml").read_text("utf-8"), "utf-8"
     )
-    with served(config=tmp_path / "assent.toml") as service:
+    with served(config=tmp_path / "sayso.toml") as service:
         assert service.chat("lunch at noon?", source="team-chat")["content"] == ""
         assert service.chat("@kube are you there?", source="team-chat")["content"] != ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assent.tools.docstrings import read_docstring
+from sayso.tools.docstrings import read_docstring
 
 PROSE = "Scale a deployment.\n\nWaits until it is done."
 SAID = {"name": "What to scale.", "count": "How many, at least one."}

@@ -24,7 +24,7 @@ def test_example_installs_and_passes_its_own_tests(
     with zipfile.ZipFile(wheel) as archive:
         roots = {name.split("/")[0] for name in archive.namelist()}
     assert {name for name in roots if not name.endswith(".dist-info")} == {
-        f"assent_{example.name}.py"
+        f"sayso_{example.name}.py"
     }
     environment = beside_pytest.copy(tmp_path / "environment")
     environment.install(f"{wheel}[test]")
@@ -39,15 +39,15 @@ def test_example_uses_the_public_api_alone(example: Path) -> None:
         tree = ast.parse(file.read_text("utf-8"))
         imported = [n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module]
         imported += [a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names]
-        ours = {name for name in imported if name.split(".")[0] == "assent"}
-        allowed = {"assent", "assent.testing"} if "tests" in file.parts else {"assent"}
+        ours = {name for name in imported if name.split(".")[0] == "sayso"}
+        allowed = {"sayso", "sayso.testing"} if "tests" in file.parts else {"sayso"}
         assert ours <= allowed, file.name
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_metadata_is_complete(example: Path) -> None:
     project = tomllib.loads((example / "pyproject.toml").read_text("utf-8"))["project"]
-    assert project["name"] == f"assent-{example.name.replace('_', '-')}"
+    assert project["name"] == f"sayso-{example.name.replace('_', '-')}"
     assert project["description"] and project["requires-python"] == ">=3.11"
-    assert "assent>=0.1,<0.2" in project["dependencies"]
+    assert "sayso>=0.1,<0.2" in project["dependencies"]
     assert project["entry-points"]

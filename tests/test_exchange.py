@@ -19,15 +19,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assent import Data, IntermittentUpdate, create_app, load_config
-from assent.http.asgi import App
-from assent.http.endpoints import read_body
-from assent.http.exchange import Exchange
-from assent.http.protocol import Http
-from assent.messages import AgentMessage
-from assent.testing.server import running
 from programs import until
 from raw import DEADLINE, rest
+from sayso import Data, IntermittentUpdate, create_app, load_config
+from sayso.http.asgi import App
+from sayso.http.endpoints import read_body
+from sayso.http.exchange import Exchange
+from sayso.http.protocol import Http
+from sayso.messages import AgentMessage
+from sayso.testing.server import running
 
 PATHS = ("/api/chat", "/api/chat-stream", "/api/sendMessage", "/api/sendMessageStream")
 
@@ -251,8 +251,8 @@ def test_bearer_token_names_the_caller_without_a_task(
     begun: list[bytes] = []
     begin = Exchange.begin
     monkeypatch.setattr(Exchange, "begin", lambda self: begun.append(b"") or begin(self))
-    monkeypatch.setenv("ASSENT_AUTH__SCHEME", "bearer")
-    monkeypatch.setenv("ASSENT_AUTH__TOKENS__ANN", "a-secret-of-ann")
+    monkeypatch.setenv("SAYSO_AUTH__SCHEME", "bearer")
+    monkeypatch.setenv("SAYSO_AUTH__TOKENS__ANN", "a-secret-of-ann")
     with served(who, tmp_path) as both:
         for given, wanted in (
             ([b"Authorization: Bearer a-secret-of-ann"], b'"content":"ann"'),
@@ -318,7 +318,7 @@ def test_client_that_sends_no_more_gets_the_reply_it_waits_for(
     tmp_path: Path, on_disconnect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Where clients that have gone cancel their turns, only a moment is waited for.
-    monkeypatch.setattr("assent.http.protocol.A_MOMENT", DEADLINE)
+    monkeypatch.setattr("sayso.http.protocol.A_MOMENT", DEADLINE)
     sent_no_more = threading.Event()
 
     def agent(messages: Any, context: Any) -> str:

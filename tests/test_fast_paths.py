@@ -20,27 +20,27 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 from websockets.frames import Frame, Opcode
 
-from assent import Agent, Call, Reply, Text, TextDelta, Turn, create_app, tool
-from assent.encoding import encode, encode_lines, reply_json, unbroken
-from assent.errors import InvalidRequest
-from assent.events import Done, Event, IntermittentUpdate, fold
-from assent.http.asgi import App, Direct, plain_routes
-from assent.http.frames import text_frame
-from assent.ledger import texts as ledger_texts
-from assent.ledger.choices import Decided
-from assent.lenient_json import dump_json
-from assent.messages import Data, Message
-from assent.models import dump_turns
-from assent.requests import parse_request
-from assent.testing import Service, served
-from assent.testing.server import running
-from assent.tools.results import text_of
-from assent.traces import cut
-from assent.turns.history import _Builder, model_turns
-from assent.turns.output import Gathered, Output
-from assent.turns.streams import EventChannel
-from assent.workers import Channel, Workers
-from assent.workers.code import may_block_here
+from sayso import Agent, Call, Reply, Text, TextDelta, Turn, create_app, tool
+from sayso.encoding import encode, encode_lines, reply_json, unbroken
+from sayso.errors import InvalidRequest
+from sayso.events import Done, Event, IntermittentUpdate, fold
+from sayso.http.asgi import App, Direct, plain_routes
+from sayso.http.frames import text_frame
+from sayso.ledger import texts as ledger_texts
+from sayso.ledger.choices import Decided
+from sayso.lenient_json import dump_json
+from sayso.messages import Data, Message
+from sayso.models import dump_turns
+from sayso.requests import parse_request
+from sayso.testing import Service, served
+from sayso.testing.server import running
+from sayso.tools.results import text_of
+from sayso.traces import cut
+from sayso.turns.history import _Builder, model_turns
+from sayso.turns.output import Gathered, Output
+from sayso.turns.streams import EventChannel
+from sayso.workers import Channel, Workers
+from sayso.workers.code import may_block_here
 
 texts = st.text(alphabet=st.characters(codec=None, exclude_categories=()), max_size=40)
 sound = st.text(max_size=40)
@@ -307,7 +307,7 @@ def test_code_of_the_agent_never_runs_on_the_server_s_loop_or_the_engine_loop() 
     with served(agent) as service:
         for _ in range(5):
             answers(service)
-    assert seen and all(name in ("assent-home", "assent-loop") for name in seen)
+    assert seen and all(name in ("sayso-home", "sayso-loop") for name in seen)
 
 
 @pytest.fixture

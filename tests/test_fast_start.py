@@ -9,7 +9,7 @@ from pathlib import Path
 
 APP = """
 import json, sys
-from assent import create_app
+from sayso import create_app
 
 def agent(messages, context):
     return "fine"
@@ -24,14 +24,14 @@ def test_rules_of_the_offline_model_are_loaded_only_for_an_agent_that_asks_it(
 ) -> None:
     command = [sys.executable, "-c", APP, str(tmp_path)]
     modules = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    assert "assent.models.offline" in modules
-    assert "assent.models.offline.answering" not in modules
+    assert "sayso.models.offline" in modules
+    assert "sayso.models.offline.answering" not in modules
 
 
 def test_uvicorn_without_its_command_line_is_whole_for_whoever_asks() -> None:
     code = (
-        "import sys; from assent.server import _import_uvicorn; _import_uvicorn();"
-        "import uvicorn, assent.http.listener;"
+        "import sys; from sayso.server import _import_uvicorn; _import_uvicorn();"
+        "import uvicorn, sayso.http.listener;"
         "assert not {'uvicorn.main', 'click', 'multiprocessing'} & set(sys.modules);"
         "config, server = uvicorn.Config, uvicorn.Server;"
         "from uvicorn import run;"
@@ -44,7 +44,7 @@ def test_uvicorn_without_its_command_line_is_whole_for_whoever_asks() -> None:
 
 def test_uvicorn_that_is_there_stays_as_it_is() -> None:
     code = (
-        "import sys, uvicorn; from assent.server import _import_uvicorn; _import_uvicorn();"
+        "import sys, uvicorn; from sayso.server import _import_uvicorn; _import_uvicorn();"
         "assert sys.modules['uvicorn'] is uvicorn and not hasattr(uvicorn, '__getattr__')"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -52,15 +52,15 @@ def test_uvicorn_that_is_there_stays_as_it_is() -> None:
 
 def test_garbage_collection_is_as_before_after_an_import() -> None:
     code = (
-        "import gc; from assent import Agent; assert gc.isenabled();"
-        "gc.disable(); from assent import serve; assert not gc.isenabled()"
+        "import gc; from sayso import Agent; assert gc.isenabled();"
+        "gc.disable(); from sayso import serve; assert not gc.isenabled()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_what_a_start_has_made_is_not_looked_at_again() -> None:
     code = (
-        "import gc; from assent.garbage import keep_all, no_collecting;"
+        "import gc; from sayso.garbage import keep_all, no_collecting;"
         "before = gc.get_freeze_count(); keep_all(); assert gc.get_freeze_count() > before;"
         "block = no_collecting(); block.__enter__(); assert not gc.isenabled();"
         "block.__exit__(None, None, None); assert gc.isenabled()"

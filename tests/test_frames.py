@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from websockets.frames import Frame, Opcode
 
-from assent import Agent, Call, tool
-from assent.http import frames
-from assent.http.frames import WebSocket
-from assent.testing import Service, scripted, served
 from programs import until
 from raw import DEADLINE, rest
+from sayso import Agent, Call, tool
+from sayso.http import frames
+from sayso.http.frames import WebSocket
+from sayso.testing import Service, scripted, served
 
 ASK = json.dumps({"messages": [{"role": "user", "content": "hej"}]}).encode()
 HANDSHAKE = (
@@ -91,7 +91,7 @@ def test_refused_handshake_is_no_error_of_the_service(
         connection.sendall(HANDSHAKE + b"Origin: " + origin + b"\r\n\r\n")
         assert rest(connection).startswith(b"HTTP/1.1 403 ")
     errors = [r for r in caplog.records if r.levelno >= logging.ERROR]
-    assert not [r for r in errors if r.name.startswith(("assent", "uvicorn"))]
+    assert not [r for r in errors if r.name.startswith(("sayso", "uvicorn"))]
 
 
 def test_pings_of_a_client_that_does_not_read_fill_no_memory() -> None:
@@ -198,7 +198,7 @@ def test_client_that_leaves_with_frames_unread_is_noticed_by_a_ping() -> None:
 def test_approval_that_comes_together_with_the_close_is_carried_out(
     waiting: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent_v2.socket.A_MOMENT", DEADLINE)
+    monkeypatch.setattr("sayso_v2.socket.A_MOMENT", DEADLINE)
     ran = threading.Event()
 
     @tool(requires_approval=True)

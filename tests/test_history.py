@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from assent.approvals import references
-from assent.ledger import Decision, Proposal, SuspendedTurn
-from assent.ledger.choices import Decided
-from assent.messages import Message
-from assent.models import Call, Result, Text, Turn, dump_turns
-from assent.turns.history import bound_to, model_turns
-from assent.turns.pairing import paired
+from sayso.approvals import references
+from sayso.ledger import Decision, Proposal, SuspendedTurn
+from sayso.ledger.choices import Decided
+from sayso.messages import Message
+from sayso.models import Call, Result, Text, Turn, dump_turns
+from sayso.turns.history import bound_to, model_turns
+from sayso.turns.pairing import paired
 
 
 def prefixes(messages: list[Message]) -> list[str]:

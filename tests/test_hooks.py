@@ -22,7 +22,7 @@ from fastapi import APIRouter
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from assent import (
+from sayso import (
     Agent,
     AgentEvent,
     AgentMessage,
@@ -41,9 +41,9 @@ from assent import (
     hookimpl,
     tool,
 )
-from assent.config import Config
-from assent.hookspecs import HOOKS
-from assent.testing import Served, Service, scripted, served, user
+from sayso.config import Config
+from sayso.hookspecs import HOOKS
+from sayso.testing import Served, Service, scripted, served, user
 
 
 def talkative(times: int = 20) -> Agent:
@@ -63,7 +63,7 @@ def test_each_hook_has_a_test() -> None:
     assert tests == set(HOOKS)
 
 
-def test_hook_register_routes(assent_served: Served) -> None:
+def test_hook_register_routes(sayso_served: Served) -> None:
     def register_routes(self: Plugin, host: Host) -> APIRouter:
         router = APIRouter()
 
@@ -77,7 +77,7 @@ def test_hook_register_routes(assent_served: Served) -> None:
         return None
 
     plugins = [made("about", register_routes=register_routes), made("none", register_routes=none)]
-    service = assent_served(Agent(name="kube", model="offline"), plugins)
+    service = sayso_served(Agent(name="kube", model="offline"), plugins)
     assert service.get("/agent/name").json() == {"name": "kube"}
     assert "GET /agent/{field}" in service.routes
 
@@ -92,57 +92,57 @@ class TestInterceptRequest:
         service = served(Agent(model=model), plugins)
         return service.chat("hello"), model.asks
 
-    def test_change_in_place_counts(self, assent_served: Served) -> None:
+    def test_change_in_place_counts(self, sayso_served: Served) -> None:
         async def change(self: Plugin, request: ChatRequest) -> None:
             request.messages[-1].content += " there"
 
-        _, asks = self.reply(assent_served, change)
+        _, asks = self.reply(sayso_served, change)
         assert "hello there" in str(asks[0].turns)
 
-    def test_each_sees_what_the_one_before_made(self, assent_served: Served) -> None:
+    def test_each_sees_what_the_one_before_made(self, sayso_served: Served) -> None:
         def first(self: Plugin, request: ChatRequest) -> ChatRequest:
             return ChatRequest(messages=[Message(role="user", content="first")])
 
         async def second(self: Plugin, request: ChatRequest) -> None:
             request.messages[-1].content += ", second"
 
-        _, asks = self.reply(assent_served, first, second)
+        _, asks = self.reply(sayso_served, first, second)
         assert "first, second" in str(asks[0].turns)
 
-    def test_answer_ends_the_turn_without_the_model(self, assent_served: Served) -> None:
+    def test_answer_ends_the_turn_without_the_model(self, sayso_served: Served) -> None:
         def answer(self: Plugin) -> AgentMessage:
             return AgentMessage(content="I know that")
 
         def never(self: Plugin) -> None:
             raise AssertionError("called after an answer")
 
-        reply, asks = self.reply(assent_served, answer, never)
+        reply, asks = self.reply(sayso_served, answer, never)
         assert (reply["content"], asks) == ("I know that", [])
 
-    def test_block_and_silence_are_answers(self, assent_served: Served) -> None:
+    def test_block_and_silence_are_answers(self, sayso_served: Served) -> None:
         def block(self: Plugin) -> None:
             raise Blocked("not here", code="NO")
 
         async def silence(self: Plugin) -> None:
             raise Silence("nobody asked")
 
-        reply, asks = self.reply(assent_served, block)
+        reply, asks = self.reply(sayso_served, block)
         assert (reply["content"], reply["meta_data"]) == ("not here", {"blocked": {"code": "NO"}})
-        reply, asks = self.reply(assent_served, silence)
+        reply, asks = self.reply(sayso_served, silence)
         assert (reply["content"], asks) == ("", [])
 
-    def test_context_is_for_one_request(self, assent_served: Served) -> None:
+    def test_context_is_for_one_request(self, sayso_served: Served) -> None:
         def tell(self: Plugin, request: ChatRequest, context: RequestContext) -> None:
             context.add_system_context(request.messages[-1].content)
 
         model = scripted("a", "b")
-        service = assent_served(Agent(model=model), [made("p", intercept_request=tell)])
+        service = sayso_served(Agent(model=model), [made("p", intercept_request=tell)])
         service.chat("one")
         service.chat("two")
         assert [ask.context for ask in model.asks] == ["one", "two"]
 
 
-def test_hook_intercept_request(assent_served: Served) -> None:
+def test_hook_intercept_request(sayso_served: Served) -> None:
     ran: list[str] = []
 
     @tool(requires_approval=True)
@@ -156,7 +156,7 @@ def test_hook_intercept_request(assent_served: Served) -> None:
             raise Blocked("not today")
 
     agent = Agent(model=scripted([Call("1", "delete", {})], "gone"), tools=[delete])
-    service = assent_served(agent, [made("guard", intercept_request=block)])
+    service = sayso_served(agent, [made("guard", intercept_request=block)])
     talk = service.conversation()
     talk.say("delete it")
     proposed = list(talk.messages)
@@ -167,7 +167,7 @@ def test_hook_intercept_request(assent_served: Served) -> None:
     assert reply["content"] == "not today"
 
 
-def test_hook_intercept_response(assent_served: Served) -> None:
+def test_hook_intercept_response(sayso_served: Served) -> None:
     seen: list[Any] = []
 
     def first(self: Plugin, response: AgentMessage, request: ChatRequest) -> AgentMessage:
@@ -179,7 +179,7 @@ def test_hook_intercept_response(assent_served: Served) -> None:
         response.meta_data["source"] = context.source
 
     plugins = [made("a", intercept_response=first), made("b", intercept_response=second)]
-    service = assent_served(talkative(), plugins)
+    service = sayso_served(talkative(), plugins)
     reply = service.chat("hello")
     assert (reply["content"], reply["meta_data"]) == ("FINE!", {"source": "help-desk"})
     events = service.stream("hello")
@@ -188,19 +188,19 @@ def test_hook_intercept_response(assent_served: Served) -> None:
     assert seen == ["hello", "hello"]
 
 
-def test_hook_on_event(assent_served: Served) -> None:
+def test_hook_on_event(sayso_served: Served) -> None:
     heard: list[str] = []
 
     async def on_event(self: Plugin, event: Any, host: Host) -> None:
         heard.append(event.event_type)
 
-    service = assent_served(talkative(), [made("ears", on_event=on_event)])
+    service = sayso_served(talkative(), [made("ears", on_event=on_event)])
     service.chat("hello")
     assert heard == ["ConversationStarted", "MessageAdded", "MessageAdded"]
 
 
 def test_plugin_that_is_named_as_the_agents_own_is_called_as_any_other(
-    assent_served: Served,
+    sayso_served: Served,
 ) -> None:
     heard: list[str] = []
 
@@ -211,9 +211,9 @@ def test_plugin_that_is_named_as_the_agents_own_is_called_as_any_other(
         heard.append(threading.current_thread().name)
 
     plugin = made("agent", intercept_request=intercept_request, on_event=on_event)
-    assert assent_served(talkative(), [plugin]).chat("hello")["content"] == "fine"
+    assert sayso_served(talkative(), [plugin]).chat("hello")["content"] == "fine"
     assert len(heard) == 4
-    assert "assent-engine" not in heard
+    assert "sayso-engine" not in heard
 
 
 def test_hook_lifespan() -> None:
@@ -304,7 +304,7 @@ def test_resources_and_handlers_serve_a_claimed_call_that_outlives_its_client_an
     assert seen == ["ran: open", "told: open"]
 
 
-def test_hook_authenticate(assent_served: Served) -> None:
+def test_hook_authenticate(sayso_served: Served) -> None:
     def by_key(self: Plugin, headers: Mapping[str, str]) -> str | None:
         return {"k1": "ann"}.get(headers.get("x-key", ""))
 
@@ -322,7 +322,7 @@ def test_hook_authenticate(assent_served: Served) -> None:
         made("a", authenticate=by_key, intercept_request=note),
         made("b", authenticate=by_path),
     ]
-    service = assent_served(talkative(), plugins)
+    service = sayso_served(talkative(), plugins)
     body = {"messages": [user("hello")]}
     assert service.post("/api/chat", body, {"X-Key": "k1"}).status == 200
     assert service.post("/api/chat", body, {"X-Key": "k2"}).status == 200
@@ -340,7 +340,7 @@ def test_hook_register_commands(tmp_path: Path) -> None:
         "greet",
         """
         import click
-        from assent import hookimpl
+        from sayso import hookimpl
 
         @hookimpl
         def register_commands(cli):
@@ -350,7 +350,7 @@ def test_hook_register_commands(tmp_path: Path) -> None:
                 click.echo(f"hello {name}")
         """,
     )
-    done = assent(tmp_path, "greet", "Ann")
+    done = sayso(tmp_path, "greet", "Ann")
     assert (done.returncode, done.stdout) == (0, "hello Ann\n"), done.stderr
 
 
@@ -359,15 +359,15 @@ def install(folder: Path, name: str, source: str) -> None:
     info = folder / f"dist_{name}-1.5.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: dist-{name}\nVersion: 1.5\nRequires-Dist: assent\n", "utf-8"
+        f"Metadata-Version: 2.1\nName: dist-{name}\nVersion: 1.5\nRequires-Dist: sayso\n", "utf-8"
     )
-    (info / "entry_points.txt").write_text(f"[assent]\n{name} = plug_{name}\n", "utf-8")
+    (info / "entry_points.txt").write_text(f"[sayso]\n{name} = plug_{name}\n", "utf-8")
     (folder / f"plug_{name}.py").write_text(textwrap.dedent(source), "utf-8")
 
 
-def assent(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def sayso(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from assent.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from sayso.cli import main; main()", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder)},
         capture_output=True,
@@ -378,7 +378,7 @@ def assent(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 ROUTE = """
-    from assent import hookimpl
+    from sayso import hookimpl
     from fastapi import APIRouter
 
     @hookimpl
@@ -393,7 +393,7 @@ BROKEN = {
     "raises at import": ("raise OSError('no disk')", "cannot be imported: OSError: no disk"),
     "hangs at import": ("import time; time.sleep(60)", "did not come back within 3 seconds"),
     "has a wrong argument": (
-        "from assent import hookimpl\n@hookimpl\ndef on_event(evnt): pass",
+        "from sayso import hookimpl\n@hookimpl\ndef on_event(evnt): pass",
         "'on_event' has the argument 'evnt'; the hook is on_event(event, host)",
     ),
     "claims a route": (ROUTE, "GET /mine is claimed by 'good' and by plugin 'bad'"),
@@ -402,35 +402,35 @@ BROKEN = {
         "GET /{rest:path} of plugin 'bad' covers GET /mine of plugin 'good'",
     ),
     "raises at start": (
-        "from assent import hookimpl\n@hookimpl\ndef lifespan(host): raise OSError('no port')",
+        "from sayso import hookimpl\n@hookimpl\ndef lifespan(host): raise OSError('no port')",
         "lifespan raised OSError: no port",
     ),
     "hangs in its resources": (
-        "import time\nfrom assent import hookimpl\n@hookimpl\ndef resources(host): time.sleep(60)",
+        "import time\nfrom sayso import hookimpl\n@hookimpl\ndef resources(host): time.sleep(60)",
         "resources did not start within 3 seconds",
     ),
     "hangs for a while in its resources": (
-        "import time\nfrom assent import hookimpl\n@hookimpl\ndef resources(host): time.sleep(6)",
+        "import time\nfrom sayso import hookimpl\n@hookimpl\ndef resources(host): time.sleep(6)",
         "resources did not start within 3 seconds",
     ),
     "exits in its resources": (
-        "import sys\nfrom assent import hookimpl\n@hookimpl\ndef resources(host): sys.exit('no')",
+        "import sys\nfrom sayso import hookimpl\n@hookimpl\ndef resources(host): sys.exit('no')",
         "resources raised SystemExit: no",
     ),
     "panics in its routes": (
-        f"{PANIC}from assent import hookimpl\n@hookimpl\ndef register_routes(host): raise Panic()",
+        f"{PANIC}from sayso import hookimpl\n@hookimpl\ndef register_routes(host): raise Panic()",
         "register_routes raised Panic; mend",
     ),
     "panics at start": (
-        f"{PANIC}from assent import hookimpl\n@hookimpl\ndef lifespan(host): raise Panic('no')",
+        f"{PANIC}from sayso import hookimpl\n@hookimpl\ndef lifespan(host): raise Panic('no')",
         "lifespan raised Panic: no",
     ),
     "panics in its resources": (
-        f"{PANIC}from assent import hookimpl\n@hookimpl\ndef resources(host): raise Panic('no')",
+        f"{PANIC}from sayso import hookimpl\n@hookimpl\ndef resources(host): raise Panic('no')",
         "resources raised Panic: no",
     ),
     "hangs at start": (
-        "import time\nfrom assent import hookimpl\n@hookimpl\ndef lifespan(host): time.sleep(60)",
+        "import time\nfrom sayso import hookimpl\n@hookimpl\ndef lifespan(host): time.sleep(60)",
         "lifespan did not start within 3 seconds",
     ),
 }
@@ -441,18 +441,18 @@ def test_broken_plugin_stops_the_start_with_one_line(tmp_path: Path, case: str) 
     source, cause = BROKEN[case]
     # Beside one that hangs, what is good and what is bad has little time: it must do little.
     hangs = case.startswith("hangs")
-    light = "from assent import hookimpl\n@hookimpl\ndef on_event(event): pass"
+    light = "from sayso import hookimpl\n@hookimpl\ndef on_event(event): pass"
     install(tmp_path, "good", light if hangs else ROUTE)
     install(tmp_path, "bad", source)
     (tmp_path / "ops.py").write_text("def agent(messages, context):\n    return 'fine'\n")
-    (tmp_path / "assent.toml").write_text(
+    (tmp_path / "sayso.toml").write_text(
         'agent = "ops.py"\nplugins = ["good", "bad"]\n'
         f'[server]\nport = 0\nstart_timeout = {3 if hangs else 120}\nhost = "127.0.0.1"\n'
         'state_dir = "state"\n'
     )
-    done = assent(tmp_path, "serve")
+    done = sayso(tmp_path, "serve")
     assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("assent: ")]
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("sayso: ")]
     assert cause in line
     assert ("'bad'" if case.endswith("a route") else "'bad' (distribution ") in line
     assert "Traceback" not in done.stderr
@@ -461,7 +461,7 @@ def test_broken_plugin_stops_the_start_with_one_line(tmp_path: Path, case: str) 
 LATE = """
     import asyncio
     from contextlib import asynccontextmanager
-    from assent import hookimpl
+    from sayso import hookimpl
 
     @hookimpl
     @asynccontextmanager
@@ -481,12 +481,12 @@ def test_start_that_takes_its_time_ends_at_once_when_the_service_is_told_to(
 ) -> None:
     install(tmp_path, "late", LATE)
     (tmp_path / "ops.py").write_text("def agent(messages, context):\n    return 'fine'\n")
-    (tmp_path / "assent.toml").write_text(
+    (tmp_path / "sayso.toml").write_text(
         'agent = "ops.py"\nplugins = ["late"]\n'
         '[server]\nport = 0\nhost = "127.0.0.1"\nstart_timeout = 600\nstate_dir = "state"\n'
     )
     serving = subprocess.Popen(
-        [sys.executable, "-m", "assent", "serve", "--workers", workers],
+        [sys.executable, "-m", "sayso", "serve", "--workers", workers],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         stdout=subprocess.PIPE,
@@ -555,10 +555,10 @@ class TestFailuresInATurn:
     @pytest.mark.parametrize("hook", ["intercept_request", "intercept_response"])
     @pytest.mark.parametrize("function", [*FAILING, wrong])
     def test_interceptor(
-        self, assent_served: Served, hook: str, function: Callable[..., Any]
+        self, sayso_served: Served, hook: str, function: Callable[..., Any]
     ) -> None:
         plugin = made("bad", **{hook: self.only_when_told(function)})
-        service = assent_served(talkative(), [plugin])
+        service = sayso_served(talkative(), [plugin])
         body = {"messages": [user("fail please")]}
         failed = service.post("/api/chat", body)
         assert (failed.status, failed.json()["code"]) == (500, "AGENT_ERROR")
@@ -575,7 +575,7 @@ class TestFailuresInATurn:
         assert service.chat("hello")["content"] == "fine"
         assert service.get("/health").status == 200
 
-    def test_failing_turns_harm_no_others_that_run_beside_them(self, assent_served: Served) -> None:
+    def test_failing_turns_harm_no_others_that_run_beside_them(self, sayso_served: Served) -> None:
         meeting = threading.Barrier(8, timeout=60)
 
         def intercept(self: Plugin, request: ChatRequest) -> None:
@@ -583,14 +583,14 @@ class TestFailuresInATurn:
             if "fail" in request.messages[-1].content:
                 raise OSError("only mine")
 
-        service = assent_served(talkative(), [made("bad", intercept_request=intercept)])
+        service = sayso_served(talkative(), [made("bad", intercept_request=intercept)])
         with ThreadPoolExecutor(8) as pool:
             said = ["fail", "hello"] * 4
             answers = list(pool.map(service.ask, said))
         assert [answer.status for answer in answers] == [500, 200] * 4
         assert {a.json()["content"] for a in answers if a.status == 200} == {"fine"}
 
-    def test_blocking_interceptor_delays_no_other_turn(self, assent_served: Served) -> None:
+    def test_blocking_interceptor_delays_no_other_turn(self, sayso_served: Served) -> None:
         blocked, release = threading.Event(), threading.Event()
 
         async def intercept(self: Plugin, request: ChatRequest) -> None:
@@ -598,7 +598,7 @@ class TestFailuresInATurn:
                 blocked.set()
                 release.wait(120)
 
-        service = assent_served(talkative(), [made("bad", intercept_request=intercept)])
+        service = sayso_served(talkative(), [made("bad", intercept_request=intercept)])
         with ThreadPoolExecutor(1) as pool:
             slow = pool.submit(service.chat, "block")
             assert blocked.wait(60)
@@ -611,7 +611,7 @@ class TestFailuresInATurn:
     @pytest.mark.parametrize("function", FAILING)
     def test_event_handler_is_logged_and_the_next_one_is_called(
         self,
-        assent_served: Served,
+        sayso_served: Served,
         caplog: pytest.LogCaptureFixture,
         function: Callable[..., Any],
     ) -> None:
@@ -624,27 +624,27 @@ class TestFailuresInATurn:
             heard.append(event)
 
         plugins = [made("bad", on_event=broken), made("good", on_event=note)]
-        service = assent_served(talkative(), plugins)
-        with caplog.at_level(logging.ERROR, "assent"):
+        service = sayso_served(talkative(), plugins)
+        with caplog.at_level(logging.ERROR, "sayso"):
             assert service.chat("hello")["content"] == "fine"
         assert len(heard) == 3
         assert caplog.text.count("plugin bad: on_event failed") == 3
 
     def test_event_handler_that_hangs_is_left(
-        self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
+        self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.turns.engine._HANDLER_SECONDS", 0.1)
+        monkeypatch.setattr("sayso.turns.engine._HANDLER_SECONDS", 0.1)
 
         async def hang(self: Plugin, event: Any) -> None:
             await asyncio.sleep(600)
 
-        service = assent_served(talkative(), [made("bad", on_event=hang)])
+        service = sayso_served(talkative(), [made("bad", on_event=hang)])
         assert service.chat("hello")["content"] == "fine"
 
     def test_event_handler_that_blocks_its_loop_is_left(
-        self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
+        self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.turns.engine._HANDLER_SECONDS", 0.1)
+        monkeypatch.setattr("sayso.turns.engine._HANDLER_SECONDS", 0.1)
         release = threading.Event()
 
         async def block(self: Plugin, event: Any) -> None:
@@ -653,16 +653,16 @@ class TestFailuresInATurn:
         async def answer(messages: Any, context: Any) -> str:
             return "fine"
 
-        service = assent_served(answer, [made("bad", on_event=block)])
+        service = sayso_served(answer, [made("bad", on_event=block)])
         try:
             assert service.chat("hello")["content"] == "fine"
         finally:
             release.set()
 
     def test_event_handler_of_the_agent_that_hangs_keeps_nothing_from_its_others(
-        self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
+        self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.turns.engine._HANDLER_SECONDS", 1.0)
+        monkeypatch.setattr("sayso.turns.engine._HANDLER_SECONDS", 1.0)
         heard: list[tuple[int, str]] = []
 
         async def hang(event: Any) -> None:
@@ -673,7 +673,7 @@ class TestFailuresInATurn:
 
         handlers = [hang, *(listening(n) for n in range(12))]
         agent = Agent(model=scripted("fine"), on_event=handlers)
-        service = assent_served(agent)
+        service = sayso_served(agent)
         assert service.chat("hello")["content"] == "fine"
         kinds = ["ConversationStarted", "MessageAdded", "MessageAdded"]
         assert heard == [(n, kind) for kind in kinds for n in range(12)]
@@ -682,12 +682,12 @@ class TestFailuresInATurn:
 
     @pytest.mark.parametrize("function", FAILING)
     def test_authentication_refuses(
-        self, assent_served: Served, function: Callable[..., Any]
+        self, sayso_served: Served, function: Callable[..., Any]
     ) -> None:
         def authenticate(self: Plugin, headers: Mapping[str, str]) -> Any:
             return function() if "x-fail" in headers else "ann"
 
-        service = assent_served(talkative(), [made("bad", authenticate=authenticate)])
+        service = sayso_served(talkative(), [made("bad", authenticate=authenticate)])
         body = {"messages": [user("hello")]}
         failed = service.post("/api/chat", body, {"X-Fail": "1"})
         assert (failed.status, failed.json()["code"]) == (500, "AGENT_ERROR")
@@ -698,10 +698,10 @@ class TestFailuresInATurn:
 
     @pytest.mark.parametrize("named", [False, True, "", " ", 5, b"ann", {"name": "ann"}, []])
     def test_authentication_by_what_is_no_name_lets_nobody_in(
-        self, assent_served: Served, named: object
+        self, sayso_served: Served, named: object
     ) -> None:
         plugin = made("bad", authenticate=lambda self: named)
-        service = assent_served(talkative(), [plugin])
+        service = sayso_served(talkative(), [plugin])
         failed = service.post("/api/chat", {"messages": [user("hello")]})
         assert (failed.status, failed.json()["code"]) == (500, "AGENT_ERROR")
         assert "plugin 'bad'" in failed.json()["detail"]
@@ -710,33 +710,33 @@ class TestFailuresInATurn:
         assert service.get("/health").status == 200
 
     def test_authentication_that_hangs_lets_nobody_in(
-        self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
+        self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.http.access.PATIENCE", 0.1)
+        monkeypatch.setattr("sayso.http.access.PATIENCE", 0.1)
 
         async def authenticate(self: Plugin) -> None:
             await asyncio.Event().wait()
 
-        service = assent_served(talkative(), [made("slow", authenticate=authenticate)])
+        service = sayso_served(talkative(), [made("slow", authenticate=authenticate)])
         failed = service.post("/api/chat", {"messages": [user("hello")]})
         assert (failed.status, failed.json()["code"]) == (500, "AGENT_ERROR")
         assert "plugin 'slow'" in failed.json()["detail"]
 
     def test_authentication_that_hangs_at_the_end_of_the_service_is_told_so(
-        self, assent_served: Served, monkeypatch: pytest.MonkeyPatch
+        self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.http.listener.CLOSING", 0.1)
+        monkeypatch.setattr("sayso.http.listener.CLOSING", 0.1)
         asked = threading.Event()
 
         async def authenticate(self: Plugin) -> None:
             asked.set()
             await asyncio.Event().wait()
 
-        service = assent_served(talkative(), [made("slow", authenticate=authenticate)])
+        service = sayso_served(talkative(), [made("slow", authenticate=authenticate)])
         with ThreadPoolExecutor(1) as callers:
             answer = callers.submit(service.post, "/api/chat", {"messages": [user("hello")]})
             assert asked.wait(60)
-            assent_served.close()
+            sayso_served.close()
         assert (answer.result().status, answer.result().json()["code"]) == (503, "BUSY")
 
 
@@ -786,7 +786,7 @@ class TestFailuresOfLife:
             left.append("good")
 
         plugins = [made("good", **{hook: good}), made("bad", **{hook: bad})]
-        with caplog.at_level(logging.ERROR, "assent.plugins"):
+        with caplog.at_level(logging.ERROR, "sayso.plugins"):
             limit = 120 if end is fail else 2
             with served(talkative(), plugins, start_timeout=limit) as service:
                 assert service.chat("hello")["content"] == "fine"
@@ -842,8 +842,8 @@ class TestFailuresOfLife:
                 pass
 
 
-def test_service_gives_what_a_test_needs(assent_served: Served) -> None:
-    service: Service = assent_served(talkative())
+def test_service_gives_what_a_test_needs(sayso_served: Served) -> None:
+    service: Service = sayso_served(talkative())
     assert service.url.startswith("http://127.0.0.1:")
     assert "POST /api/chat" in service.routes
     with pytest.raises(AssertionError, match="the service answered 422"):

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-CORE = ROOT / "core" / "assent"
+CORE = ROOT / "core" / "sayso"
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
 PLUGIN_PACKAGES = {
-    "assent_v1",
-    "assent_v2",
-    "assent_a2a",
-    "assent_mcp",
-    "assent_router",
-    "assent_console",
+    "sayso_v1",
+    "sayso_v2",
+    "sayso_a2a",
+    "sayso_mcp",
+    "sayso_router",
+    "sayso_console",
 }
 
 TIERS: tuple[frozenset[str], ...] = (
@@ -87,7 +87,7 @@ def graph() -> dict[str, set[str]]:
         names = {
             name.split(".")[1]
             for name in imported(path.read_text(encoding="utf-8"))
-            if name.startswith("assent.")
+            if name.startswith("sayso.")
         }
         found.setdefault(part(path), set()).update(names & parts() - {part(path)})
     return found
@@ -113,9 +113,9 @@ def plugin_offences(package: str, source: str, in_tests: bool = False) -> list[s
     offences = []
     for name in imported(source):
         root, *rest = name.split(".")
-        if root == "assent" and rest:
+        if root == "sayso" and rest:
             testing = in_tests and rest[0] == "testing"
-            # `from assent import Agent` names no module; everything deeper does.
+            # `from sayso import Agent` names no module; everything deeper does.
             if not testing and (len(rest) > 1 or rest[0] in parts()):
                 offences.append(name)
         elif root in PLUGIN_PACKAGES - {package} or name == "a relative import":
@@ -144,7 +144,7 @@ def test_core_names_its_modules_in_full() -> None:
 
 @pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
 def test_plugin_imports_only_the_public_api(folder: Path) -> None:
-    package = f"assent_{folder.name}"
+    package = f"sayso_{folder.name}"
     offences = {
         str(path.relative_to(folder)): found
         for path in folder.rglob("*.py")
@@ -160,30 +160,30 @@ def test_plugin_imports_only_the_public_api(folder: Path) -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "from assent.host import Host",
-        "import assent.turns.turn",
-        "from assent import host",
-        "from assent.testing import scripted",
-        "from assent_v2 import V2",
-        "def late():\n    import assent_v2.routes",
+        "from sayso.host import Host",
+        "import sayso.turns.turn",
+        "from sayso import host",
+        "from sayso.testing import scripted",
+        "from sayso_v2 import V2",
+        "def late():\n    import sayso_v2.routes",
         "from .routes import router",
     ],
 )
 def test_private_imports_of_a_plugin_are_found(source: str) -> None:
-    assert plugin_offences("assent_v1", source) != []
+    assert plugin_offences("sayso_v1", source) != []
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        "from assent import Plugin, hookimpl",
-        "import assent",
-        "from assent_v1.routes import router",
+        "from sayso import Plugin, hookimpl",
+        "import sayso",
+        "from sayso_v1.routes import router",
         "from fastapi import APIRouter",
     ],
 )
 def test_public_imports_of_a_plugin_pass(source: str) -> None:
-    assert plugin_offences("assent_v1", source) == []
+    assert plugin_offences("sayso_v1", source) == []
 
 
 def test_core_has_no_import_cycle() -> None:
@@ -206,7 +206,7 @@ def test_lower_tiers_are_there_and_are_reached() -> None:
     assert {"errors", "messages", "config"} <= reachable("cli", edges)
 
 
-@pytest.mark.parametrize("module", ["assent", "assent.config", "assent.plugins", "assent.cli"])
+@pytest.mark.parametrize("module", ["sayso", "sayso.config", "sayso.plugins", "sayso.cli"])
 def test_import_loads_nothing_heavy(module: str) -> None:
     code = f"import sys, {module}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     done = subprocess.run(

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from assent import Message
-from assent.http import corked, protocol
-from assent.testing import served
-from assent.testing.client import Service
 from raw import DEADLINE, rest
+from sayso import Message
+from sayso.http import corked, protocol
+from sayso.testing import served
+from sayso.testing.client import Service
 
 GET = b"GET /health HTTP/1.1\r\nHost: a\r\n"
 POST = b"POST /api/chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

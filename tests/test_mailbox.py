@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from assent.workers.mailbox import Mailbox, mailbox
+from sayso.workers.mailbox import Mailbox, mailbox
 
 DEADLINE = 120.0
 MAKERS = [asyncio.new_event_loop, uvloop.new_event_loop]

@@ -17,19 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from assent.bodies import check_size
-from assent.canonical import canonical
-from assent.credentials import in_kubeconfig
-from assent.errors import InvalidRequest, MessagesMissing
-from assent.masking import mask
-from assent.messages import (
+from sayso.bodies import check_size
+from sayso.canonical import canonical
+from sayso.credentials import in_kubeconfig
+from sayso.errors import InvalidRequest, MessagesMissing
+from sayso.masking import mask
+from sayso.messages import (
     AgentMessage,
     Data,
     Message,
     PlatformContext,
     platform_of,
 )
-from assent.requests import parse_request
+from sayso.requests import parse_request
 
 
 def body(*messages: dict[str, Any], **fields: Any) -> bytes:
@@ -304,7 +304,7 @@ def test_a_kubeconfig_is_read_once_however_often_its_secrets_are_asked_for(
         read.append(encoded)
         return in_kubeconfig(encoded)
 
-    monkeypatch.setattr("assent.messages.in_kubeconfig", reading)
+    monkeypatch.setattr("sayso.messages.in_kubeconfig", reading)
     stated = {"kubeconfig": "kube-12345", "platform_token": "tok-1"}
     context, fresh = (PlatformContext.model_validate(stated) for _ in range(2))
     assert [context.secrets() for _ in range(3)] == [["kube-12345", "tok-1"]] * 3

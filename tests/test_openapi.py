@@ -11,8 +11,8 @@ import pytest
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from assent import Agent, Call, Message, ModelError, RequestContext, tool
-from assent.testing import Service, scripted, served, user
+from sayso import Agent, Call, Message, ModelError, RequestContext, tool
+from sayso.testing import Service, scripted, served, user
 
 CHATS = ["/api/chat", "/api/sendMessage"]
 STREAMS = ["/api/chat-stream", "/api/sendMessageStream"]

@@ -15,12 +15,12 @@ import pytest
 from packaging.requirements import Requirement
 
 import lowest
-from assent._version import __version__
 from environments import FOLDERS, ROOT, Environment, run
+from sayso._version import __version__
 
 pytestmark = pytest.mark.packaging
 
-OURS = re.compile(r"assent(-\w+)?")
+OURS = re.compile(r"sayso(-\w+)?")
 
 
 def project(folder: Path) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def name_of(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def built(wheels: Path) -> dict[str, Path]:
     """The wheel of each distribution, by its name."""
-    found = {path.name.split("-")[0].replace("_", "-"): path for path in wheels.glob("assent*.whl")}
+    found = {path.name.split("-")[0].replace("_", "-"): path for path in wheels.glob("sayso*.whl")}
     assert set(found) == {name_of(folder) for folder in FOLDERS}
     return found
 
@@ -64,7 +64,7 @@ def test_wheel_holds_its_package_and_nothing_else(built: dict[str, Path]) -> Non
 
 
 def test_metadata_is_complete(built: dict[str, Path]) -> None:
-    core = metadata(built["assent"])
+    core = metadata(built["sayso"])
     for name, wheel in built.items():
         said = metadata(wheel)
         assert said["Summary"] and said["Requires-Python"] == ">=3.11", name
@@ -98,12 +98,12 @@ def test_plugin_is_an_extra_and_a_development_requirement(
     built: dict[str, Path], folder: Path
 ) -> None:
     lines = (ROOT / "requirements-dev.txt").read_text("utf-8").splitlines()
-    assert brought(metadata(built["assent"]), folder.name) == {name_of(folder)}
+    assert brought(metadata(built["sayso"]), folder.name) == {name_of(folder)}
     assert f"-e plugins/{folder.name}" in lines
 
 
 def test_all_brings_what_every_extra_does(built: dict[str, Path]) -> None:
-    core = metadata(built["assent"])
+    core = metadata(built["sayso"])
     extras = set(core.get_all("Provides-Extra", [])) - {"all"}
     assert brought(core, "all") == {name for extra in extras for name in brought(core, extra)}
 
@@ -130,19 +130,19 @@ def test_each_requirement_states_its_lowest_version() -> None:
 def empty(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment into which the core, V1 and V2 were installed."""
     folder = tmp_path_factory.mktemp("environment")
-    made = Environment.empty(folder, built["assent"].parent)
-    made.install(*(str(built[name]) for name in ("assent", "assent-v1", "assent-v2")))
+    made = Environment.empty(folder, built["sayso"].parent)
+    made.install(*(str(built[name]) for name in ("sayso", "sayso-v1", "sayso-v2")))
     return made
 
 
 def test_installed_wheels_work_without_the_checkout(empty: Environment, tmp_path: Path) -> None:
-    shown = json.loads(run([str(empty.python.parent / "assent"), "plugins", "--json"], tmp_path))
+    shown = json.loads(run([str(empty.python.parent / "sayso"), "plugins", "--json"], tmp_path))
     assert {(info["name"], info["active"]) for info in shown} == {("v1", True), ("v2", True)}
     assert "GET /health" not in [route for info in shown for route in info["routes"]]
     assert "POST /api/chat" in next(i["routes"] for i in shown if i["name"] == "v2")
 
 
-NAMED = re.compile(r"assent\[([a-z0-9,]+)\]")
+NAMED = re.compile(r"sayso\[([a-z0-9,]+)\]")
 """The extras that README and documentation tell people to install together."""
 
 
@@ -156,8 +156,8 @@ def test_documented_combination_installs_into_an_empty_environment(
     extras: str, wheels: Path, tmp_path: Path
 ) -> None:
     made = Environment.empty(tmp_path / "environment", wheels)
-    made.install(f"assent[{extras}]")
-    shown = json.loads(made.run("assent", "plugins", "--json", folder=tmp_path))
+    made.install(f"sayso[{extras}]")
+    shown = json.loads(made.run("sayso", "plugins", "--json", folder=tmp_path))
     plugins = {"v1", "v2", "a2a", "mcp", "router", "console"}
     assert {info["name"] for info in shown} == plugins & set(extras.split(","))
     for extra in set(extras.split(",")) - plugins:

@@ -16,7 +16,7 @@ RICH = """
     from collections.abc import Callable
     import click
     from pydantic import BaseModel, Field, RootModel, create_model
-    from assent import Plugin, hookimpl
+    from sayso import Plugin, hookimpl
 
     class Names(RootModel[list[str]]):
         pass
@@ -50,7 +50,7 @@ OWN_WAYS = """
     from pydantic import (
         BaseModel, BeforeValidator, ConfigDict, Field, ImportString, PlainSerializer
     )
-    from assent import Plugin, hookimpl
+    from sayso import Plugin, hookimpl
 
     class Files(BaseModel):
         kind: Literal["files"]
@@ -100,7 +100,7 @@ NESTED = """
     from pydantic import (
         AliasChoices, BaseModel, ConfigDict, Field, RootModel, model_validator
     )
-    from assent import Plugin, hookimpl
+    from sayso import Plugin, hookimpl
 
     class Store(BaseModel):
         hosts: list[str] = []
@@ -154,7 +154,7 @@ NESTED = """
 """
 OTHER = """
     from pydantic import BaseModel
-    from assent import Plugin
+    from sayso import Plugin
 
     class Store(BaseModel):
         table: int
@@ -166,7 +166,7 @@ OTHER = """
 PLAIN = """
     import click
     from pydantic import BaseModel
-    from assent import Plugin, hookimpl
+    from sayso import Plugin, hookimpl
 
     class Plain(Plugin):
         class Settings(BaseModel):
@@ -192,13 +192,13 @@ def install(folder: Path, module: str, source: str, plugins: dict[str, str]) -> 
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
     lines = [f"{name} = {module}:{target}" for name, target in plugins.items()]
-    (info / "entry_points.txt").write_text("\n".join(["[assent]", *lines, ""]))
+    (info / "entry_points.txt").write_text("\n".join(["[sayso]", *lines, ""]))
 
 
-def assent(folder: Path, *words: str, **environ: str) -> str:
+def sayso(folder: Path, *words: str, **environ: str) -> str:
     """What the command writes; its standard error where it fails."""
     ran = subprocess.run(
-        [sys.executable, "-m", "assent", *words],
+        [sys.executable, "-m", "sayso", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder), **environ},
         capture_output=True,
@@ -209,60 +209,60 @@ def assent(folder: Path, *words: str, **environ: str) -> str:
 
 def test_list_in_a_table_of_a_plugin_is_comma_separated_in_the_environment(folder: Path) -> None:
     named = {
-        "ASSENT_PLUGIN__RICH__STORE__HOSTS": "a, b",
-        "ASSENT_PLUGIN__RICH__SPARE__HOSTS": "c",
-        "ASSENT_PLUGIN__RICH__ALLOW": '["ann"]',
+        "SAYSO_PLUGIN__RICH__STORE__HOSTS": "a, b",
+        "SAYSO_PLUGIN__RICH__SPARE__HOSTS": "c",
+        "SAYSO_PLUGIN__RICH__ALLOW": '["ann"]',
     }
-    settings = json.loads(assent(folder, "rich", **named))
+    settings = json.loads(sayso(folder, "rich", **named))
     assert settings["store"] == {"hosts": ["a", "b"]}
     assert settings["spare"] == {"hosts": ["c"]}
     assert settings["allow"] == ["ann"]
 
 
 def test_misspelt_alias_is_told_as_the_file_has_it(folder: Path) -> None:
-    said = assent(folder, "rich", ASSENT_PLUGIN__RICH__ALOW="ann")
+    said = sayso(folder, "rich", SAYSO_PLUGIN__RICH__ALOW="ann")
     assert "did you mean 'allow'?" in said
 
 
 def test_settings_that_are_a_plain_model_refuse_unknown_keys_too(tmp_path: Path) -> None:
     install(tmp_path, "plain_one", PLAIN, {"plain": "Plain"})
-    assert assent(tmp_path, "plain") == "3\n"
-    assert assent(tmp_path, "plain", ASSENT_PLUGIN__PLAIN__RATE="5") == "5\n"
-    (tmp_path / "assent.toml").write_text("[plugin.plain]\nrate = 5\nrates = 6\n")
-    said = assent(tmp_path, "plain")
-    assert "'plugin.plain.rates' (assent.toml); did you mean 'rate'?" in said
+    assert sayso(tmp_path, "plain") == "3\n"
+    assert sayso(tmp_path, "plain", SAYSO_PLUGIN__PLAIN__RATE="5") == "5\n"
+    (tmp_path / "sayso.toml").write_text("[plugin.plain]\nrate = 5\nrates = 6\n")
+    said = sayso(tmp_path, "plain")
+    assert "'plugin.plain.rates' (sayso.toml); did you mean 'rate'?" in said
 
 
 def test_table_where_a_plugin_takes_nothing_is_refused_with_its_key(tmp_path: Path) -> None:
     install(tmp_path, "own_ways", OWN_WAYS, {"raw": "Raw", "own": "Own"})
-    (tmp_path / "assent.toml").write_text("[plugin.raw.never]\nx = 1\n")
-    said = assent(tmp_path, "own")
-    assert "has wrong settings: plugin.raw.never (assent.toml): input should" in said
+    (tmp_path / "sayso.toml").write_text("[plugin.raw.never]\nx = 1\n")
+    said = sayso(tmp_path, "own")
+    assert "has wrong settings: plugin.raw.never (sayso.toml): input should" in said
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("store.hostz = []", "'plugin.nested.store.hostz' (assent.toml); did you mean 'store.hos"),
-        ("store.table = ''", "'plugin.nested.store.table' (assent.toml); known here: hosts, in"),
-        ("store.limit = 1", "'plugin.nested.store.limit' (assent.toml); known here: hosts, in, mo"),
-        ("many = [{hosts = []}, {x = 1}]", "'plugin.nested.many.1.x' (assent.toml)"),
-        ("by_name = {a = {in = ''}, b = {x = 1}}", "'plugin.nested.by_name.b.x' (assent.toml)"),
-        ("either = {path = '', in = ''}", "'plugin.nested.either.in' (assent.toml)\n"),
-        ("each = [{path = '', hosts = []}]", "'plugin.nested.each.0.hosts' (assent.toml)\n"),
+        ("store.hostz = []", "'plugin.nested.store.hostz' (sayso.toml); did you mean 'store.hos"),
+        ("store.table = ''", "'plugin.nested.store.table' (sayso.toml); known here: hosts, in"),
+        ("store.limit = 1", "'plugin.nested.store.limit' (sayso.toml); known here: hosts, in, mo"),
+        ("many = [{hosts = []}, {x = 1}]", "'plugin.nested.many.1.x' (sayso.toml)"),
+        ("by_name = {a = {in = ''}, b = {x = 1}}", "'plugin.nested.by_name.b.x' (sayso.toml)"),
+        ("either = {path = '', in = ''}", "'plugin.nested.either.in' (sayso.toml)\n"),
+        ("each = [{path = '', hosts = []}]", "'plugin.nested.each.0.hosts' (sayso.toml)\n"),
     ],
 )
 def test_unknown_key_in_a_table_of_a_plugin_is_refused(
     tmp_path: Path, line: str, said: str
 ) -> None:
     install(tmp_path, "nested_ones", NESTED, {"nested": "Nested"})
-    (tmp_path / "assent.toml").write_text(f"[plugin.nested]\n{line}\n")
-    assert f"unknown key {said}" in assent(tmp_path, "nested")
+    (tmp_path / "sayso.toml").write_text(f"[plugin.nested]\n{line}\n")
+    assert f"unknown key {said}" in sayso(tmp_path, "nested")
 
 
 def test_table_of_a_plugin_may_have_what_its_settings_admit(tmp_path: Path) -> None:
     install(tmp_path, "nested_ones", NESTED, {"nested": "Nested"})
-    (tmp_path / "assent.toml").write_text(
+    (tmp_path / "sayso.toml").write_text(
         """
         [plugin.nested]
         open = {anything = {at = "all"}}
@@ -272,7 +272,7 @@ def test_table_of_a_plugin_may_have_what_its_settings_admit(tmp_path: Path) -> N
         either = {in = "t", hosts = [], max = 3}
         """
     )
-    settings = json.loads(assent(tmp_path, "nested"))
+    settings = json.loads(sayso(tmp_path, "nested"))
     assert settings["open"] == {"anything": {"at": "all"}}
     assert settings["old"] == {"size": 3}
     assert settings["changing"] == {"hosts": ["a", "b"]}
@@ -281,15 +281,15 @@ def test_table_of_a_plugin_may_have_what_its_settings_admit(tmp_path: Path) -> N
 
 def test_settings_that_read_their_table_their_own_way_get_what_it_says(tmp_path: Path) -> None:
     install(tmp_path, "own_ways", OWN_WAYS, {"own": "Own"})
-    (tmp_path / "assent.toml").write_text(
+    (tmp_path / "sayso.toml").write_text(
         """
         [plugin.own]
         target = {kind = "page", paths = "a, b"}
         store = {hosts = "a,b;c"}
         """
     )
-    lists = {"ASSENT_PLUGIN__OWN__ALLOWED": "ann, bo", "ASSENT_PLUGIN__OWN__READ": "cy, di"}
-    settings = json.loads(assent(tmp_path, "own", **lists))
+    lists = {"SAYSO_PLUGIN__OWN__ALLOWED": "ann, bo", "SAYSO_PLUGIN__OWN__READ": "cy, di"}
+    settings = json.loads(sayso(tmp_path, "own", **lists))
     assert settings == {
         "allowed": ["ann", "bo"],
         "read": ["cy", "di"],
@@ -300,16 +300,16 @@ def test_settings_that_read_their_table_their_own_way_get_what_it_says(tmp_path:
 
 def test_plugins_are_shown_as_their_settings_write_themselves(tmp_path: Path) -> None:
     install(tmp_path, "own_ways", OWN_WAYS, {"shown": "Shown", "raw": "Raw", "twice": "Twice"})
-    infos = json.loads(assent(tmp_path, "plugins", "--json"))
+    infos = json.loads(sayso(tmp_path, "plugins", "--json"))
     settings = {info["name"]: info["settings"] for info in infos}
     assert settings["shown"] == {"pin": "****", "measure": "math.cos", "mark": "text"}
     assert settings["raw"] == {}
-    plugins = json.loads(assent(tmp_path, "config", "schema"))["properties"]["plugin"]
+    plugins = json.loads(sayso(tmp_path, "config", "schema"))["properties"]["plugin"]
     assert list(plugins["properties"]["twice"]["properties"]) == ["url"]
 
 
 def test_plugins_are_shown_also_with_settings_that_are_no_json(folder: Path) -> None:
-    infos = json.loads(assent(folder, "plugins", "--json"))
+    infos = json.loads(sayso(folder, "plugins", "--json"))
     settings = {info["name"]: info["settings"] for info in infos}
     assert settings["working"] == {"clock": "<class 'int'>"}
     assert settings["dynamic"] == {"rate": 3}
@@ -319,7 +319,7 @@ def test_plugins_are_shown_also_with_settings_that_are_no_json(folder: Path) -> 
 def test_schema_has_the_plugins_that_can_be_described_each_with_its_own_models(
     folder: Path,
 ) -> None:
-    schema = json.loads(assent(folder, "config", "schema"))
+    schema = json.loads(sayso(folder, "config", "schema"))
     allow = schema["properties"]["plugin"]["properties"]["rich"]["properties"]["allow"]
     assert allow["description"] == "Who may."
     validator = jsonschema_rs.validator_for(schema)

@@ -21,13 +21,13 @@ import pytest
 from fastapi import APIRouter
 from starlette.routing import Mount, Route, Router
 
-from assent.config import Config, load_config
-from assent.config.settings import ServerSettings
-from assent.errors import ConfigError, PluginError
-from assent.hookspecs import HOOKS, hookimpl
-from assent.plugins import Plugin, Plugins, discovery
-from assent.plugins.discovery import Installed, discover, select
-from assent.plugins.versions import admits
+from sayso.config import Config, load_config
+from sayso.config.settings import ServerSettings
+from sayso.errors import ConfigError, PluginError
+from sayso.hookspecs import HOOKS, hookimpl
+from sayso.plugins import Plugin, Plugins, discovery
+from sayso.plugins.discovery import Installed, discover, select
+from sayso.plugins.versions import admits
 
 NONE = Config(plugins=[])
 HOST = cast("Any", SimpleNamespace(config=NONE))
@@ -36,13 +36,13 @@ HOST = cast("Any", SimpleNamespace(config=NONE))
 def installed(*names: str) -> dict[str, Installed]:
     """What `discover` would find."""
     return {
-        name: Installed(name, f"dist-{name}", "1.0", EntryPoint(name, "nowhere", "assent"))
+        name: Installed(name, f"dist-{name}", "1.0", EntryPoint(name, "nowhere", "sayso"))
         for name in sorted(names)
     }
 
 
 def configured(folder: Path, toml: str = "", **keywords: Any) -> Config:
-    (folder / "assent.toml").write_text(toml, "utf-8")
+    (folder / "sayso.toml").write_text(toml, "utf-8")
     return load_config(environ=keywords.pop("environ", {}), directory=folder, **keywords)
 
 
@@ -75,7 +75,7 @@ class TestSelection:
         "keywords",
         [
             {"overrides": {"server.mcp": True}},
-            {"environ": {"ASSENT_SERVER__MCP": "true"}},
+            {"environ": {"SAYSO_SERVER__MCP": "true"}},
             {"activate": ["mcp"]},
         ],
     )
@@ -87,7 +87,7 @@ class TestSelection:
         "keywords",
         [
             {"overrides": {"plugin.mcp.port": 9}},
-            {"environ": {"ASSENT_PLUGIN__MCP__PORT": "9"}},
+            {"environ": {"SAYSO_PLUGIN__MCP__PORT": "9"}},
         ],
     )
     def test_option_never_activates(self, tmp_path: Path, keywords: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ class TestSelection:
     def test_list_that_disagrees_with_its_own_file_is_an_error(
         self, tmp_path: Path, toml: str
     ) -> None:
-        with pytest.raises(ConfigError, match=r"assent\.toml has .*; change one of the two"):
+        with pytest.raises(ConfigError, match=r"sayso\.toml has .*; change one of the two"):
             select(configured(tmp_path, toml), installed(*ALL))
 
     def test_list_of_a_flag_narrows_what_the_file_switches_on(self, tmp_path: Path) -> None:
@@ -125,21 +125,21 @@ class TestSelection:
 
     def test_named_and_missing_says_how_to_install(self, tmp_path: Path) -> None:
         with pytest.raises(
-            PluginError, match=r"'a2a' .*not installed; try: pip install 'assent\[a2a\]'"
+            PluginError, match=r"'a2a' .*not installed; try: pip install 'sayso\[a2a\]'"
         ):
             select(configured(tmp_path, "[server]\na2a = true\n"), installed("v1"))
         with pytest.raises(PluginError, match=r"'redct' .* not installed; .*did you mean 'redact'"):
             select(configured(tmp_path, 'plugins = ["redct"]\n'), installed("redact"))
 
     def test_option_of_an_unknown_plugin_suggests_the_right_one(self, tmp_path: Path) -> None:
-        config = configured(tmp_path, environ={"ASSENT_PLUGIN__MPC__PORT": "1"})
+        config = configured(tmp_path, environ={"SAYSO_PLUGIN__MPC__PORT": "1"})
         with pytest.raises(ConfigError, match=r"no plugin 'mpc' \(environ.*did you mean 'mcp'"):
             select(config, installed("v1"))
 
     def test_each_left_out_plugin_has_a_reason(self, tmp_path: Path) -> None:
         selection = select(configured(tmp_path, 'plugins = ["v1"]\n'), installed(*ALL))
         assert set(selection.left_out) == set(ALL) - {"v1"}
-        assert selection.left_out["v2"] == "not named in plugins, assent.toml"
+        assert selection.left_out["v2"] == "not named in plugins, sayso.toml"
 
     def test_nothing_is_imported_to_choose(self, tmp_path: Path) -> None:
         # Each entry point names a module that does not exist.
@@ -152,7 +152,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     made = Site(tmp_path / "site")
     monkeypatch.syspath_prepend(str(made.folder))
     monkeypatch.setattr(
-        "assent.plugins.discover",
+        "sayso.plugins.discover",
         lambda: {name: plugin for name, plugin in discover().items() if name in made.names},
     )
     modules = set(sys.modules)
@@ -167,7 +167,7 @@ class Site:
         self.names: set[str] = set()
         folder.mkdir()
 
-    def install(self, name: str, source: str, target: str = "", requires: str = "assent") -> None:
+    def install(self, name: str, source: str, target: str = "", requires: str = "sayso") -> None:
         module = f"plug_{name.replace('-', '_')}"
         info = self.folder / f"dist_{module}-1.5.dist-info"
         info.mkdir()
@@ -175,13 +175,13 @@ class Site:
             f"Metadata-Version: 2.1\nName: dist-{name}\nVersion: 1.5\nRequires-Dist: {requires}\n",
             "utf-8",
         )
-        (info / "entry_points.txt").write_text(f"[assent]\n{name} = {module}{target}\n", "utf-8")
+        (info / "entry_points.txt").write_text(f"[sayso]\n{name} = {module}{target}\n", "utf-8")
         (self.folder / f"{module}.py").write_text(textwrap.dedent(source), "utf-8")
         self.names.add(name)
 
 
 QUIET = """
-    from assent import Plugin, hookimpl
+    from sayso import Plugin, hookimpl
     class P(Plugin):
         active_by_default = False
         class Settings(Plugin.Settings):
@@ -192,7 +192,7 @@ QUIET = """
         def on_event(self, event): pass
 """
 MODULE = """
-    from assent.hookspecs import hookimpl
+    from sayso.hookspecs import hookimpl
     @hookimpl
     def on_event(event): pass
 """
@@ -223,7 +223,7 @@ class TestLoading:
         config = configured(
             tmp_path,
             "[plugin.quiet]\nport = 6\n",
-            environ={"ASSENT_PLUGIN__QUIET__NAMES": "a,b", "ASSENT_PLUGIN__QUIET__SECRET": "3"},
+            environ={"SAYSO_PLUGIN__QUIET__NAMES": "a,b", "SAYSO_PLUGIN__QUIET__SECRET": "3"},
         )
         settings = cast("Plugin", Plugins.load(config).get("quiet")).settings
         assert (settings.port, settings.names, settings.secret) == (6, ["a", "b"], 3)
@@ -233,9 +233,9 @@ class TestLoading:
         [
             (
                 'secret = "hunter2"',
-                "plugin.quiet.secret (assent.toml): expected a whole number",
+                "plugin.quiet.secret (sayso.toml): expected a whole number",
             ),
-            ("prot = 1", "unknown key 'plugin.quiet.prot' (assent.toml); did you mean"),
+            ("prot = 1", "unknown key 'plugin.quiet.prot' (sayso.toml); did you mean"),
         ],
     )
     def test_wrong_settings_stop_the_start(
@@ -261,56 +261,56 @@ class TestLoading:
     @pytest.mark.parametrize(
         ("source", "target", "requires", "cause"),
         [
-            ("1 / 0", "", "assent", "ZeroDivisionError"),
-            ("import sys; sys.exit('no')", "", "assent", "SystemExit: no"),
+            ("1 / 0", "", "sayso", "ZeroDivisionError"),
+            ("import sys; sys.exit('no')", "", "sayso", "SystemExit: no"),
             (
                 f"{PANIC}raise Panic('called `unwrap()`')",
                 "",
-                "assent",
+                "sayso",
                 "cannot be imported: Panic: called `unwrap()`",
             ),
             (
-                f"{PANIC}from assent import Plugin\nclass P(Plugin):\n"
+                f"{PANIC}from sayso import Plugin\nclass P(Plugin):\n"
                 "    def __init__(self, settings): raise Panic('no memory')",
                 ":P",
-                "assent",
+                "sayso",
                 "cannot be made: Panic: no memory",
             ),
             (
-                f"{PANIC}from assent import Plugin, hookimpl\nclass P(Plugin):\n"
+                f"{PANIC}from sayso import Plugin, hookimpl\nclass P(Plugin):\n"
                 "    @property\n    def public_paths(self): raise Panic('no files')",
                 ":P",
-                "assent",
+                "sayso",
                 "cannot be registered: Panic: no files",
             ),
-            ("import time; time.sleep(60)", "", "assent", "did not come back within 1 second"),
-            ("P = 5", ":P", "assent", "neither a subclass of assent.Plugin nor a module"),
+            ("import time; time.sleep(60)", "", "sayso", "did not come back within 1 second"),
+            ("P = 5", ":P", "sayso", "neither a subclass of sayso.Plugin nor a module"),
             (
-                "from assent import Plugin\nP = Plugin()",
+                "from sayso import Plugin\nP = Plugin()",
                 ":P",
-                "assent",
-                "neither a subclass of assent.Plugin nor a module, but an object of Plugin",
+                "sayso",
+                "neither a subclass of sayso.Plugin nor a module, but an object of Plugin",
             ),
-            ("", ":P", "assent", "has no attribute 'P'"),
-            (MODULE, "-x:P", "assent", "'plug_bad-x:P', which is no 'module:object'"),
+            ("", ":P", "sayso", "has no attribute 'P'"),
+            (MODULE, "-x:P", "sayso", "'plug_bad-x:P', which is no 'module:object'"),
             (
-                "from assent import Plugin, hookimpl\nclass P(Plugin):\n"
+                "from sayso import Plugin, hookimpl\nclass P(Plugin):\n"
                 "    @hookimpl\n    def on_event(self, event): pass",
                 "",
-                "assent",
+                "sayso",
                 "has no hooks; mark its functions with @hookimpl, or name a subclass of Plugin",
             ),
-            (MODULE, "", "assent>=99", "requires 'assent>=99', but this is assent"),
+            (MODULE, "", "sayso>=99", "requires 'sayso>=99', but this is sayso"),
             (
                 MODULE.replace("on_event(", "on_evnt("),
                 "",
-                "assent",
+                "sayso",
                 "did you mean on_event(event, host)?",
             ),
             (
                 MODULE.replace("(event)", "(evnt)"),
                 "",
-                "assent",
+                "sayso",
                 "the hook is on_event(event, host)",
             ),
         ],
@@ -347,7 +347,7 @@ class TestLoading:
         site.install("acme", MODULE)
         site.install("other", MODULE)
         (site.folder / "dist_plug_other-1.5.dist-info" / "entry_points.txt").write_text(
-            "[assent]\nacme = plug_other\n", "utf-8"
+            "[sayso]\nacme = plug_other\n", "utf-8"
         )
         with pytest.raises(PluginError, match=r"'dist-\w+' and 'dist-\w+' both have a plugin"):
             Plugins.load(Config(plugins=["acme"]))
@@ -358,7 +358,7 @@ class TestLoading:
         site.install("other", MODULE)
         site.names.add("My_Plug")
         (site.folder / "dist_plug_other-1.5.dist-info" / "entry_points.txt").write_text(
-            "[assent]\nMy_Plug = plug_other\n", "utf-8"
+            "[sayso]\nMy_Plug = plug_other\n", "utf-8"
         )
         with pytest.raises(PluginError, match=r"'dist-other' and 'dist-my-plug' both have"):
             Plugins.load(Config(plugins=[named]))
@@ -366,9 +366,9 @@ class TestLoading:
     def test_requirement_that_cannot_be_read_is_the_plugins_alone(
         self, site: Site, caplog: pytest.LogCaptureFixture
     ) -> None:
-        site.install("acme", MODULE, requires="assent>=")
+        site.install("acme", MODULE, requires="sayso>=")
         assert Plugins.load(Config()).names == ()
-        assert "its requirement 'assent>=' cannot be read" in caplog.text
+        assert "its requirement 'sayso>=' cannot be read" in caplog.text
 
     def test_plugin_with_the_name_of_the_agents_own_is_left_out_with_a_warning(
         self, site: Site, caplog: pytest.LogCaptureFixture
@@ -413,7 +413,7 @@ class TestLoading:
     def test_settings_that_fail_are_the_plugins_alone(
         self, site: Site, caplog: pytest.LogCaptureFixture, settings: str, cause: str
     ) -> None:
-        source = "from assent import Plugin\nfrom pydantic import BaseModel, model_validator\n"
+        source = "from sayso import Plugin\nfrom pydantic import BaseModel, model_validator\n"
         site.install("acme", f"{source}class P(Plugin):\n    {settings}\n", ":P")
         assert Plugins.load(Config()).names == ()
         assert "plugin 'acme' (distribution 'dist-acme 1.5')" in caplog.text
@@ -467,7 +467,7 @@ class TestChecks:
         assert Plugins.load(NONE, [Own]).names == ("own",)
 
     def test_module_of_hooks_may_use_the_function_that_asks_who_calls(self, site: Site) -> None:
-        site.install("door", f"from assent import authenticate\n{textwrap.dedent(MODULE)}")
+        site.install("door", f"from sayso import authenticate\n{textwrap.dedent(MODULE)}")
         assert Plugins.load(Config(plugins=["door"])).names == ("door",)
 
     def test_wrapper_and_order_marks_are_refused(self) -> None:
@@ -722,7 +722,7 @@ class TestRoutes:
         assert len(plugins.routes(HOST)) == 2
 
     def test_health_is_the_cores(self) -> None:
-        with pytest.raises(PluginError, match="by 'assent itself' .*; give it another path$"):
+        with pytest.raises(PluginError, match="by 'sayso itself' .*; give it another path$"):
             Plugins.load(NONE, [routed("a", ("GET", "/health"))]).routes(HOST)
 
     @pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
@@ -730,7 +730,7 @@ class TestRoutes:
         plugins = Plugins.load(NONE, [routed("a", ("GET", path))])
         assert len(plugins.routes(HOST)) == 1
         documented = Config(plugins=[], server=ServerSettings(docs=True))
-        said = rf"GET {path} is claimed by 'assent itself' and by plugin 'a'; .* set server.docs"
+        said = rf"GET {path} is claimed by 'sayso itself' and by plugin 'a'; .* set server.docs"
         with pytest.raises(PluginError, match=said):
             plugins.routes(cast("Any", SimpleNamespace(config=documented)))
 
@@ -855,7 +855,7 @@ class TestLifespans:
     def test_alarm_for_code_that_blocks_spares_a_late_clean_up_and_the_loop(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.plugins.lifespans.PATIENCE", 0.1)
+        monkeypatch.setattr("sayso.plugins.lifespans.PATIENCE", 0.1)
         log: list[str] = []
 
         async def start() -> None:
@@ -944,7 +944,7 @@ class TestCommands:
             PluginError, match="'x' is claimed by 'a' and by plugin 'b'; uninstall one of them"
         ):
             plugins.register_commands(click.Group())
-        with pytest.raises(PluginError, match="claimed by 'assent itself'"):
+        with pytest.raises(PluginError, match="claimed by 'sayso itself'"):
             plugins.register_commands(click.Group(), ["x"])
 
     @pytest.mark.parametrize(
@@ -968,27 +968,27 @@ class TestCommands:
 @pytest.mark.parametrize(
     ("requirement", "version", "expected"),
     [
-        ("assent", "0.1.0", True),
-        ("assent>=0.1,<0.2", "0.1.0", True),
-        ("assent<0.2,>=0.1", "0.2.0", False),
-        ("assent~=0.1.3", "0.1.2", False),
-        ("assent~=0.1", "0.9", True),
-        ("assent==0.1.*", "0.1.7", True),
-        ("assent!=0.1.*", "0.1.7", False),
-        ("assent<1", "1.0rc1", False),
-        ("assent>=1", "1.0rc1", False),
-        ("assent (>=2)", "1.0", False),
-        ("assent[v2]>=2", "1.0", False),
-        ('assent>=2; extra == "x"', "1.0", True),
-        ("assent-extra>=2", "1.0", True),
-        ("Assent>=2", "1.0", False),
-        ("assent==1", "1.0.0", True),
+        ("sayso", "0.1.0", True),
+        ("sayso>=0.1,<0.2", "0.1.0", True),
+        ("sayso<0.2,>=0.1", "0.2.0", False),
+        ("sayso~=0.1.3", "0.1.2", False),
+        ("sayso~=0.1", "0.9", True),
+        ("sayso==0.1.*", "0.1.7", True),
+        ("sayso!=0.1.*", "0.1.7", False),
+        ("sayso<1", "1.0rc1", False),
+        ("sayso>=1", "1.0rc1", False),
+        ("sayso (>=2)", "1.0", False),
+        ("sayso[v2]>=2", "1.0", False),
+        ('sayso>=2; extra == "x"', "1.0", True),
+        ("sayso-extra>=2", "1.0", True),
+        ("Sayso>=2", "1.0", False),
+        ("sayso==1", "1.0.0", True),
     ],
 )
 def test_requirement_admits_versions_as_packaging_says(
     requirement: str, version: str, expected: bool
 ) -> None:
-    assert admits(requirement, "assent", version) is expected
+    assert admits(requirement, "sayso", version) is expected
 
 
 def test_built_in_names_and_switches_agree() -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from assent.config import load_config
+from sayso.config import load_config
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -61,7 +61,7 @@ class Newcomer:
     service: subprocess.Popen[str] | None = None
 
     def environ(self) -> dict[str, str]:
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("ASSENT_", "ANTHROPIC_"))}
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SAYSO_", "ANTHROPIC_"))}
         programs = self.folder / "programs"
         return kept | {
             "PATH": f"{programs}{os.pathsep}{kept['PATH']}",
@@ -71,10 +71,10 @@ class Newcomer:
         }
 
     def install(self) -> None:
-        """Put `assent` on the path, as an activated environment would."""
+        """Put `sayso` on the path, as an activated environment would."""
         (self.folder / "programs").mkdir()
-        program = self.folder / "programs" / "assent"
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m assent "$@"\n', "utf-8")
+        program = self.folder / "programs" / "sayso"
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m sayso "$@"\n', "utf-8")
         program.chmod(0o755)
 
     def follow(self, block: Block) -> None:
@@ -103,8 +103,8 @@ class Newcomer:
         address = f"127.0.0.1:{self.port}"
         return (
             ". ./session\n"
-            'assent() { if [ "$1" = chat ]; then shift; command assent chat '
-            f'{address} "$@"; else command assent "$@"; fi; }}'
+            'sayso() { if [ "$1" = chat ]; then shift; command sayso chat '
+            f'{address} "$@"; else command sayso "$@"; fi; }}'
         )
 
     def run(self, block: Block, command: list[str]) -> None:
@@ -163,7 +163,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
     one.install()
     (one.folder / "session").touch()
     try:
-        one.start("assent demo")
+        one.start("sayso demo")
         for block in blocks():
             one.follow(block)
         yield one
@@ -211,7 +211,7 @@ def test_shown_reply_has_the_shape_of_the_real_one(newcomer: Newcomer) -> None:
 def test_rejected_call_of_v1_never_runs(newcomer: Newcomer) -> None:
     reply = json.loads(said_after(newcomer, '"rejection_reason"'))
     assert reply["data"]["executed_tool_calls"] == [] and "not done yet" in reply["content"]
-    assert (newcomer.folder / f"assent-demo-{os.geteuid()}" / "todo.txt").is_file()
+    assert (newcomer.folder / f"sayso-demo-{os.geteuid()}" / "todo.txt").is_file()
 
 
 def test_stream_and_websocket_end_with_done(newcomer: Newcomer) -> None:
@@ -221,7 +221,7 @@ def test_stream_and_websocket_end_with_done(newcomer: Newcomer) -> None:
 
 
 def test_ledger_tells_what_happened(newcomer: Newcomer) -> None:
-    listed = said_after(newcomer, "assent approvals list  ")
+    listed = said_after(newcomer, "sayso approvals list  ")
     for expected in ("DONE", "REJECTED", "delete_file", "stop_process"):
         assert expected in listed
     log = (newcomer.folder / "approvals.jsonl").read_text("utf-8").splitlines()
@@ -229,19 +229,19 @@ def test_ledger_tells_what_happened(newcomer: Newcomer) -> None:
 
 
 def test_configuration_shows_its_origins_and_is_valid(newcomer: Newcomer) -> None:
-    shown = said_after(newcomer, "assent config  ")
-    assert "9000" in shown and "environment ASSENT_SERVER__PORT" in shown
-    config = load_config(newcomer.folder / "assent.toml", environ={})
+    shown = said_after(newcomer, "sayso config  ")
+    assert "9000" in shown and "environment SAYSO_SERVER__PORT" in shown
+    config = load_config(newcomer.folder / "sayso.toml", environ={})
     assert config.limits.turn_time == 300 and config.plugins == ["v1", "v2"]
 
 
 def test_plugins_are_listed_and_made(newcomer: Newcomer) -> None:
-    assert "v2" in said_after(newcomer, "assent plugins  ")
+    assert "v2" in said_after(newcomer, "sayso plugins  ")
     assert (newcomer.folder / "shout" / "pyproject.toml").is_file()
 
 
 def test_token_opens_the_guarded_service(newcomer: Newcomer) -> None:
-    said = said_after(newcomer, "ASSENT_TOKEN=")
+    said = said_after(newcomer, "SAYSO_TOKEN=")
     assert said.count("`load` returned (") == 2
 
 
@@ -271,6 +271,6 @@ def test_numbers_of_the_limits_are_the_defaults() -> None:
 def test_settings_on_the_page_about_approvals_are_valid(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "approvals.md").read_text("utf-8")
     (block,) = [found[4] for found in _FENCE.finditer(page) if found[2] == "toml"]
-    (tmp_path / "assent.toml").write_text(block, "utf-8")
-    approvals = load_config(tmp_path / "assent.toml", environ={}).approvals
+    (tmp_path / "sayso.toml").write_text(block, "utf-8")
+    approvals = load_config(tmp_path / "sayso.toml", environ={}).approvals
     assert (approvals.ttl, approvals.rules[0].action) == (8 * 3600, "require")

@@ -18,12 +18,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.testclient import TestClient
 
-from assent import Config, Plugin, PluginError, create_app, hookimpl
-from assent.app import app_to_serve
-from assent.host import Host
-from assent.testing import Service, user
-from assent.testing.server import running
 from environments import serving
+from sayso import Config, Plugin, PluginError, create_app, hookimpl
+from sayso.app import app_to_serve
+from sayso.host import Host
+from sayso.testing import Service, user
+from sayso.testing.server import running
 
 REQUEST = {"messages": [user("hello")]}
 AGENT = """
@@ -42,7 +42,7 @@ def agent(messages, context):
         ("import fastapi", {}, (), True),
         ("import opentelemetry.trace", {}, (), True),
         ("", {"FASTAPI_OTEL_AUTO_CONFIGURE": "true"}, (), True),
-        ("", {"ASSENT_SERVER__DOCS": "true"}, (), True),
+        ("", {"SAYSO_SERVER__DOCS": "true"}, (), True),
     ],
     ids=["alone", "fastapi", "opentelemetry", "traced", "docs"],
 )
@@ -60,7 +60,7 @@ def test_service_imports_fastapi_only_where_something_asks_for_it(
     with serving(Path(sys.executable), tmp_path, "own:agent", *options) as service:
         said = service.post("/api/chat", REQUEST).json()["content"]
         assert said == ("loaded" if loaded else "not loaded")
-        assert service.get("/docs").status == (200 if "ASSENT_SERVER__DOCS" in environment else 404)
+        assert service.get("/docs").status == (200 if "SAYSO_SERVER__DOCS" in environment else 404)
 
 
 def test_service_is_a_fastapi_where_a_lifespan_may_set_up_traces(tmp_path: Path) -> None:
@@ -179,9 +179,9 @@ def test_service_without_fastapi_answers_as_the_one_with_it(
     config = Config.model_validate({"server": {"state_dir": tmp_path, "cors_origins": cors}})
     told = {}
     for kind in (True, False):
-        monkeypatch.setattr("assent.app._asks_for_fastapi", lambda host, kind=kind: kind)
+        monkeypatch.setattr("sayso.app._asks_for_fastapi", lambda host, kind=kind: kind)
         plugin = Routes()
-        monkeypatch.setattr("assent.host.Host.create", created_with(plugin))
+        monkeypatch.setattr("sayso.host.Host.create", created_with(plugin))
         app = app_to_serve(answer, config, {})
         assert isinstance(app, FastAPI) == kind
         with running(app, config) as port:

@@ -19,13 +19,13 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from assent.config import Config
-from assent.config.options import configured
-from assent.errors import ConfigError, StartupError
-from assent.http.listener import QUIET
-from assent.server import serve
 from ports import quiet_port
 from programs import DEADLINE, Program, until
+from sayso.config import Config
+from sayso.config.options import configured
+from sayso.errors import ConfigError, StartupError
+from sayso.http.listener import QUIET
+from sayso.server import serve
 
 HERE = Path(__file__).parent
 CORE = HERE.parent / "core"
@@ -35,7 +35,7 @@ import sys
 sys.path.insert(0, {str(HERE)!r})
 import small_app
 small_app.install()
-from assent.server import serve
+from sayso.server import serve
 
 class Agent:
     def __str__(self):
@@ -109,7 +109,7 @@ def lines_of(port: int, path: str) -> Generator[bytes, None, None]:
 def test_start_says_what_is_served_where(service: Callable[..., Service]) -> None:
     running = service()
     assert running.get("/health") == {"status": "ok"}
-    assert "assent: agent one" in running.said
+    assert "sayso: agent one" in running.said
 
 
 def test_service_whose_log_nobody_reads_serves_all_the_same(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_busy_port_is_one_line_and_exit_1(service: Callable[..., Service], optio
         running = service(options, port)
         assert running.end() == 1
     assert running.said == (
-        f"assent: port {port} of 127.0.0.1 is in use; "
+        f"sayso: port {port} of 127.0.0.1 is in use; "
         "stop what listens there or choose another with --port\n"
     )
 
@@ -245,10 +245,10 @@ def test_app_that_does_not_start_ends_the_service_with_1(
 ) -> None:
     running = service(options, SMALL_FAILS="1")
     assert running.end() == 1
-    assert running.said == "assent: the plugin 'small' did not start\n"
+    assert running.said == "sayso: the plugin 'small' did not start\n"
     running = service(options, SMALL_REFUSES="1")
     assert running.end() == 1
-    assert running.said == "assent: plugin 'small' is not installed; try: pip install small\n"
+    assert running.said == "sayso: plugin 'small' is not installed; try: pip install small\n"
 
 
 def test_script_with_two_workers_serves_from_both_and_drains_on_sigterm(
@@ -360,7 +360,7 @@ def test_own_process_that_does_not_start_ends_the_service(
 ) -> None:
     running = service("workers=2", SMALL_OWN_PROCESS=str(tmp_path))
     assert running.end() == 1
-    assert running.said.count("assent: the port of plugin 'clock' is in use\n") == 1
+    assert running.said.count("sayso: the port of plugin 'clock' is in use\n") == 1
 
 
 def test_reload_picks_up_a_changed_file_and_survives_a_broken_one(
@@ -401,18 +401,18 @@ def test_program_without_a_file_is_a_clear_error(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-"],
         input=f"import sys; sys.path.insert(0, {str(CORE)!r})\n"
-        "from assent.server import serve\nserve(object(), port=0, workers=2)\n",
+        "from sayso.server import serve\nserve(object(), port=0, workers=2)\n",
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=DEADLINE,
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("assent: the agent cannot be found again in child processes")
+    assert done.stderr.startswith("sayso: the agent cannot be found again in child processes")
 
 
 def test_program_that_does_not_serve_again_is_told_so(service: Callable[..., Service]) -> None:
-    running = service('workers="_ASSENT_PLACE" in __import__("os").environ and sys.exit() or 2')
+    running = service('workers="_SAYSO_PLACE" in __import__("os").environ and sys.exit() or 2')
     assert running.end() == 1
     assert "must call serve() again" in running.said
 
@@ -455,7 +455,7 @@ def test_module_that_serves_when_it_is_imported_is_refused(
 ) -> None:
     # It served by its own options, and at SIGTERM the service that was asked for began.
     file = tmp_path / "unguarded.py"
-    file.write_text("from assent import Agent, serve\nagent = Agent()\nserve(agent, port=0)\n")
+    file.write_text("from sayso import Agent, serve\nagent = Agent()\nserve(agent, port=0)\n")
     with pytest.raises(SystemExit):
         serve(f"{file}:agent", config=Config(), port=0)
     err = capsys.readouterr().err
@@ -486,5 +486,5 @@ def test_misspelt_option_and_wrong_value_are_named() -> None:
 
 
 def test_keyword_of_another_section_is_told_where_it_belongs() -> None:
-    with pytest.raises(TypeError, match=r"no option 'model'; .* belong in assent\.toml"):
+    with pytest.raises(TypeError, match=r"no option 'model'; .* belong in sayso\.toml"):
         configured({"model": "offline"})

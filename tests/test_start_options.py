@@ -23,7 +23,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.testclient import TestClient
 
-from assent import (
+from programs import Program, until
+from sayso import (
     Agent,
     Call,
     ConfigError,
@@ -36,11 +37,10 @@ from assent import (
     load_config,
     tool,
 )
-from assent.cli.group import cli, run
-from assent.http.asgi import App
-from assent.models.offline import Offline
-from assent.testing import scripted, served
-from programs import Program, until
+from sayso.cli.group import cli, run
+from sayso.http.asgi import App
+from sayso.models.offline import Offline
+from sayso.testing import scripted, served
 
 PAGE = {"Origin": "https://page.example"}
 REQUEST = {"messages": [{"role": "user", "content": "hi"}]}
@@ -105,7 +105,7 @@ def test_output_of_a_command_is_cut_at_the_limit() -> None:
     ["postgresql://u@127.0.0.1/db?password=hunter2", "host=127.0.0.1 password=hunter2"],
 )
 def test_password_of_the_store_is_not_shown(url: str, tmp_path: Path) -> None:
-    file = tmp_path / "assent.toml"
+    file = tmp_path / "sayso.toml"
     file.write_text(f'[approvals]\nledger = "{url}"\n')
     shown = CliRunner().invoke(cli, ["--config", str(file), "config"])
     assert "127.0.0.1" in shown.output
@@ -269,7 +269,7 @@ def test_lifespan_of_an_additional_router_is_part_of_the_services_life(
 LIFE = """
 import asyncio, contextlib, pathlib, sys
 from starlette.routing import Router
-from assent import serve
+from sayso import serve
 
 ready = asyncio.Event()
 
@@ -293,8 +293,8 @@ serve(
 
 def serving_with(life: str, tmp_path: Path, workers: int = 1) -> Program:
     environ = os.environ | {
-        "ASSENT_SERVER__STATE_DIR": str(tmp_path),
-        "ASSENT_SERVER__WORKERS": str(workers),
+        "SAYSO_SERVER__STATE_DIR": str(tmp_path),
+        "SAYSO_SERVER__WORKERS": str(workers),
     }
     return Program([sys.executable, "-c", LIFE.format(life)], tmp_path, environ)
 
@@ -316,7 +316,7 @@ def failed_with(life: str, tmp_path: Path) -> str:
 )
 def test_start_fails_whatever_a_lifespan_raises(tmp_path: Path, raises: str) -> None:
     said = failed_with(f"{raises}; yield", tmp_path)
-    assert "assent: the start failed: " in said
+    assert "sayso: the start failed: " in said
     assert "listening" not in said
 
 
@@ -339,7 +339,7 @@ def test_service_that_ends_with_a_lifespan_says_so_where_that_has_raised_nothing
         tmp_path,
     )
     assert "listening" in said
-    assert "ERROR assent.server: a lifespan has ended before the service; stopping" in said
+    assert "ERROR sayso.server: a lifespan has ended before the service; stopping" in said
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -497,7 +497,7 @@ def test_model_that_does_not_stream_is_told_where_the_agent_is_made() -> None:
 def test_configuration_wins_over_the_model_config_of_the_agent(tmp_path: Path) -> None:
     overrides = {"approvals.ledger": "memory://", "server.state_dir": str(tmp_path / "state")}
     config = load_config(
-        environ={"ASSENT_MODEL__TEMPERATURE": "0.2"}, directory=tmp_path, overrides=overrides
+        environ={"SAYSO_MODEL__TEMPERATURE": "0.2"}, directory=tmp_path, overrides=overrides
     )
     agent = Agent(model="offline", model_config={"temperature": 0.7, "max_tokens": 100})
     merged = create_app(agent, config=config).host.engine.model_config

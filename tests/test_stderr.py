@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from assent.service import stderr
-from assent.service.stderr import StandardError
 from programs import until
+from sayso.service import stderr
+from sayso.service.stderr import StandardError
 
 
 class Pipe:
@@ -62,7 +62,7 @@ def pipe() -> Iterator[Pipe]:
 
 def log(handler: logging.Handler, *texts: str) -> None:
     for text in texts:
-        handler.handle(logging.LogRecord("assent", logging.INFO, "", 0, text, (), None))
+        handler.handle(logging.LogRecord("sayso", logging.INFO, "", 0, text, (), None))
 
 
 def test_record_is_written_at_once_where_somebody_reads(pipe: Pipe) -> None:

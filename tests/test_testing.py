@@ -1,4 +1,4 @@
-"""`assent.testing`: the service, the conversation, and checks that find what is wrong."""
+"""`sayso.testing`: the service, the conversation, and checks that find what is wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from assent import (
+from sayso import (
     Agent,
     Ask,
     Call,
@@ -26,8 +26,8 @@ from assent import (
     Turn,
     tool,
 )
-from assent.models.offline import Offline
-from assent.testing import MODEL_CHECKS, Served, Service, scripted, served, user
+from sayso.models.offline import Offline
+from sayso.testing import MODEL_CHECKS, Served, Service, scripted, served, user
 
 
 def named(checks: Any) -> Mapping[str, Callable[..., Any]]:
@@ -141,9 +141,9 @@ def test_model_without_structured_replies_may_say_so() -> None:
     asyncio.run(named(MODEL_CHECKS)["a_schema_is_kept_to"](Plain))
 
 
-def test_script_is_followed_and_its_end_is_an_error(assent_served: Served) -> None:
+def test_script_is_followed_and_its_end_is_an_error(sayso_served: Served) -> None:
     model = scripted("one", lambda ask: f"{len(ask.turns)} turns", ModelError("server", "away"))
-    service = assent_served(Agent(model=model))
+    service = sayso_served(Agent(model=model))
     talk = service.conversation()
     assert talk.say("a")["content"] == "one"
     assert talk.say("b")["content"] == "3 turns"
@@ -152,7 +152,7 @@ def test_script_is_followed_and_its_end_is_an_error(assent_served: Served) -> No
     assert [len(ask.turns) for ask in model.asks] == [1, 3, 1, 1]
 
 
-def test_conversation_decides_some_or_all(assent_served: Served, tmp_path: Path) -> None:
+def test_conversation_decides_some_or_all(sayso_served: Served, tmp_path: Path) -> None:
     @tool(requires_approval=True)
     def delete(name: str) -> str:
         return f"deleted {name}"
@@ -164,7 +164,7 @@ def test_conversation_decides_some_or_all(assent_served: Served, tmp_path: Path)
         tools=[delete],
         commands=LocalShell(workdir=tmp_path),
     )
-    talk = assent_served(agent).conversation()
+    talk = sayso_served(agent).conversation()
     talk.say("delete a and b")
     first, second = talk.pending
     talk.approve(first["id"])
@@ -177,8 +177,8 @@ def test_conversation_decides_some_or_all(assent_served: Served, tmp_path: Path)
     assert ran["output"].strip() == "done"
 
 
-def test_anything_may_call_the_url(assent_served: Served) -> None:
-    service: Service = assent_served(Agent(model=scripted()))
+def test_anything_may_call_the_url(sayso_served: Served) -> None:
+    service: Service = sayso_served(Agent(model=scripted()))
     with urllib.request.urlopen(f"{service.url}/health") as answer:
         assert answer.read() == b'{"status":"ok"}'
     assert service.post("/api/chat", b"{", {"X-Own": "1"}).status == 422
@@ -187,12 +187,12 @@ def test_anything_may_call_the_url(assent_served: Served) -> None:
 def test_environment_and_working_folder_are_not_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("ASSENT_PLUGINS", "nowhere")
+    monkeypatch.setenv("SAYSO_PLUGINS", "nowhere")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "assent.toml").write_text('plugins = ["nowhere"]')
+    (tmp_path / "sayso.toml").write_text('plugins = ["nowhere"]')
     with served(Agent(model=scripted("hi"))) as service:
         assert service.chat("hello")["content"] == "hi"
-    assert [path.name for path in tmp_path.iterdir()] == ["assent.toml"]
+    assert [path.name for path in tmp_path.iterdir()] == ["sayso.toml"]
 
 
 def test_failed_start_is_raised_as_it_is() -> None:
@@ -204,7 +204,7 @@ def test_failed_start_is_raised_as_it_is() -> None:
             pass
 
 
-def test_streaming_turn_ends_with_the_block(assent_served: Served) -> None:
+def test_streaming_turn_ends_with_the_block(sayso_served: Served) -> None:
     started = asyncio.Event()
 
     async def never(ask: Ask) -> str:
@@ -212,14 +212,14 @@ def test_streaming_turn_ends_with_the_block(assent_served: Served) -> None:
         await asyncio.sleep(600)
         return ""
 
-    service = assent_served(Agent(model=scripted(never)))
+    service = sayso_served(Agent(model=scripted(never)))
     request = urllib.request.Request(
         f"{service.url}/api/chat-stream",
         b'{"messages": [{"role": "user", "content": "hello"}]}',
         {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request) as answer:
-        assent_served.close()
+        sayso_served.close()
         assert b'"type":"error"' in answer.read()
 
 
@@ -227,9 +227,9 @@ def test_fixture_is_found_by_pytest_and_costs_little(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import sys\n"
         "def test_light():\n"
-        "    assert not {'fastapi', 'pydantic', 'assent.testing'} & set(sys.modules)\n"
-        "def test_served(assent_served):\n"
-        "    assert assent_served(lambda messages, context: 'hi').chat('x')['content'] == 'hi'\n"
+        "    assert not {'fastapi', 'pydantic', 'sayso.testing'} & set(sys.modules)\n"
+        "def test_served(sayso_served):\n"
+        "    assert sayso_served(lambda messages, context: 'hi').chat('x')['content'] == 'hi'\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "."]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)

@@ -13,17 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from assent import AgentMessage, ChatRequest, Message, Plugin, RequestContext, hookimpl
-from assent.errors import RequestError
-from assent.messages import (
+from sayso import AgentMessage, ChatRequest, Message, Plugin, RequestContext, hookimpl
+from sayso.errors import RequestError
+from sayso.messages import (
     ToolCall,
     beyond_text,
     platform_of,
     said_in,
 )
-from assent.requests import parse_request
-from assent.testing import served, user
-from assent.texts import Texts
+from sayso.requests import parse_request
+from sayso.testing import served, user
+from sayso.texts import Texts
 
 roles = st.sampled_from(["user", "assistant"])
 stamps = st.sampled_from(["2026-01-05T10:00:00Z", "2026-01-05", "20260105T10", "then", "", None, 7])

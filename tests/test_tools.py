@@ -28,12 +28,12 @@ from pydantic import (
 )
 from typing_extensions import TypeAliasType
 
-from assent import Agent, Call
-from assent.errors import ToolInputError
-from assent.session import Session
-from assent.testing import scripted, served
-from assent.tools import Tool, as_tools, tool
-from assent.tools.results import (
+from sayso import Agent, Call
+from sayso.errors import ToolInputError
+from sayso.session import Session
+from sayso.testing import scripted, served
+from sayso.tools import Tool, as_tools, tool
+from sayso.tools.results import (
     AudioContent,
     ImageContent,
     ResourceContent,
@@ -41,10 +41,10 @@ from assent.tools.results import (
     ToolResult,
     text_of,
 )
-from assent.traces import error_text, hidden_trace
+from sayso.traces import error_text, hidden_trace
 
 if TYPE_CHECKING:
-    from assent.agent import RequestContext
+    from sayso.agent import RequestContext
 
 SESSION = Session({"a": 1})
 CONTEXT = SimpleNamespace(platform=None)
@@ -471,7 +471,7 @@ SPELLINGS = [
     ("'Session | None'", "'RequestContext'"),
     ("None | Session", "Optional[RequestContext]"),
     ("Annotated[Session, 'state']", "Annotated[RequestContext | None, 'who asks']"),
-    ("assent.Session", "assent.RequestContext"),
+    ("sayso.Session", "sayso.RequestContext"),
     ("'a.Session | None'", "Annotated[a.RequestContext, 'who asks']"),
 ]
 
@@ -493,7 +493,7 @@ def test_classes_imported_for_type_checkers_only_are_injected_in_every_spelling(
 
 
 def test_context_is_injected_when_its_class_is_known_at_run_time() -> None:
-    from assent.agent import RequestContext as Known
+    from sayso.agent import RequestContext as Known
 
     class Own(Known):
         pass
@@ -1127,7 +1127,7 @@ def test_items_of_an_iterable_are_validated_before_the_tool_runs() -> None:
 
 def test_declaring_a_tool_imports_neither_server_nor_validator() -> None:
     script = (
-        "import sys; from assent.tools import tool; tool(lambda a: a, name='f').validate({'a': 1});"
+        "import sys; from sayso.tools import tool; tool(lambda a: a, name='f').validate({'a': 1});"
         "late = {'fastapi', 'uvicorn', 'jsonschema_rs', 'anthropic'};"
         "assert not late & set(sys.modules), late & set(sys.modules)"
     )

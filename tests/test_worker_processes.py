@@ -20,10 +20,10 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from assent.service import place
-from assent.service.supervisor import pause_after
 from ports import quiet_port
 from programs import DEADLINE, Program, until
+from sayso.service import place
+from sayso.service.supervisor import pause_after
 
 AGENT = """
 import logging
@@ -86,21 +86,21 @@ def agent(messages, context):
 
 
 class Service(Program):
-    """`assent serve` with two worker processes; a turn's reply is the process that took it."""
+    """`sayso serve` with two worker processes; a turn's reply is the process that took it."""
 
     def __init__(
         self,
         folder: Path,
         port: int = 0,
         options: Sequence[str] = ("--workers", "2"),
-        program: Sequence[str] = ("-m", "assent"),
+        program: Sequence[str] = ("-m", "sayso"),
     ) -> None:
         self.folder = folder
         (folder / "agent.py").write_text(AGENT)
         command = [sys.executable, *program, "serve", "agent.py", *options]
         environ = {
-            "ASSENT_SERVER__STATE_DIR": str(folder / "state"),
-            "ASSENT_SERVER__DRAIN_TIMEOUT": "600",
+            "SAYSO_SERVER__STATE_DIR": str(folder / "state"),
+            "SAYSO_SERVER__DRAIN_TIMEOUT": "600",
         }
         command += ["--host", "127.0.0.1", "--port", str(port)]
         super().__init__(command, folder, os.environ | environ)
@@ -484,7 +484,7 @@ def test_renewed_service_says_once_what_its_new_settings_let_happen(
     service: Service, tmp_path: Path
 ) -> None:
     before = service.both()
-    (tmp_path / "assent.toml").write_text("[approvals]\naccept_unissued = true\n", "utf-8")
+    (tmp_path / "sayso.toml").write_text("[approvals]\naccept_unissued = true\n", "utf-8")
     service.process.send_signal(signal.SIGHUP)
     until(lambda: not before & service.both())
     said = "warning: approvals.accept_unissued lets callers run what they like"
@@ -584,7 +584,7 @@ def test_worker_that_cannot_be_started_again_leaves_the_other_serving(tmp_path: 
     interpreter.chmod(0o755)
     program = tmp_path / "program.py"
     program.write_text(
-        f"import sys\nfrom assent.cli import main\nsys.executable = {str(interpreter)!r}\nmain()\n"
+        f"import sys\nfrom sayso.cli import main\nsys.executable = {str(interpreter)!r}\nmain()\n"
     )
     with closing(Service(tmp_path, program=[str(program)])) as running:
         victim, survivor = running.both()
@@ -605,9 +605,9 @@ def test_worker_without_the_plugin_that_asks_callers_who_they_are_does_not_serve
     info = tmp_path / "site" / "door-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: door\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[assent]\ndoor = door\n")
+    (info / "entry_points.txt").write_text("[sayso]\ndoor = door\n")
     (info.parent / "door.py").write_text(
-        "from assent import hookimpl\n@hookimpl\ndef authenticate(): return None\n"
+        "from sayso import hookimpl\n@hookimpl\ndef authenticate(): return None\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(info.parent), prepend=os.pathsep)
     with closing(Service(tmp_path)) as running:
@@ -628,11 +628,11 @@ def test_service_without_standard_files_serves_and_ends_in_order(
 ) -> None:
     port = quiet_port()
     (tmp_path / "agent.py").write_text(AGENT)
-    serve = [sys.executable, "-m", "assent", "serve", "agent.py", "--workers", str(workers)]
+    serve = [sys.executable, "-m", "sayso", "serve", "agent.py", "--workers", str(workers)]
     with subprocess.Popen(
         ["sh", "-c", 'exec "$@" 0<&- 1>&- 2>&-', "sh", *serve, "--port", str(port)],
         cwd=tmp_path,
-        env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path / "state")},
+        env=os.environ | {"SAYSO_SERVER__STATE_DIR": str(tmp_path / "state")},
     ) as process:
         found: set[int] = set()
 
@@ -673,11 +673,11 @@ def test_service_answers_and_ends_while_the_reader_of_its_log_hangs(
     reader = os.open(tmp_path / "log", os.O_RDWR)
     writer = os.open(tmp_path / "log", os.O_WRONLY)
     filler = os.open(tmp_path / "log", os.O_WRONLY | os.O_NONBLOCK)
-    serve = [sys.executable, "-m", "assent", "serve", "agent.py", "--workers", str(workers)]
+    serve = [sys.executable, "-m", "sayso", "serve", "agent.py", "--workers", str(workers)]
     with subprocess.Popen(
         [*serve, "--host", "127.0.0.1", "--port", str(port)],
         cwd=tmp_path,
-        env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path / "state")},
+        env=os.environ | {"SAYSO_SERVER__STATE_DIR": str(tmp_path / "state")},
         stderr=writer,
     ) as process:
         said = b""

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from assent.workers import Channel, Workers, per_loop
-from assent.workers.code import UserCode
-from assent.workers.mailbox import mailbox
 from gates import Gate
+from sayso.workers import Channel, Workers, per_loop
+from sayso.workers.code import UserCode
+from sayso.workers.mailbox import mailbox
 
 DEADLINE = 120.0
 
@@ -54,14 +54,14 @@ async def ident() -> int:
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Home is never taken for blocked, however slow the machine is."""
-    monkeypatch.setattr("assent.workers.workers.LOOK", 2 * DEADLINE)
+    monkeypatch.setattr("sayso.workers.workers.LOOK", 2 * DEADLINE)
 
 
 @pytest.mark.usefixtures("unhurried")
 def test_turn_runs_at_home_and_off_the_callers_loop() -> None:
     async def work(workers: Workers) -> None:
         names = {await workers.spawn(thread_name) for _ in range(20)}
-        assert names == {"assent-home"}
+        assert names == {"sayso-home"}
         assert workers.loops == 1
 
     run(work)
@@ -117,7 +117,7 @@ def test_blocking_functions_in_threads_need_no_further_loop() -> None:
         turns = [workers.spawn(lambda: workers.threads.run(gate.block)) for _ in range(8)]
         await until(lambda: gate.count == 8)
         assert set(await asyncio.gather(*[workers.spawn(thread_name) for _ in range(8)])) == {
-            "assent-home"
+            "sayso-home"
         }
         gate.open()
         await asyncio.gather(*turns)
@@ -185,7 +185,7 @@ def test_threads_keep_to_their_limit_and_idle_ones_end() -> None:
         await jobs
         assert most == 3
         await until(
-            lambda: not any(t.name == "assent-thread" for t in set(threading.enumerate()) - before)
+            lambda: not any(t.name == "sayso-thread" for t in set(threading.enumerate()) - before)
         )
         assert await workers.threads.run(lambda: "again") == "again"
 
@@ -203,7 +203,7 @@ def shortage(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         start(thread)
 
     monkeypatch.setattr("threading.Thread.start", refuse)
-    monkeypatch.setattr("assent.workers.workers.SHORT", 0.02)
+    monkeypatch.setattr("sayso.workers.workers.SHORT", 0.02)
     return short
 
 
@@ -227,7 +227,7 @@ def test_turns_are_spread_again_when_a_shortage_of_threads_is_over(
 def test_turns_are_spread_again_when_a_shortage_of_descriptors_is_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("assent.workers.workers.SHORT", 0.02)
+    monkeypatch.setattr("sayso.workers.workers.SHORT", 0.02)
 
     async def work(workers: Workers) -> None:
         gate = Gate()
@@ -289,7 +289,7 @@ def test_calls_without_any_thread_fail_and_cost_none_of_the_later_ones(
 def test_one_loop_keeps_blocking_turns_at_home() -> None:
     async def work(workers: Workers) -> None:
         turns = [workers.spawn(lambda: sleeping(0.05)) for _ in range(4)]
-        assert set(await asyncio.gather(*turns)) == {"assent-home"}
+        assert set(await asyncio.gather(*turns)) == {"sayso-home"}
         assert workers.loops == 1
 
     run(work, loops=1)
@@ -446,8 +446,8 @@ async def block_shared_loop(workers: Workers) -> None:
 @pytest.fixture
 def soon_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops with turns that wait are asked for a sign often, also while the test computes."""
-    monkeypatch.setattr("assent.workers.workers.ASK", 0.02)
-    monkeypatch.setattr("assent.workers.workers.COMPUTING", 1000.0)
+    monkeypatch.setattr("sayso.workers.workers.ASK", 0.02)
+    monkeypatch.setattr("sayso.workers.workers.COMPUTING", 1000.0)
 
 
 @pytest.mark.usefixtures("soon_asked")
@@ -524,8 +524,8 @@ def test_turns_beyond_the_last_loop_are_spread_over_all() -> None:
 
 
 def test_code_that_computes_keeps_no_turns_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("assent.workers.workers.ASK", 0.02)
-    monkeypatch.setattr("assent.workers.workers.COMPUTING", -1.0)
+    monkeypatch.setattr("sayso.workers.workers.ASK", 0.02)
+    monkeypatch.setattr("sayso.workers.workers.COMPUTING", -1.0)
 
     async def work(workers: Workers) -> None:
         gate = Gate()
@@ -551,7 +551,7 @@ def test_turns_that_only_wait_stay_together() -> None:
             return await thread_name()
 
         turns = [workers.spawn(waiting) for _ in range(64)]
-        assert set(await asyncio.gather(*turns)) == {"assent-home"}
+        assert set(await asyncio.gather(*turns)) == {"sayso-home"}
         assert workers.calm
 
     run(work)
@@ -588,7 +588,7 @@ def test_exception_that_ends_programs_ends_no_loop_and_no_thread(
             await workers.threads.run(fail)
         with pytest.raises(RuntimeError):
             await workers.spawn(fail_here)
-        assert await workers.spawn(thread_name) == "assent-home"
+        assert await workers.spawn(thread_name) == "sayso-home"
         assert await workers.threads.run(lambda: 1) == 1
 
     run(work)
@@ -606,7 +606,7 @@ def test_exit_raised_in_a_task_of_the_users_own_leaves_home_running() -> None:
             task.exception()
 
         await workers.spawn(turn)
-        assert await workers.spawn(thread_name) == "assent-home"
+        assert await workers.spawn(thread_name) == "sayso-home"
 
     run(work)
 
@@ -629,7 +629,7 @@ def test_task_factory_of_the_users_own_may_do_what_it_likes() -> None:
             asyncio.get_running_loop().set_task_factory(factory)
 
         await workers.spawn(lambda: install(factory))
-        assert await workers.spawn(thread_name) == "assent-home"
+        assert await workers.spawn(thread_name) == "sayso-home"
         await until(called.is_set)
         await workers.spawn(lambda: install(refusing))
         with pytest.raises(LookupError):
@@ -640,7 +640,7 @@ def test_task_factory_of_the_users_own_may_do_what_it_likes() -> None:
         loop = workers.home.box.loop()
         assert loop is not None
         loop.call_soon_threadsafe(loop.set_task_factory, None)
-        assert await workers.at_home(thread_name) == "assent-home"
+        assert await workers.at_home(thread_name) == "sayso-home"
 
     run(work)
 
@@ -648,7 +648,7 @@ def test_task_factory_of_the_users_own_may_do_what_it_likes() -> None:
 @pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="since Python 3.12")
 def test_tasks_may_be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     # Not every uvloop goes with every eager factory.
-    monkeypatch.setattr("assent.workers.loop.new_event_loop", asyncio.new_event_loop)
+    monkeypatch.setattr("sayso.workers.loop.new_event_loop", asyncio.new_event_loop)
 
     async def work(workers: Workers) -> None:
         async def install() -> None:
@@ -662,7 +662,7 @@ def test_tasks_may_be_eager(monkeypatch: pytest.MonkeyPatch) -> None:
 
         await workers.at_home(install)
         for pause in (None, 0, 0.01):
-            assert await workers.at_home(lambda pause=pause: turn(pause)) == "assent-home"  # type: ignore[misc]
+            assert await workers.at_home(lambda pause=pause: turn(pause)) == "sayso-home"  # type: ignore[misc]
 
     run(work)
 
@@ -682,7 +682,7 @@ def test_loop_of_another_thread_that_blocks_holds_up_nobody_elses_turns() -> Non
         thread = threading.Thread(target=lambda: asyncio.run(spawn_and_block()))
         thread.start()
         await until(lambda: gate.count == 1)
-        assert await workers.spawn(thread_name) == "assent-home"
+        assert await workers.spawn(thread_name) == "sayso-home"
         gate.open()
         await until(lambda: not thread.is_alive())
 
@@ -740,7 +740,7 @@ def test_cancelled_turn_has_cleaned_up_when_its_canceller_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A loop that is not reached in time is taken for blocked.
-    monkeypatch.setattr("assent.workers.running.PATIENCE", DEADLINE)
+    monkeypatch.setattr("sayso.workers.running.PATIENCE", DEADLINE)
 
     async def work(workers: Workers) -> None:
         cleaned = False
@@ -843,7 +843,7 @@ def test_per_loop_gives_one_object_a_loop_closed_with_it() -> None:
         assert events == []
 
     run(work)
-    assert sorted(events) == ["closed on MainThread", "closed on assent-home"]
+    assert sorted(events) == ["closed on MainThread", "closed on sayso-home"]
 
 
 @pytest.mark.usefixtures("unhurried")
@@ -1213,7 +1213,7 @@ def test_process_that_user_code_forks_ends_where_it_comes_back(
                 pid, _ = await workers.spawn(fork)
         assert await status(pid) == code
         names = {await workers.spawn(thread_name) for _ in range(20)}
-        assert names == {"assent-home"}
+        assert names == {"sayso-home"}
 
     run(work)
 
@@ -1238,7 +1238,7 @@ def test_async_generators_that_were_left_open_are_closed_with_their_loop() -> No
 
     async def work(workers: Workers) -> None:
         await workers.spawn(begin)
-        assert ended == ["read to its end on assent-home"]
+        assert ended == ["read to its end on sayso-home"]
         home = workers.home
         assert home is not None
         # What has ended is kept in mind no longer: a service runs for months.
@@ -1246,7 +1246,7 @@ def test_async_generators_that_were_left_open_are_closed_with_their_loop() -> No
         assert [one() for one in home._generators] == kept
 
     run(work)
-    assert ended == ["read to its end on assent-home", "left open on assent-home"]
+    assert ended == ["read to its end on sayso-home", "left open on sayso-home"]
 
 
 @pytest.mark.parametrize("loops", [None, 1])
@@ -1263,7 +1263,7 @@ def test_end_of_a_turn_is_known_while_the_next_one_blocks_the_loop(
     async def work(workers: Workers) -> None:
         turns = [workers.spawn(thread_name) for _ in range(quick)]
         blocked = workers.spawn(blocks)
-        assert [await turn for turn in turns] == ["assent-home"] * quick
+        assert [await turn for turn in turns] == ["sayso-home"] * quick
         assert not blocked.done()
         gate.set()
         assert await blocked

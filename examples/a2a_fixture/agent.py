@@ -9,8 +9,8 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 
-from assent import AgentMessage, Message, RequestContext, serve
-from assent_a2a import Artifact, File, answer_directly, incoming, reply, send_artifact, working
+from sayso import AgentMessage, Message, RequestContext, serve
+from sayso_a2a import Artifact, File, answer_directly, incoming, reply, send_artifact, working
 
 Act = Callable[[RequestContext], Awaitable[AgentMessage]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assent import Agent, tool
+from sayso import Agent, tool
 
 
 @tool

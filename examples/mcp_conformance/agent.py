@@ -1,6 +1,6 @@
 """An agent whose tools give every kind of MCP content: what the official conformance suite calls.
 
-assent mcp examples/mcp_conformance/agent.py:agent --transport streamable-http --port 8001
+sayso mcp examples/mcp_conformance/agent.py:agent --transport streamable-http --port 8001
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import base64
 import time
 from typing import Any
 
-from assent import (
+from sayso import (
     Agent,
     AudioContent,
     ImageContent,

@@ -1,6 +1,6 @@
 """The service that the fault tests run, kill and run again: `python acting.py`, in its folder.
 
-`assent.toml` in the folder configures it. `PLAN` is a JSON list of stages, each a list of names
+`sayso.toml` in the folder configures it. `PLAN` is a JSON list of stages, each a list of names
 for which the model proposes `wipe`; after the last stage it says what the tools gave. What runs
 and what is asked is appended to the files `runs` and `asks`. `DIE` names the point at which the
 process kills itself: `EVENT:written` or `EVENT:committed` for the transaction that logs EVENT or
@@ -21,15 +21,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import assent.host
-import assent.turns.slots
-from assent import Agent, Call, RequestContext, Session, serve, tool
-from assent.events import AgentEvent, MessageAdded
-from assent.ledger import LogRow, Store, SuspendedTurn, Transaction
-from assent.ledger.stores import open_store
-from assent.messages import Message
-from assent.models import Ask, Result
-from assent.models.offline import Offline
+import sayso.host
+import sayso.turns.slots
+from sayso import Agent, Call, RequestContext, Session, serve, tool
+from sayso.events import AgentEvent, MessageAdded
+from sayso.ledger import LogRow, Store, SuspendedTurn, Transaction
+from sayso.ledger.stores import open_store
+from sayso.messages import Message
+from sayso.models import Ask, Result
+from sayso.models.offline import Offline
 
 
 class Fate:
@@ -196,9 +196,9 @@ def main() -> None:
     def mortal(*args: Any) -> Any:
         return Mortal(open_store(*args), fate)
 
-    assent.host.open_store = mortal
+    sayso.host.open_store = mortal
     # Hundreds of requests at once may wait long for a place on a slow machine.
-    assent.turns.slots.PATIENCE = 300
+    sayso.turns.slots.PATIENCE = 300
     served = function(fate) if os.environ.get("CALLABLE") else agent(fate)
     serve(served, host="127.0.0.1", **json.loads(os.environ.get("OPTIONS", "{}")))
 

@@ -18,11 +18,11 @@ import acting
 
 # What a service imports at its start, so that children need not.
 for module in (
-    "assent.app",
-    "assent.http.listener",
-    "assent.ledger.sqlite",
-    "assent_v1",
-    "assent_v2",
+    "sayso.app",
+    "sayso.http.listener",
+    "sayso.ledger.sqlite",
+    "sayso_v1",
+    "sayso_v2",
     "uvloop",
     "httptools",
     "uvicorn.protocols.http.httptools_impl",

@@ -98,7 +98,7 @@ class Nursery:
 
     def start(self, folder: Path, config: str = CONFIG, **environ: str) -> Process:
         """A new process in `folder`, with its own settings the first time."""
-        file = folder / "assent.toml"
+        file = folder / "sayso.toml"
         if not file.exists():
             folder.mkdir(parents=True, exist_ok=True)
             file.write_text(config)
@@ -138,7 +138,7 @@ def commanded(
 ) -> Iterator[Process]:
     """The same service from its own command line, which workers need."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "assent.toml").write_text(config)
+    (folder / "sayso.toml").write_text(config)
     with _said(folder).open("a") as said:
         child = subprocess.Popen(
             [*before, sys.executable, str(HERE / "acting.py")],
@@ -190,10 +190,10 @@ def database(folder: Path, name: str = "approvals.db") -> Iterator[sqlite3.Conne
 def states(folder: Path) -> dict[str, str]:
     """The recorded state of each proposal by its id."""
     with database(folder) as db:
-        return dict(db.execute("SELECT id, state FROM assent_proposals"))
+        return dict(db.execute("SELECT id, state FROM sayso_proposals"))
 
 
 def events_logged(folder: Path) -> list[Mapping[str, Any]]:
     """The entries of the log, in their order."""
     with database(folder) as db:
-        return [json.loads(e) for (e,) in db.execute("SELECT entry FROM assent_log ORDER BY seq")]
+        return [json.loads(e) for (e,) in db.execute("SELECT entry FROM sayso_log ORDER BY seq")]

@@ -8,10 +8,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from assent.errors import InvalidRequest, LedgerUnavailable
-from assent.ledger import Owner, Proposal, Store, SuspendedTurn, Transaction
-from assent.ledger.choices import Choice, Conversation, Decided, Requester
-from assent.ledger.record import Ledger
+from sayso.errors import InvalidRequest, LedgerUnavailable
+from sayso.ledger import Owner, Proposal, Store, SuspendedTurn, Transaction
+from sayso.ledger.choices import Choice, Conversation, Decided, Requester
+from sayso.ledger.record import Ledger
 
 T = TypeVar("T")
 ALICE = Requester("alice", "acme", "u1", "v2", "192.0.2.1")

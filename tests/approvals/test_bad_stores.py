@@ -16,9 +16,9 @@ import pytest
 from processes import CONFIG, Nursery, Process, database, lines
 from serving import Answer, Json, approved, said, until, user
 
-from assent import Agent, Call, tool
-from assent.testing import Served, Service, scripted
 from ports import quiet_port
+from sayso import Agent, Call, tool
+from sayso.testing import Served, Service, scripted
 
 
 @tool(requires_approval=True)
@@ -73,13 +73,13 @@ def test_a_newer_schema_stops_the_start(nursery: Nursery, tmp_path: Path) -> Non
         db.execute("PRAGMA user_version = 99")
     told = stopped(nursery, tmp_path)
     assert "has schema 99" in told
-    assert "upgrade Assent" in told
+    assert "upgrade Sayso" in told
 
 
 def test_a_folder_that_takes_no_file_stops_the_start(nursery: Nursery, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("a file")
     config = CONFIG.replace("sqlite:///approvals.db", "sqlite:///in/approvals.db")
-    (tmp_path / "assent.toml").write_text(config)
+    (tmp_path / "sayso.toml").write_text(config)
     told = stopped(nursery, tmp_path)
     assert str(tmp_path / "in" / "approvals.db") in told
     assert "a file stands where its folder should be" in told
@@ -87,7 +87,7 @@ def test_a_folder_that_takes_no_file_stops_the_start(nursery: Nursery, tmp_path:
 
 def test_memory_for_several_workers_stops_the_start(nursery: Nursery, tmp_path: Path) -> None:
     config = CONFIG.replace("sqlite:///approvals.db", "memory://")
-    (tmp_path / "assent.toml").write_text(config)
+    (tmp_path / "sayso.toml").write_text(config)
     told = stopped(nursery, tmp_path, OPTIONS='{"workers": 2}')
     assert "memory://" in told
     assert "workers = 1" in told
@@ -95,13 +95,13 @@ def test_memory_for_several_workers_stops_the_start(nursery: Nursery, tmp_path: 
 
 def test_service_whose_store_takes_nothing_more_is_not_ready_and_says_why(
     tmp_path: Path,
-    assent_served: Served,
+    sayso_served: Served,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     agent = Agent(model=scripted([Call("1", "delete", {"path": "x"})], "fine"), tools=[delete])
     config = f'plugins = ["v2"]\n[approvals]\nledger = "sqlite:///{tmp_path}/approvals.db"\n'
-    service = assent_served(agent, config=config, ready=True)
+    service = sayso_served(agent, config=config, ready=True)
     assert (service.get("/ready").status, service.get("/ready").json()) == (
         200,
         {"status": "ready"},

@@ -25,12 +25,12 @@ from stages import (
     turn_of,
 )
 
-from assent.errors import LedgerUnavailable, StillRunning
-from assent.ledger import Proposal
-from assent.ledger.choices import Continuation, Conversation, Decided, Requester
-from assent.ledger.memory import MemoryStore
-from assent.ledger.record import Ledger
-from assent.ledger.sqlite import SqliteStore
+from sayso.errors import LedgerUnavailable, StillRunning
+from sayso.ledger import Proposal
+from sayso.ledger.choices import Continuation, Conversation, Decided, Requester
+from sayso.ledger.memory import MemoryStore
+from sayso.ledger.record import Ledger
+from sayso.ledger.sqlite import SqliteStore
 
 Make = Callable[..., Ledger]
 
@@ -615,7 +615,7 @@ def test_nothing_is_claimed_that_no_thread_would_keep_alive(
         start = threading.Thread.start
 
         def refuse(thread: threading.Thread) -> None:
-            if thread.name == "assent-lease":
+            if thread.name == "sayso-lease":
                 raise RuntimeError("can't start new thread")
             start(thread)
 

@@ -16,10 +16,10 @@ from agents import Counted, delete, scripted
 from processes import CONFIG, Nursery, Process, commanded, events_logged, lines, lost
 from serving import Json, Serve, Service, approved, rejected, said, until, user
 
-from assent import Call, tool
-from assent.ledger.record import Ledger
-from assent.models import Result
-from assent.turns import slots
+from sayso import Call, tool
+from sayso.ledger.record import Ledger
+from sayso.models import Result
+from sayso.turns import slots
 
 
 def deciding(reply: Json, first: str = "wipe") -> list[Json]:

@@ -13,13 +13,13 @@ from agents import Counted, delete, look, scripted
 from serving import Serve, Service, approved, assistant, said, user
 from stages import approve, call, command, decide, reject, turn_of
 
-from assent import Caller, cli
-from assent.ledger import choices
-from assent.ledger.choices import Conversation
-from assent.ledger.memory import MemoryStore
-from assent.ledger.record import Ledger
-from assent.ledger.rows import SqlTransaction
-from assent.ledger.sqlite import SqliteStore
+from sayso import Caller, cli
+from sayso.ledger import choices
+from sayso.ledger.choices import Conversation
+from sayso.ledger.memory import MemoryStore
+from sayso.ledger.record import Ledger
+from sayso.ledger.rows import SqlTransaction
+from sayso.ledger.sqlite import SqliteStore
 
 
 def counted(service: Service) -> list[bool]:
@@ -212,7 +212,7 @@ def test_to_list_the_newest_on_the_command_line_reads_few_of_the_rest(
         await ledger.close()
 
     asyncio.run(fill())
-    (tmp_path / "assent.toml").write_text('[approvals]\nledger = "sqlite:///approvals.db"\n')
+    (tmp_path / "sayso.toml").write_text('[approvals]\nledger = "sqlite:///approvals.db"\n')
     monkeypatch.chdir(tmp_path)
     read = rows_read(monkeypatch)
 
@@ -242,7 +242,7 @@ def test_to_list_one_that_waits_where_all_have_expired_takes_few_steps(
         await ledger.close()
 
     asyncio.run(fill())
-    (tmp_path / "assent.toml").write_text('[approvals]\nledger = "sqlite:///approvals.db"\n')
+    (tmp_path / "sayso.toml").write_text('[approvals]\nledger = "sqlite:///approvals.db"\n')
     monkeypatch.chdir(tmp_path)
     read = rows_read(monkeypatch)
     assert cli.run(["approvals", "list", "--limit", "1", "--state", "PENDING"]) == 0

@@ -18,13 +18,13 @@ from agents import Counted, scripted
 from pydantic import AfterValidator
 from stages import approve, run
 
-from assent import Caller, Config, Host, PlatformContext, RequestContext, Session, tool
-from assent.errors import InvalidRequest, LedgerUnavailable, StillRunning, ToolInputError
-from assent.events import AgentEvent, ToolCallApproved
-from assent.ledger import Owner, writes
-from assent.ledger.choices import Conversation, Grant, Requester
-from assent.ledger.owners import boot_id
-from assent.workers import Workers
+from sayso import Caller, Config, Host, PlatformContext, RequestContext, Session, tool
+from sayso.errors import InvalidRequest, LedgerUnavailable, StillRunning, ToolInputError
+from sayso.events import AgentEvent, ToolCallApproved
+from sayso.ledger import Owner, writes
+from sayso.ledger.choices import Conversation, Grant, Requester
+from sayso.ledger.owners import boot_id
+from sayso.workers import Workers
 
 SOMEBODY = Caller("test")
 
@@ -262,7 +262,7 @@ def test_all_that_waits_for_a_call_after_the_drain_shares_one_time(
     closed = Workers.close
     monkeypatch.setattr(Host, "_finish_background", finish)
     monkeypatch.setattr(Workers, "close", close)
-    monkeypatch.setattr("assent.host.monotonic", lambda: monotonic() + passed)
+    monkeypatch.setattr("sayso.host.monotonic", lambda: monotonic() + passed)
 
     async def work() -> None:
         nonlocal passed

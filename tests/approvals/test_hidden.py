@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from serving import Json, Serve, approved, said, service, user
 
-from assent import (
+from sayso import (
     AgentMessage,
     Call,
     LocalShell,
@@ -27,17 +27,17 @@ from assent import (
     Turn,
     tool,
 )
-from assent.ledger import SuspendedTurn
-from assent.ledger.texts import dump_turn, load_turn
-from assent.messages import Data
-from assent.models import Ask, dump_turns, load_turns
-from assent.turns.hidden import hidden_reply, hidden_turns
+from sayso.ledger import SuspendedTurn
+from sayso.ledger.texts import dump_turn, load_turn
+from sayso.messages import Data
+from sayso.models import Ask, dump_turns, load_turns
+from sayso.turns.hidden import hidden_reply, hidden_turns
 
 WORDS = {
     "turns": "role user assistant blocks text call name input error result output is_error raw",
     "replies": "reply content data session stop_reason approval_required executed_tool_calls",
     "proposals": "proposals kind type tool_call index turn call_id created description intent",
-    "the rest": "delete Error secret true null _assent string transcript prefix",
+    "the rest": "delete Error secret true null _sayso string transcript prefix",
     "tools": "wipe show",
     "ids": "call_ plan",
 }
@@ -344,18 +344,18 @@ def test_such_a_credential_changes_nothing_of_a_command_and_its_conversation(
         commands=LocalShell(workdir=tmp_path / "work"),
     )
     running = served(agent, approvals__ledger="sqlite:///approvals.db")
-    words = "command files file_path file_content terminal suggest_commands _assent".split()
+    words = "command files file_path file_content terminal suggest_commands _sayso".split()
     platform = {"aws_credentials": {"output": words}}
     reply = running.chat(user("go", platform_context=platform))
     (command,) = reply["data"]["cmds"]
     assert reply["data"]["approvals"][0]["description"] == "A terminal command"
-    conversation = reply["data"]["session"]["_assent"]
+    conversation = reply["data"]["session"]["_sayso"]
     for ids in ((), (conversation[:8], command["id"][:8])):
         platform = {"aws_credentials": {"output": [*words, *ids]}}
         last = user("", data={"cmds": [approved(command)]}, platform_context=platform)
         got = running.chat(user("go", platform_context=platform), said(reply), last)
         assert got["data"]["executed_cmds"][0]["output"] == "A\n"
-        assert got["data"]["session"] == {"_assent": conversation}
+        assert got["data"]["session"] == {"_sayso": conversation}
         assert got["content"] == "Ok."
     assert [turn.role for turn in model.asks[1].turns] == ["user", "assistant", "user"]
 

@@ -1,7 +1,7 @@
 """A real service is killed at every step of an approval, restarted, and asked again.
 
-Design, section 6, "Run once", "Resume once", "End unknown". `ASSENT_TEST_KILLS` is the number of
-random lives (default 24), `ASSENT_TEST_SEED` where they begin.
+Design, section 6, "Run once", "Resume once", "End unknown". `SAYSO_TEST_KILLS` is the number of
+random lives (default 24), `SAYSO_TEST_SEED` where they begin.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import pytest
 from processes import Nursery, Process, events_logged, lines, lost, states
 from serving import Answer, Json, folded, said, user
 
-from assent.ledger.log import verify_store
-from assent.ledger.sqlite import SqliteStore
+from sayso.ledger.log import verify_store
+from sayso.ledger.sqlite import SqliteStore
 
-LIVES = int(os.environ.get("ASSENT_TEST_KILLS", "24"))
-SEED = int(os.environ.get("ASSENT_TEST_SEED", "1"))
+LIVES = int(os.environ.get("SAYSO_TEST_KILLS", "24"))
+SEED = int(os.environ.get("SAYSO_TEST_SEED", "1"))
 CARRIERS = ("user", "assistant", "approvals")
 PROTOCOLS = (("v1", False), ("v1", True), ("v2", False), ("v2", True))
 

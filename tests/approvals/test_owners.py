@@ -18,10 +18,10 @@ from agents import scripted
 from processes import CONFIG, Nursery, Process, commanded, database, lines, lost, states
 from serving import Json, Serve, Service, approved, said, until, user
 
-from assent import Call, tool
-from assent.ledger import Owner
-from assent.ledger.owners import boot_id
-from assent.ledger.sqlite import SqliteStore
+from sayso import Call, tool
+from sayso.ledger import Owner
+from sayso.ledger.owners import boot_id
+from sayso.ledger.sqlite import SqliteStore
 
 
 def deciding(reply: Json) -> list[Json]:
@@ -38,7 +38,7 @@ def pair(nursery: Nursery, folder: Path, lease: str, **environ: str) -> tuple[Pr
 def lease(folder: Path) -> float:
     """When the lease of the run ends, as the store has it now."""
     with database(folder) as db:
-        ((ends,),) = db.execute("SELECT lease FROM assent_proposals WHERE state = 'EXECUTING'")
+        ((ends,),) = db.execute("SELECT lease FROM sayso_proposals WHERE state = 'EXECUTING'")
     return float(ends)
 
 

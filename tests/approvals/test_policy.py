@@ -27,15 +27,15 @@ from pydantic.alias_generators import to_camel
 from serving import Json, Serve, approved, said, until, user
 from typing_extensions import TypedDict
 
-from assent import Call, cli, tool
-from assent.config.settings import ApprovalRule
-from assent.messages import PlatformContext
-from assent.models import Result
-from assent.policy import Policy
+from sayso import Call, cli, tool
+from sayso.config.settings import ApprovalRule
+from sayso.messages import PlatformContext
+from sayso.models import Result
+from sayso.policy import Policy
 
 CLOSED = {"additionalProperties": False}
 AGENT = '''
-from assent import Agent, tool
+from sayso import Agent, tool
 
 @tool(requires_approval=True)
 def delete_pod(name: str, namespace: str = "default") -> str:
@@ -494,7 +494,7 @@ class TestOffline:
         self, folder: Path, cases: str, capsys: Any, *options: str, file: str = "cases.toml"
     ) -> tuple[int, str]:
         (folder / "pods.py").write_text(AGENT)
-        (folder / "assent.toml").write_text(RULES)
+        (folder / "sayso.toml").write_text(RULES)
         (folder / "cases.toml").write_text(cases)
         capsys.readouterr()
         code = cli.run(
@@ -502,7 +502,7 @@ class TestOffline:
                 "approvals",
                 "test",
                 "--config",
-                str(folder / "assent.toml"),
+                str(folder / "sayso.toml"),
                 str(folder / file),
                 *options,
             ]

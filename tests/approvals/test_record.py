@@ -1,4 +1,4 @@
-"""Who decided what: deciders, edited inputs, secrets, and `assent approvals` (section 6)."""
+"""Who decided what: deciders, edited inputs, secrets, and `sayso approvals` (section 6)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from processes import Nursery, Process, database, lines, lost
 from pydantic import AfterValidator
 from serving import Json, Serve, Service, approved, rejected, said, until, user
 
-from assent import (
+from sayso import (
     AgentEvent,
     Call,
     LocalShell,
@@ -28,9 +28,9 @@ from assent import (
     cli,
     tool,
 )
-from assent.ledger import log
-from assent.ledger.sqlite import SqliteStore
-from assent.models import Result
+from sayso.ledger import log
+from sayso.ledger.sqlite import SqliteStore
+from sayso.models import Result
 
 SQLITE = {"approvals__ledger": "sqlite:///approvals.db"}
 KEYS = {
@@ -45,12 +45,12 @@ Cli = Callable[..., str]
 
 
 @pytest.fixture
-def assent(
+def sayso(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Cli:
-    """Runs `assent approvals …` on the store of this test and gives what it prints."""
+    """Runs `sayso approvals …` on the store of this test and gives what it prints."""
     monkeypatch.chdir(tmp_path)
-    file = tmp_path / "assent.toml"
+    file = tmp_path / "sayso.toml"
     if not file.exists():
         file.write_text('[approvals]\nledger = "sqlite:///approvals.db"\n')
 
@@ -72,7 +72,7 @@ def make_store(folder: Path) -> None:
     asyncio.run(work())
 
 
-def test_the_command_line_shows_what_would_hide_or_forge_a_line(served: Serve, assent: Cli) -> None:
+def test_the_command_line_shows_what_would_hide_or_forge_a_line(served: Serve, sayso: Cli) -> None:
     hidden = "echo hi\t\x1b[8m; rm -rf x\n\u202e" + "y" * 100
     agent, _ = scripted([[suggest(hidden)]], commands=LocalShell())
     service = served(agent, **SQLITE)
@@ -81,16 +81,16 @@ def test_the_command_line_shows_what_would_hide_or_forge_a_line(served: Serve, a
     name = {"name": "ann", "id": "ann\n2026-01-01 00:00:00Z  DONE  forged"}
     data = {"approvals": [rejected(item, "no")]}
     service.ask(user("go"), said(reply), user("", data=data, user=name))
-    (line,) = assent("list").splitlines()
+    (line,) = sayso("list").splitlines()
     assert "$ echo hi<U+0009><U+001B>[8m; rm -rf x<U+000A><U+202E>yyy" in line
     assert line.endswith("yyy...  decided by ann<U+000A>2026-01-01 00:00:00Z  DONE  forged")
-    shown = assent("show", item["id"])
+    shown = sayso("show", item["id"])
     assert "\u202e" not in shown
     assert json.loads(shown)["input"]["command"] == hidden
 
 
 def test_a_user_without_a_name_decides_on_the_command_line(
-    served: Serve, assent: Cli, monkeypatch: pytest.MonkeyPatch
+    served: Serve, sayso: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a container that runs under any user id."""
     agent, _ = scripted([[delete("a")]], Counted().tools)
@@ -98,8 +98,8 @@ def test_a_user_without_a_name_decides_on_the_command_line(
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 2_000_000_011)
-    assert "APPROVED" in assent("approve", call["id"])
-    assert json.loads(assent("show", call["id"]))["decision"]["who"] == "uid 2000000011"
+    assert "APPROVED" in sayso("approve", call["id"])
+    assert json.loads(sayso("show", call["id"]))["decision"]["who"] == "uid 2000000011"
 
 
 def deciding(reply: Json, *calls: Json, **last: Any) -> list[Json]:
@@ -111,13 +111,13 @@ def last_results(model: Any) -> list[Result]:
     return [b for t in model.asks[-1].turns for b in t.blocks if isinstance(b, Result)]
 
 
-def test_each_row_names_who_asked_and_who_decided(served: Serve, assent: Cli) -> None:
+def test_each_row_names_who_asked_and_who_decided(served: Serve, sayso: Cli) -> None:
     agent, _ = scripted([[delete("a")], "seen", "gone"], Counted().tools)
     service = served(agent, **KEYS, **SQLITE)
     reply = service.chat(user("wipe"), headers=ANN)
     (call,) = reply["data"]["tool_calls"]
     service.chat(*deciding(reply, user={"name": "Bob", "id": "claimed"}), headers=BOB, path="v1")
-    shown = json.loads(assent("show", call["id"]))
+    shown = json.loads(sayso("show", call["id"]))
     assert shown["principal"] == "ann"
     assert shown["protocol"] == "v2"
     given = shown["decision"]
@@ -125,16 +125,16 @@ def test_each_row_names_who_asked_and_who_decided(served: Serve, assent: Cli) ->
     assert given["address"] == "127.0.0.1"
     assert [row["event"] for row in shown["log"]] == ["proposed", "approved", "claimed", "done"]
     assert shown["log"][1]["who"] == "bob"
-    assert assent("list").rstrip().endswith("  asked by ann  decided by bob")
+    assert sayso("list").rstrip().endswith("  asked by ann  decided by bob")
 
 
-def test_without_authentication_the_name_is_claimed(served: Serve, assent: Cli) -> None:
+def test_without_authentication_the_name_is_claimed(served: Serve, sayso: Cli) -> None:
     agent, _ = scripted([[delete("a")], "kept"], Counted().tools)
     service = served(agent, **SQLITE)
     reply = service.chat(user("wipe"))
     (call,) = reply["data"]["tool_calls"]
     service.chat(*deciding(reply, rejected(call), user={"name": "Eve", "id": "eve-1"}))
-    given = json.loads(assent("show", call["id"]))["decision"]
+    given = json.loads(sayso("show", call["id"]))["decision"]
     assert (given["who"], given["claimed"], given["reason"]) == ("eve-1", True, "too risky")
 
 
@@ -201,7 +201,7 @@ def test_a_decision_is_not_shared_between_tenants(served: Serve) -> None:
     ],
 )
 def test_edited_inputs(
-    served: Serve, assent: Cli, carrier: str, editable: Any, change: Json, taken: bool
+    served: Serve, sayso: Cli, carrier: str, editable: Any, change: Json, taken: bool
 ) -> None:
     tools = Counted(editable=editable)
     agent, model = scripted([[delete("a")], "done"], tools.tools)
@@ -210,7 +210,7 @@ def test_edited_inputs(
     (item,) = reply["data"][carrier]
     messages = [user("wipe"), said(reply), user("", data={carrier: [approved(item, input=change)]})]
     answer = service.ask(*messages)
-    shown = json.loads(assent("show", item["id"]))
+    shown = json.loads(sayso("show", item["id"]))
     if not taken:
         assert answer.types == {"approval_changed"}
         assert (shown["state"], shown["edited"], tools.runs) == ("PENDING", None, [])
@@ -226,14 +226,14 @@ def test_edited_inputs(
     assert len(tools.runs) == 1
 
 
-def test_list_shows_the_input_that_ran(served: Serve, assent: Cli) -> None:
+def test_list_shows_the_input_that_ran(served: Serve, sayso: Cli) -> None:
     agent, _ = scripted([[delete("a")], "done"], Counted(editable=True).tools)
     service = served(agent, **SQLITE)
     reply = service.chat(user("wipe"))
-    assert '{"name": "a"}' in assent("list")
+    assert '{"name": "a"}' in sayso("list")
     (call,) = reply["data"]["tool_calls"]
     assert service.ask(*deciding(reply, approved(call, input={"name": "b"}))).status == 200
-    listed = assent("list")
+    listed = sayso("list")
     assert '{"name": "b"}' in listed
     assert '{"name": "a"}' not in listed
 
@@ -446,7 +446,7 @@ def test_a_changed_input_with_a_secret_is_refused_as_such(served: Serve, tmp_pat
 
 
 def test_commands_are_recorded_with_who_rejected_them(
-    served: Serve, assent: Cli, tmp_path: Path
+    served: Serve, sayso: Cli, tmp_path: Path
 ) -> None:
     shell = LocalShell(workdir=tmp_path / "work")
     agent, model = scripted(
@@ -465,11 +465,11 @@ def test_commands_are_recorded_with_who_rejected_them(
     }
     got = service.chat(user("do it"), said(reply), user("", data=data))
     assert [e["id"] for e in got["data"]["executed_cmds"]] == [two["id"]]
-    rows = json.loads(assent("list", "--json"))
+    rows = json.loads(sayso("list", "--json"))
     assert [row["state"] for row in rows] == ["REJECTED", "DONE"]
     assert rows[0]["decision"]["reason"] == "not now"
-    assert "$ touch x" in assent("list", "--state", "REJECTED")
-    assert "$ touch x" in assent("list", "--state", "rejected")
+    assert "$ touch x" in sayso("list", "--state", "REJECTED")
+    assert "$ touch x" in sayso("list", "--state", "rejected")
 
 
 @pytest.mark.parametrize("timeout", [None, 60])
@@ -486,18 +486,18 @@ def test_the_trace_of_an_approved_call_is_found_in_the_log_by_the_calls_id(
 
 
 def test_contents_go_soon_after_a_retention_of_less_than_an_hour(
-    served: Serve, assent: Cli, monkeypatch: pytest.MonkeyPatch
+    served: Serve, sayso: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.host._SOON", 0.05)
+    monkeypatch.setattr("sayso.host._SOON", 0.05)
     agent, _ = scripted([[delete("a")], "well", [delete("b")], "well"], Counted().tools)
     service = served(agent, **SQLITE, approvals__retention=0.05)
     for _ in range(2):
         reply = service.chat(user("wipe"))
         service.chat(*deciding(reply))
-        until(lambda: "(purged)" in assent("list").splitlines()[-1])
+        until(lambda: "(purged)" in sayso("list").splitlines()[-1])
 
 
-def test_a_list_says_which_inputs_were_purged(served: Serve, assent: Cli, tmp_path: Path) -> None:
+def test_a_list_says_which_inputs_were_purged(served: Serve, sayso: Cli, tmp_path: Path) -> None:
     shell = LocalShell(workdir=tmp_path / "work")
     script = [[suggest("touch x")], "fine", [delete("a")], "well"]
     agent, _ = scripted(script, Counted().tools, commands=shell)
@@ -505,36 +505,36 @@ def test_a_list_says_which_inputs_were_purged(served: Serve, assent: Cli, tmp_pa
     (item,) = service.chat(user("do it"))["data"]["approvals"]
     service.chat(user("", data={"approvals": [rejected(item, "no")]}))
     service.chat(*deciding(service.chat(user("wipe"))))
-    assert "$ touch x  decided" in assent("list")
-    assent("purge", "--older-than", "0")
-    command, call = assent("list").splitlines()
+    assert "$ touch x  decided" in sayso("list")
+    sayso("purge", "--older-than", "0")
+    command, call = sayso("list").splitlines()
     assert f"{item['id']}  $ (purged)  decided" in command
     assert "  delete (purged)  decided" in call
 
 
-def test_a_list_says_so_of_inputs_that_expired_and_were_purged(served: Serve, assent: Cli) -> None:
+def test_a_list_says_so_of_inputs_that_expired_and_were_purged(served: Serve, sayso: Cli) -> None:
     agent, _ = scripted([[delete("a")]], Counted().tools)
     served(agent, **SQLITE, approvals__ttl=0.05).chat(user("wipe"))
-    until(lambda: "EXPIRED" in assent("list"))
-    assert assent("list").endswith('  delete {"name": "a"}\n')
-    assent("purge", "--older-than", "0")
-    assert assent("list").endswith("  delete (purged)\n")
+    until(lambda: "EXPIRED" in sayso("list"))
+    assert sayso("list").endswith('  delete {"name": "a"}\n')
+    sayso("purge", "--older-than", "0")
+    assert sayso("list").endswith("  delete (purged)\n")
 
 
 @pytest.mark.parametrize("on_new_message", ["refuse", "supersede"])
-def test_a_refused_message_claims_nothing(served: Serve, assent: Cli, on_new_message: str) -> None:
+def test_a_refused_message_claims_nothing(served: Serve, sayso: Cli, on_new_message: str) -> None:
     """An approved copy in the history starts with a message that is taken, not with a refused."""
     tools = Counted()
     agent, _ = scripted([[delete("a"), delete("b", "p2")], "well"], tools.tools)
     service = served(agent, **SQLITE, approvals__on_new_message=on_new_message)
     reply = service.chat(user("wipe"))
     one, two = reply["data"]["tool_calls"]
-    assent("approve", one["id"])
+    sayso("approve", one["id"])
     history = said(reply)
     history["data"] = {"tool_calls": [approved(one), two]}
     between = [{"role": "assistant", "content": "well?"}]
     answer = service.ask(user("wipe"), history, *between, user("what now?"))
-    states = {row["id"]: row["state"] for row in json.loads(assent("list", "--json"))}
+    states = {row["id"]: row["state"] for row in json.loads(sayso("list", "--json"))}
     if on_new_message == "refuse":
         assert (answer.status, answer.json()["pending"]) == (409, [two["id"]])
         assert states == {one["id"]: "APPROVED", two["id"]: "PENDING"}
@@ -548,14 +548,14 @@ def test_a_refused_message_claims_nothing(served: Serve, assent: Cli, on_new_mes
 
 
 def test_call_approved_elsewhere_is_stated_again_until_its_caller_sends_it(
-    served: Serve, assent: Cli
+    served: Serve, sayso: Cli
 ) -> None:
     tools = Counted()
     agent, model = scripted([[delete("a", "pa"), delete("b", "pb")], "done"], tools.tools)
     service = served(agent, **SQLITE)
     reply = service.chat(user("wipe"))
     one, two = reply["data"]["tool_calls"]
-    assent("approve", one["id"])
+    sayso("approve", one["id"])
     for messages in (
         deciding(reply, approved(two)),
         [user("wipe"), said(reply), user("")],
@@ -595,66 +595,66 @@ class TestCommandLine:
         return process, reply, reply["data"]["tool_calls"][0]["id"]
 
     def test_what_is_approved_there_runs_when_the_caller_asks(
-        self, nursery: Nursery, tmp_path: Path, assent: Cli
+        self, nursery: Nursery, tmp_path: Path, sayso: Cli
     ) -> None:
-        (tmp_path / "assent.toml").unlink()
+        (tmp_path / "sayso.toml").unlink()
         process, reply, id_ = self.pending(nursery, tmp_path)
-        assert id_ in assent("list", "--state", "PENDING")
-        said_so = assent("approve", id_)
+        assert id_ in sayso("list", "--state", "PENDING")
+        said_so = sayso("approve", id_)
         assert f"{id_}  APPROVED  wipe" in said_so
         assert "it has not run yet; it does when its caller sends it back" in said_so
         assert lines(tmp_path, "runs") == []
-        assert "approved before" in assent("reject", id_, code=1)
+        assert "approved before" in sayso("reject", id_, code=1)
         last = process.client.chat(*deciding(reply))
         assert last["content"] == "ended: wiped a"
         assert lines(tmp_path, "runs") == ["a"]
-        shown = json.loads(assent("show", id_))
+        shown = json.loads(sayso("show", id_))
         assert (shown["state"], shown["output"]) == ("DONE", "wiped a")
         assert shown["decision"]["protocol"] == "cli"
         assert shown["decision"]["claimed"] is True
-        assert "not run yet" not in assent("approve", id_)
+        assert "not run yet" not in sayso("approve", id_)
 
     def test_help_says_how_what_is_approved_there_is_run(
-        self, nursery: Nursery, tmp_path: Path, assent: Cli
+        self, nursery: Nursery, tmp_path: Path, sayso: Cli
     ) -> None:
-        (tmp_path / "assent.toml").unlink()
+        (tmp_path / "sayso.toml").unlink()
         process, _, id_ = self.pending(nursery, tmp_path)
-        assent("approve", id_)
-        shown = assent("approve", "--help").replace('"ID"', f'"{id_}"')
+        sayso("approve", id_)
+        shown = sayso("approve", "--help").replace('"ID"', f'"{id_}"')
         body, _ = json.JSONDecoder().raw_decode(shown[shown.index("{") :])
         last = process.client.chat(*body["messages"])
         assert last["content"] == "ended: wiped a"
         assert lines(tmp_path, "runs") == ["a"]
 
     def test_the_model_is_told_of_what_is_approved_there_and_not_run_yet(
-        self, nursery: Nursery, tmp_path: Path, assent: Cli
+        self, nursery: Nursery, tmp_path: Path, sayso: Cli
     ) -> None:
-        (tmp_path / "assent.toml").unlink()
+        (tmp_path / "sayso.toml").unlink()
         process, reply, id_ = self.pending(nursery, tmp_path)
-        assent("approve", id_)
+        sayso("approve", id_)
         last = process.client.chat(user("wipe"), said(reply), user("and now?"))
         assert last["content"] == "ended: Not run yet: approved, and runs when its caller asks."
         assert lines(tmp_path, "runs") == []
 
     def test_the_model_is_not_told_that_nobody_decided_what_was_approved_and_ran_out_of_time(
-        self, nursery: Nursery, tmp_path: Path, assent: Cli
+        self, nursery: Nursery, tmp_path: Path, sayso: Cli
     ) -> None:
-        (tmp_path / "assent.toml").unlink()
+        (tmp_path / "sayso.toml").unlink()
         process, reply, id_ = self.pending(nursery, tmp_path)
-        assent("approve", id_)
+        sayso("approve", id_)
         with database(tmp_path) as db:
-            db.execute("UPDATE assent_proposals SET doc = json_set(doc, '$.expires', 0)")
+            db.execute("UPDATE sayso_proposals SET doc = json_set(doc, '$.expires', 0)")
         last = process.client.chat(user("wipe"), said(reply), user("and now?"))
         told = "Not run: approved, but the approval expired before its caller asked."
         assert last["content"] == f"ended: {told}"
         assert lines(tmp_path, "runs") == []
 
     def test_what_is_rejected_there_is_not_run(
-        self, nursery: Nursery, tmp_path: Path, assent: Cli
+        self, nursery: Nursery, tmp_path: Path, sayso: Cli
     ) -> None:
-        (tmp_path / "assent.toml").unlink()
+        (tmp_path / "sayso.toml").unlink()
         process, reply, id_ = self.pending(nursery, tmp_path)
-        assert "REJECTED" in assent("reject", id_, "--reason", "audit")
+        assert "REJECTED" in sayso("reject", id_, "--reason", "audit")
         answer = process.client.ask(*deciding(reply))
         assert answer.types == {"approval_conflict"}
         reply = process.client.chat(user("wipe"), said(reply), user(""))
@@ -662,57 +662,57 @@ class TestCommandLine:
         assert lines(tmp_path, "runs") == []
 
     def test_calls_are_listed_in_the_state_in_which_time_and_deaths_have_left_them(
-        self, nursery: Nursery, tmp_path: Path, assent: Cli
+        self, nursery: Nursery, tmp_path: Path, sayso: Cli
     ) -> None:
-        (tmp_path / "assent.toml").unlink()
+        (tmp_path / "sayso.toml").unlink()
         process, reply, id_ = self.pending(nursery, tmp_path, DIE="tool:before")
         late = process.client.chat(user("wipe"))["data"]["tool_calls"][0]["id"]
         assert lost(process.client, *deciding(reply)) is None
         process.wait()
         with database(tmp_path) as db:
-            sql = "UPDATE assent_proposals SET doc = json_set(doc, '$.expires', 0) WHERE id = ?"
+            sql = "UPDATE sayso_proposals SET doc = json_set(doc, '$.expires', 0) WHERE id = ?"
             db.execute(sql, (late,))
-        assert id_ in assent("list", "--state", "INDETERMINATE")
-        assert late in assent("list", "--state", "EXPIRED")
+        assert id_ in sayso("list", "--state", "INDETERMINATE")
+        assert late in sayso("list", "--state", "EXPIRED")
 
-    def test_an_unknown_id_is_an_error(self, tmp_path: Path, assent: Cli) -> None:
+    def test_an_unknown_id_is_an_error(self, tmp_path: Path, sayso: Cli) -> None:
         make_store(tmp_path)
-        assert "there is no proposal 'nope'" in assent("show", "nope", code=1)
-        assert "nothing was proposed" in assent("list")
-        assert "the log is whole: 0 rows" in assent("verify")
+        assert "there is no proposal 'nope'" in sayso("show", "nope", code=1)
+        assert "nothing was proposed" in sayso("list")
+        assert "the log is whole: 0 rows" in sayso("verify")
 
     @pytest.mark.parametrize(
         ("statement", "said"),
         [
             (
-                "UPDATE assent_log SET entry = replace(entry, 'approved', 'undone') WHERE seq = 2",
+                "UPDATE sayso_log SET entry = replace(entry, 'approved', 'undone') WHERE seq = 2",
                 "log row 2: was changed",
             ),
-            ("UPDATE assent_log SET at = at + 60 WHERE seq = 3", "log row 3: was changed"),
-            ("DELETE FROM assent_log WHERE seq = 2", "log row 2: row 2 is missing"),
-            ("DELETE FROM assent_log WHERE seq = 4", "log row 4: row 4 is missing"),
-            ("DELETE FROM assent_log WHERE seq = 1", "log row 1: row 1 is missing"),
+            ("UPDATE sayso_log SET at = at + 60 WHERE seq = 3", "log row 3: was changed"),
+            ("DELETE FROM sayso_log WHERE seq = 2", "log row 2: row 2 is missing"),
+            ("DELETE FROM sayso_log WHERE seq = 4", "log row 4: row 4 is missing"),
+            ("DELETE FROM sayso_log WHERE seq = 1", "log row 1: row 1 is missing"),
             (
-                "INSERT INTO assent_log SELECT seq + 1, at, previous, hash, entry FROM assent_log "
+                "INSERT INTO sayso_log SELECT seq + 1, at, previous, hash, entry FROM sayso_log "
                 "WHERE seq = 4",
                 "log row 5: ",
             ),
         ],
     )
     def test_a_tampered_log_is_found_and_located(
-        self, nursery: Nursery, tmp_path: Path, assent: Cli, statement: str, said: str
+        self, nursery: Nursery, tmp_path: Path, sayso: Cli, statement: str, said: str
     ) -> None:
-        (tmp_path / "assent.toml").unlink()
+        (tmp_path / "sayso.toml").unlink()
         process, reply, _ = self.pending(nursery, tmp_path)
         process.client.chat(*deciding(reply))
         process.close()
-        assert "the log is whole: 4 rows" in assent("verify")
+        assert "the log is whole: 4 rows" in sayso("verify")
         with database(tmp_path) as db:
             db.execute(statement)
-        assert said in assent("verify", code=1)
+        assert said in sayso("verify", code=1)
 
     def test_a_log_that_grows_meanwhile_is_whole(
-        self, tmp_path: Path, assent: Cli, monkeypatch: pytest.MonkeyPatch
+        self, tmp_path: Path, sayso: Cli, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         make_store(tmp_path)
         real = SqliteStore.run
@@ -723,35 +723,35 @@ class TestCommandLine:
             return value
 
         monkeypatch.setattr(SqliteStore, "run", run)
-        assert "the log is whole: 0 rows" in assent("verify")
-        assert "the log is whole: 1 row" in assent("verify")
+        assert "the log is whole: 0 rows" in sayso("verify")
+        assert "the log is whole: 1 row" in sayso("verify")
 
     def test_export_is_the_log_line_by_line(
-        self, nursery: Nursery, tmp_path: Path, assent: Cli
+        self, nursery: Nursery, tmp_path: Path, sayso: Cli
     ) -> None:
-        (tmp_path / "assent.toml").unlink()
+        (tmp_path / "sayso.toml").unlink()
         process, reply, id_ = self.pending(nursery, tmp_path)
         process.client.chat(*deciding(reply))
-        rows = [json.loads(line) for line in assent("export", "--jsonl").splitlines()]
+        rows = [json.loads(line) for line in sayso("export", "--jsonl").splitlines()]
         assert [row["seq"] for row in rows] == [1, 2, 3, 4]
         assert {row["entry"]["id"] for row in rows} == {id_}
         assert [row["previous"] for row in rows[1:]] == [row["hash"] for row in rows[:-1]]
 
     def test_purge_forgets_contents_and_keeps_the_chain(
-        self, nursery: Nursery, tmp_path: Path, assent: Cli
+        self, nursery: Nursery, tmp_path: Path, sayso: Cli
     ) -> None:
-        (tmp_path / "assent.toml").unlink()
+        (tmp_path / "sayso.toml").unlink()
         process, reply, id_ = self.pending(nursery, tmp_path)
         ended = process.client.chat(*deciding(reply))
         process.client.chat(user("wipe"))
-        assert "forgot the contents of 0 calls" in assent("purge")
-        assert "forgot the contents of 1 call and" in assent("purge", "--older-than", "0s")
-        shown = json.loads(assent("show", id_))
+        assert "forgot the contents of 0 calls" in sayso("purge")
+        assert "forgot the contents of 1 call and" in sayso("purge", "--older-than", "0s")
+        shown = json.loads(sayso("show", id_))
         assert (shown["state"], shown["input"], shown["output"]) == ("DONE", {}, None)
         assert shown["decision"]["approved"] is True
-        (open_,) = json.loads(assent("list", "--state", "PENDING", "--json"))
+        (open_,) = json.loads(sayso("list", "--state", "PENDING", "--json"))
         assert open_["input"] == {"name": "a"}, "what is open is kept"
-        assert "the log is whole: 5 rows" in assent("verify")
+        assert "the log is whole: 5 rows" in sayso("verify")
         assert lines(tmp_path, "runs") == ["a"]
         # The reply is kept for as long as a proposal waits, with the outcomes that it states.
         assert process.client.chat(*deciding(reply)) == ended

@@ -15,9 +15,9 @@ from agents import Counted, delete, scripted, suggest
 from processes import CONFIG, Nursery, commanded, lines, lost
 from serving import Json, Serve, Service, approved, assistant, rejected, said, until, user
 
-from assent import ChatRequest, LocalShell, RequestContext, Session, tool
-from assent.errors import ModelError
-from assent.models import Ask, Call, Result
+from sayso import ChatRequest, LocalShell, RequestContext, Session, tool
+from sayso.errors import ModelError
+from sayso.models import Ask, Call, Result
 
 
 def deciding(reply: Json, *calls: Json, content: str = "") -> list[Json]:

@@ -1,6 +1,6 @@
 """Random sequences of what can happen to proposals, against a small model of section 6.
 
-`ASSENT_TEST_EXAMPLES` is the number of sequences for each store (default 25, of which a store
+`SAYSO_TEST_EXAMPLES` is the number of sequences for each store (default 25, of which a store
 over a wire gets a fifth).
 """
 
@@ -28,17 +28,17 @@ from hypothesis.stateful import (
 )
 from stages import ALICE, Staged, World, approve, call, decide, refused, turn_of
 
-from assent.errors import InvalidRequest, StillRunning
-from assent.ledger import Proposal, Store
-from assent.ledger.choices import Choice, Continuation, Grant
-from assent.ledger.log import verify_store
-from assent.ledger.memory import MemoryStore
-from assent.ledger.record import Ledger
-from assent.ledger.sqlite import SqliteStore
+from sayso.errors import InvalidRequest, StillRunning
+from sayso.ledger import Proposal, Store
+from sayso.ledger.choices import Choice, Continuation, Grant
+from sayso.ledger.log import verify_store
+from sayso.ledger.memory import MemoryStore
+from sayso.ledger.record import Ledger
+from sayso.ledger.sqlite import SqliteStore
 
 # So long that the seconds which a run really takes change nothing.
 TTL, LEASE = 1_000_000.0, 10_000.0
-EXAMPLES = int(os.environ.get("ASSENT_TEST_EXAMPLES", "25"))
+EXAMPLES = int(os.environ.get("SAYSO_TEST_EXAMPLES", "25"))
 TAKEN = ("DONE", "FAILED", "INDETERMINATE", "EXECUTING", "APPROVED")
 
 
@@ -84,7 +84,7 @@ class Section6(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.world = World()
-        self.folder = Path(tempfile.mkdtemp(prefix="assent-rules-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="sayso-rules-"))
         self.memory = MemoryStore()
         self.calls: dict[str, Known] = {}
         self.turns: dict[str, Turn] = {}
@@ -105,7 +105,7 @@ class Section6(RuleBasedStateMachine):
         if self.store_kind == "sqlite":
             store = SqliteStore(self.folder / "approvals.db")
         elif self.store_kind == "postgres":
-            from assent.ledger.postgres import PostgresStore
+            from sayso.ledger.postgres import PostgresStore
 
             store = PostgresStore(self.url)
         ledger = Ledger(Staged(store, self.world), ttl=TTL, lease=LEASE)

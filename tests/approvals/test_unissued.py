@@ -9,7 +9,7 @@ import pytest
 from agents import Counted, delete, scripted, suggest
 from serving import Json, Serve, Service, approved, said, user
 
-from assent import Blocked, LocalShell, RequestContext
+from sayso import Blocked, LocalShell, RequestContext
 
 UNISSUED = {"approvals__accept_unissued": True}
 CALL = {"id": "theirs-1", "name": "delete", "input": {"name": "a"}}

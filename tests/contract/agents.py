@@ -6,8 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from assent import Agent, Call, tool
-from assent.models.offline import Offline
+from sayso import Agent, Call, tool
+from sayso.models.offline import Offline
 
 
 class Counted:

@@ -16,10 +16,10 @@ from typing import Any
 import uvicorn
 from websockets.sync.client import ClientConnection, connect
 
-from assent import create_app, load_config
-from assent.http.listener import uvicorn_config
-from assent.ledger.choices import Decided
-from assent.turns.turn import RunningTurn
+from sayso import create_app, load_config
+from sayso.http.listener import uvicorn_config
+from sayso.ledger.choices import Decided
+from sayso.turns.turn import RunningTurn
 
 DEADLINE = 120.0
 PATHS = {

@@ -11,7 +11,7 @@ import pytest
 from serving import PATHS, Json, Serve, Service, user
 from websockets.exceptions import InvalidStatus
 
-from assent import Busy, Plugin, Unauthenticated, hookimpl
+from sayso import Busy, Plugin, Unauthenticated, hookimpl
 
 AUTH: dict[str, Any] = {"auth__scheme": "bearer", "auth__tokens": {"ann": "token-ann"}}
 ANN = {"Authorization": "Bearer token-ann"}

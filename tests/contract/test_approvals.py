@@ -12,7 +12,7 @@ import pytest
 from agents import Counted, delete, look, scripted
 from serving import Json, Serve, Service, approved, assistant, rejected, said, until, user
 
-from assent import Call, Session, tool
+from sayso import Call, Session, tool
 
 TTL = 0.05
 

@@ -17,7 +17,7 @@ import pytest
 from agents import Counted, delete, scripted
 from serving import DEADLINE, Json, Serve, Service, approved, rejected, said, text_of, until, user
 
-from assent import (
+from sayso import (
     Agent,
     AgentMessage,
     ChatRequest,
@@ -35,7 +35,7 @@ from assent import (
     create_app,
     hookimpl,
 )
-from assent.ledger.record import Ledger
+from sayso.ledger.record import Ledger
 
 
 def sync(messages: Any, context: Any) -> str:

@@ -9,7 +9,7 @@ import pytest
 from agents import scripted, suggest
 from serving import Json, Serve, Service, approved, assistant, said, user
 
-from assent import LocalShell
+from sayso import LocalShell
 
 FILE = {"file_path": "sub/a.txt", "file_content": "hello"}
 
@@ -247,7 +247,7 @@ def test_stream_states_commands_and_outcomes(served: Serve, shell: LocalShell) -
     ]
     commands = next(e["commands"] for e in events if e["type"] == "commands")
     session = events[-1]["session"]
-    assert "_assent" in session
+    assert "_sayso" in session
     history = assistant("", data={"cmds": commands, "session": session})
     events = service.stream(user("go"), history, user("", data={"cmds": [approved(commands[0])]}))
     assert events[0]["type"] == "executed_commands"

@@ -14,8 +14,8 @@ import pytest
 from agents import scripted
 from serving import PATHS, Json, Serve, Service, assistant, user
 
-from assent import AgentError, AgentMessage, Done, ModelError
 from raw import rest
+from sayso import AgentError, AgentMessage, Done, ModelError
 
 EVERY = [("v1", False), ("v1", True), ("v2", False), ("v2", True)]
 ALL = pytest.mark.parametrize(("path", "stream"), EVERY, ids=["v1", "v1-stream", "v2", "v2-stream"])

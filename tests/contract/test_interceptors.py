@@ -24,7 +24,7 @@ from serving import (
     user,
 )
 
-from assent import (
+from sayso import (
     AgentMessage,
     Blocked,
     Call,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from serving import Json, Serve, folded, text_of, user
 
-from assent import (
+from sayso import (
     AgentMessage,
     Commands,
     Data,
@@ -22,7 +22,7 @@ from assent import (
     ToolCalls,
     URLConfig,
 )
-from assent.messages import Command
+from sayso.messages import Command
 
 BOOT = ToolCall(id="mine-1", name="reboot", input={"host": "a"})
 HALT = ToolCall(id="mine-2", name="halt", input={"host": "b"})

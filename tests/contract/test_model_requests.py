@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serving import Json, Serve, Service, approved, assistant, rejected, said, user
 
-from assent import Ask, Call, LocalShell, Reply, Result, Text, Turn
-from assent.models.offline import Offline
+from sayso import Ask, Call, LocalShell, Reply, Result, Text, Turn
+from sayso.models.offline import Offline
 
 
 def check(ask: Ask) -> None:
@@ -358,7 +358,7 @@ def test_model_calls_of_a_turn_are_limited(served: Serve) -> None:
     tools = Counted()
     numbers = iter(range(1000))
     model = Offline(script=lambda ask: [look("x", f"l{next(numbers)}")])
-    from assent import Agent
+    from sayso import Agent
 
     service = served(Agent(model=model, tools=tools.tools), limits__model_calls=3)
     events = service.stream(user("go"))
@@ -403,7 +403,7 @@ def test_calls_of_one_id_in_one_reply_have_their_own_results_in_the_order_of_the
 
 @pytest.mark.parametrize("stop", ["max_tokens", "refusal"])
 def test_calls_of_a_broken_message_are_not_run(served: Serve, stop: Any) -> None:
-    from assent import Reply
+    from sayso import Reply
 
     c = Conversation(
         served, [Reply(Turn("assistant", [Text("half"), look("x"), delete("a")]), stop)]
@@ -474,7 +474,7 @@ def test_whatever_a_client_does_to_the_history_the_request_is_well_formed(
 @pytest.fixture
 def hurt(served: Serve) -> tuple[Service, Offline, Counted]:
     """A service whose model calls an open tool and two gated ones, then talks."""
-    from assent import Agent
+    from sayso import Agent
 
     tools = Counted()
     ids = iter(range(10**6))

@@ -16,9 +16,9 @@ import pytest
 from agents import Counted, delete, scripted
 from serving import DEADLINE, Json, Serve, Service, approved, said, until, user
 
-from assent import Agent, Call, Reply, Text, TextDelta, Turn, tool
-from assent.models.offline import Offline
 from gates import Gate
+from sayso import Agent, Call, Reply, Text, TextDelta, Turn, tool
+from sayso.models.offline import Offline
 
 TURNS = 64
 

@@ -26,7 +26,7 @@ from serving import (
     user,
 )
 
-from assent import (
+from sayso import (
     Agent,
     AgentMessage,
     Ask,
@@ -40,7 +40,7 @@ from assent import (
     Turn,
     tool,
 )
-from assent.models.offline import Offline
+from sayso.models.offline import Offline
 
 PATHS = pytest.mark.parametrize("path", ["v1", "v2"])
 EMPTY = {
@@ -378,10 +378,10 @@ class TestSession:
         assert notes.chat(user("x", data={"session": {}}))["data"]["session"] == {}
 
     def test_reserved_key_is_hidden_and_kept(self, notes: Service) -> None:
-        key = {"_assent": "abc", "a": 1}
+        key = {"_sayso": "abc", "a": 1}
         reply = notes.chat(user("clear", data={"session": key}))
         assert reply["content"] == "{}"
-        assert reply["data"]["session"] == {"_assent": "abc"}
+        assert reply["data"]["session"] == {"_sayso": "abc"}
 
     def test_concurrent_turns_share_nothing(self, notes: Service) -> None:
         from concurrent.futures import ThreadPoolExecutor
@@ -404,9 +404,9 @@ def test_tools_share_the_session_and_never_see_the_reserved_key(served: Serve) -
     agent, model = scripted(
         [[Call("1", "put", {"key": "x"})], [Call("2", "put", {"key": "y"})], "done"], [put]
     )
-    reply = served(agent).chat(user("go", data={"session": {"_assent": "k"}}))
+    reply = served(agent).chat(user("go", data={"session": {"_sayso": "k"}}))
     assert seen == [["x"], ["x", "y"]]
-    assert reply["data"]["session"] == {"_assent": "k", "x": {"v": 1}, "y": {"v": 1}}
+    assert reply["data"]["session"] == {"_sayso": "k", "x": {"v": 1}, "y": {"v": 1}}
     assert model.asks[0].tools[0].input_schema["properties"].keys() == {"key"}
 
 
@@ -519,7 +519,7 @@ def neutral(reply: Json, ids: dict[str, str]) -> Json:
     ]
     for id_ in found:
         ids.setdefault(id_, f"ID{len(ids)}")
-    if key := reply["data"].get("session", {}).get("_assent"):
+    if key := reply["data"].get("session", {}).get("_sayso"):
         ids.setdefault(key, "CONVERSATION")
     for id_, name in ids.items():
         text = text.replace(id_, name)

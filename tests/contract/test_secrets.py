@@ -14,7 +14,7 @@ import pytest
 from agents import Counted, delete, scripted, suggest
 from serving import Json, Serve, approved, said, user
 
-from assent import Call, IntermittentUpdate, LocalShell, RequestContext, Session, Silence, tool
+from sayso import Call, IntermittentUpdate, LocalShell, RequestContext, Session, Silence, tool
 
 TOKEN = "tok-SECRET-0123456789"
 KUBE = base64.b64encode(b"apiVersion: v1 KUBE-SECRET").decode()

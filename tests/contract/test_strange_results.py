@@ -15,7 +15,7 @@ from agents import Counted, delete, look, scripted
 from pydantic import BaseModel, model_serializer
 from serving import Json, Serve, Service, approved, assistant, rejected, said, user
 
-from assent import (
+from sayso import (
     Agent,
     AgentMessage,
     Ask,

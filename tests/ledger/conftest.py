@@ -10,11 +10,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from assent.ledger.conformance.samples import Factory
-from assent.ledger.memory import MemoryStore
-from assent.ledger.postgres import PostgresStore
-from assent.ledger.sqlite import SqliteStore
 from databases import empty_schema
+from sayso.ledger.conformance.samples import Factory
+from sayso.ledger.memory import MemoryStore
+from sayso.ledger.postgres import PostgresStore
+from sayso.ledger.sqlite import SqliteStore
 
 
 @pytest.fixture

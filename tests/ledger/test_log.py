@@ -11,11 +11,11 @@ from typing import TypeVar
 import psycopg
 import pytest
 
-from assent.ledger import LogRow, Store, Transaction, log
-from assent.ledger.conformance.samples import opened
-from assent.ledger.memory import MemoryStore
-from assent.ledger.postgres import PostgresStore
-from assent.ledger.sqlite import SqliteStore
+from sayso.ledger import LogRow, Store, Transaction, log
+from sayso.ledger.conformance.samples import opened
+from sayso.ledger.memory import MemoryStore
+from sayso.ledger.postgres import PostgresStore
+from sayso.ledger.sqlite import SqliteStore
 
 T = TypeVar("T")
 
@@ -34,22 +34,22 @@ def verified(rows: Iterable[LogRow], start: LogRow | None = None) -> log.Problem
 
 def tampered(name: str) -> tuple[str, int | None]:
     """A statement that falsifies a log of ten rows, and the row at which it must show."""
-    forged = "INSERT INTO assent_log VALUES (11, 5.0, 'x', 'y', '{}')"
+    forged = "INSERT INTO sayso_log VALUES (11, 5.0, 'x', 'y', '{}')"
     return {
         "nothing": ("SELECT 1", None),
-        "entry": ('UPDATE assent_log SET entry = \'{"event": "other"}\' WHERE seq = 4', 4),
-        "time": ("UPDATE assent_log SET at = at + 1 WHERE seq = 4", 4),
-        "hash": ("UPDATE assent_log SET hash = previous WHERE seq = 10", 10),
-        "removed": ("DELETE FROM assent_log WHERE seq = 4", 4),
-        "first": ("DELETE FROM assent_log WHERE seq <= 2", 1),
-        "last": ("DELETE FROM assent_log WHERE seq >= 9", 9),
-        "all": ("DELETE FROM assent_log", 1),
+        "entry": ('UPDATE sayso_log SET entry = \'{"event": "other"}\' WHERE seq = 4', 4),
+        "time": ("UPDATE sayso_log SET at = at + 1 WHERE seq = 4", 4),
+        "hash": ("UPDATE sayso_log SET hash = previous WHERE seq = 10", 10),
+        "removed": ("DELETE FROM sayso_log WHERE seq = 4", 4),
+        "first": ("DELETE FROM sayso_log WHERE seq <= 2", 1),
+        "last": ("DELETE FROM sayso_log WHERE seq >= 9", 9),
+        "all": ("DELETE FROM sayso_log", 1),
         "swapped": (
-            "UPDATE assent_log SET entry = (SELECT entry FROM assent_log WHERE seq = 5) "
+            "UPDATE sayso_log SET entry = (SELECT entry FROM sayso_log WHERE seq = 5) "
             "WHERE seq = 6",
             6,
         ),
-        "renumbered": ("UPDATE assent_log SET seq = 40 WHERE seq = 4", 4),
+        "renumbered": ("UPDATE sayso_log SET seq = 40 WHERE seq = 4", 4),
         "inserted": (forged, 11),
     }[name]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from assent.ledger.pipeline import Pipeline
+from sayso.ledger.pipeline import Pipeline
 
 
 @pytest.fixture

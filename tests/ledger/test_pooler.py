@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from assent.ledger import Owner
-from assent.ledger.conformance.samples import get, opened, proposal, put
-from assent.ledger.postgres import PostgresStore
+from sayso.ledger import Owner
+from sayso.ledger.conformance.samples import get, opened, proposal, put
+from sayso.ledger.postgres import PostgresStore
 
 _DISCARD = b"DISCARD ALL\0"
 

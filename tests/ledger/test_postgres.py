@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from assent.errors import ConfigError, LedgerUnavailable
-from assent.ledger import Owner, Store, Transaction, log, postgres
-from assent.ledger.conformance.samples import get, opened, proposal, put, turn
-from assent.ledger.postgres import PostgresStore
 from ports import quiet_port
+from sayso.errors import ConfigError, LedgerUnavailable
+from sayso.ledger import Owner, Store, Transaction, log, postgres
+from sayso.ledger.conformance.samples import get, opened, proposal, put, turn
+from sayso.ledger.postgres import PostgresStore
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ def test_a_newer_schema_in_postgres_stops_the_start(postgres_url: str) -> None:
         await store.open()
         await store.close()
         with psycopg.connect(postgres_url) as db:
-            db.execute("UPDATE assent_meta SET value = '2' WHERE key = 'schema'")
+            db.execute("UPDATE sayso_meta SET value = '2' WHERE key = 'schema'")
         with pytest.raises(ConfigError, match="schema 2"):
             await store.open()
 

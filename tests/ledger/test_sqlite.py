@@ -18,23 +18,23 @@ from typing import TypeVar
 
 import pytest
 
-from assent.errors import ConfigError, LedgerUnavailable
-from assent.ledger import Owner, Reading, Store, Transaction, log
-from assent.ledger.conformance.samples import get, opened, proposal, put
-from assent.ledger.owners import boot_id
-from assent.ledger.sqlite import SqliteStore
-from assent.ledger.tables import SCHEMA
+from sayso.errors import ConfigError, LedgerUnavailable
+from sayso.ledger import Owner, Reading, Store, Transaction, log
+from sayso.ledger.conformance.samples import get, opened, proposal, put
+from sayso.ledger.owners import boot_id
+from sayso.ledger.sqlite import SqliteStore
+from sayso.ledger.tables import SCHEMA
 
 T = TypeVar("T")
 
 PRELUDE = """
 import asyncio, os, signal, sys, threading, time
 from pathlib import Path
-from assent.errors import ConfigError, LedgerUnavailable
-from assent.ledger import Owner, Reading, log
-from assent.ledger.conformance.samples import get, opened, proposal, put
-from assent.ledger.owners import boot_id
-from assent.ledger.sqlite import SqliteStore
+from sayso.errors import ConfigError, LedgerUnavailable
+from sayso.ledger import Owner, Reading, log
+from sayso.ledger.conformance.samples import get, opened, proposal, put
+from sayso.ledger.owners import boot_id
+from sayso.ledger.sqlite import SqliteStore
 path = Path(sys.argv[1])
 """
 

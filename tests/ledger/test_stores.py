@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from assent.errors import ConfigError
-from assent.ledger.conformance import CHECKS
-from assent.ledger.conformance.samples import Check, Factory
-from assent.ledger.memory import MemoryStore
-from assent.ledger.sqlite import SqliteStore
-from assent.ledger.stores import open_store
+from sayso.errors import ConfigError
+from sayso.ledger.conformance import CHECKS
+from sayso.ledger.conformance.samples import Check, Factory
+from sayso.ledger.memory import MemoryStore
+from sayso.ledger.sqlite import SqliteStore
+from sayso.ledger.stores import open_store
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: str(check.__name__))
@@ -54,7 +54,7 @@ def test_built_in_stores_are_factories_of_the_group_that_others_add_to(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     name = url.partition(":")[0]
-    (entry,) = metadata.entry_points(group="assent.ledgers", name=name)
+    (entry,) = metadata.entry_points(group="sayso.ledgers", name=name)
     store = entry.load()(url)
     assert type(store) is type(open_store(url, tmp_path, tmp_path))
     assert store.url == url or store.path == tmp_path / "a.db"
@@ -67,9 +67,9 @@ def test_a_wrong_url_says_what_to_write(url: str) -> None:
 
 
 def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "assent.ledger.postgres", raising=False)
+    monkeypatch.delitem(sys.modules, "sayso.ledger.postgres", raising=False)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(ConfigError, match=r"pip install 'assent\[postgres\]'"):
+    with pytest.raises(ConfigError, match=r"pip install 'sayso\[postgres\]'"):
         open_store("postgresql://host/db", Path("/base"), Path("/state"))
 
 
@@ -78,11 +78,11 @@ def test_other_packages_bring_stores(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text(
-        "[assent.ledgers]\nstrange = strange:Strange\nbroken = strange_missing:X\n"
+        "[sayso.ledgers]\nstrange = strange:Strange\nbroken = strange_missing:X\n"
         "bare = strange:Bare\n"
     )
     (tmp_path / "strange.py").write_text(
-        "from assent.ledger.memory import MemoryStore\n"
+        "from sayso.ledger.memory import MemoryStore\n"
         "class Bare:\n    def __init__(self, url):\n        self.url = url\n"
         "class Strange(Bare, MemoryStore): ...\n"
     )

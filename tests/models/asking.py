@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from assent.models import (
+from sayso.models import (
     Ask,
     Block,
     Call,
@@ -18,7 +18,7 @@ from assent.models import (
     ToolDefinition,
     Turn,
 )
-from assent.workers.mailbox import mailbox
+from sayso.workers.mailbox import mailbox
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ import pytest
 from asking import WEATHER, asked, assistant, calls_of, reply_of, said, user
 from providers import SECRET, AnthropicServer, sse, stream
 
-from assent.models import (
+from sayso.models import (
     Call,
     Model,
     ModelError,
@@ -19,7 +19,7 @@ from assent.models import (
     Turn,
     load_model,
 )
-from assent.models.anthropic_request import version_of
+from sayso.models.anthropic_request import version_of
 
 # The client library says so of each model whose end is announced, and the next may be any of these.
 pytestmark = pytest.mark.filterwarnings("ignore:The model .* is deprecated:DeprecationWarning")
@@ -63,7 +63,7 @@ def test_the_default_model_needs_no_name(anthropic_server: AnthropicServer) -> N
 def test_current_models_get_no_sampling_parameter(
     anthropic_server: AnthropicServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="assent")
+    caplog.set_level(logging.INFO, logger="sayso")
     body, version = sent(anthropic_server, "claude-opus-5-5")
     assert not {"temperature", "top_p", "top_k"} & body.keys()
     assert version == "2026-10-21"
@@ -76,7 +76,7 @@ def test_current_models_get_no_sampling_parameter(
 def test_sampling_that_the_user_set_is_left_out_with_one_warning(
     anthropic_server: AnthropicServer, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    caplog.set_level(logging.INFO, logger="assent")
+    caplog.set_level(logging.INFO, logger="sayso")
     anthropic_server.then(*[stream(anthropic_server.message("Fine."))] * 2)
     made = model(anthropic_server, name)
     for _ in range(2):

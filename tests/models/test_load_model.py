@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from assent import Agent, Host
-from assent.config import Config
-from assent.config.settings import ModelSettings
-from assent.errors import ConfigError
-from assent.models import Model, load_model
-from assent.models.offline import Offline
+from sayso import Agent, Host
+from sayso.config import Config
+from sayso.config.settings import ModelSettings
+from sayso.errors import ConfigError
+from sayso.models import Model, load_model
+from sayso.models.offline import Offline
 
 
 def test_offline_needs_nothing() -> None:
@@ -28,8 +28,8 @@ def test_offline_needs_nothing() -> None:
     [
         ("anthropic:claude-opus-5-5", "ANTHROPIC_API_KEY"),
         ("openai:gpt-5.5", "OPENAI_API_KEY"),
-        ("anthropic:claude-opus-5-5", "ASSENT_MODEL__NAME=offline"),
-        ("openai:gpt-5.5", "ASSENT_MODEL__NAME=offline"),
+        ("anthropic:claude-opus-5-5", "SAYSO_MODEL__NAME=offline"),
+        ("openai:gpt-5.5", "SAYSO_MODEL__NAME=offline"),
         ("openai", "openai:gpt"),
         ("mystery:1", "with one of: anthropic, offline, openai"),
         ("claude-opus-5-5", "write 'provider:id'"),
@@ -84,12 +84,12 @@ def test_key_that_no_header_carries_stops_the_start_and_is_not_shown(
 
 @pytest.mark.parametrize(
     ("spec", "package", "extra"),
-    [("anthropic", "anthropic", "assent[anthropic]"), ("openai:x", "httpx2", "assent[openai]")],
+    [("anthropic", "anthropic", "sayso[anthropic]"), ("openai:x", "httpx2", "sayso[openai]")],
 )
 def test_missing_extra_is_named(
     monkeypatch: pytest.MonkeyPatch, spec: str, package: str, extra: str
 ) -> None:
-    for name in [n for n in sys.modules if n.startswith(f"assent.models.{spec.split(':')[0]}")]:
+    for name in [n for n in sys.modules if n.startswith(f"sayso.models.{spec.split(':')[0]}")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError) as caught:
@@ -98,7 +98,7 @@ def test_missing_extra_is_named(
 
 
 def test_models_of_others_are_found_by_their_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("mine", "assent.models.offline:connect", "assent.models")
+    entry = EntryPoint("mine", "sayso.models.offline:connect", "sayso.models")
     found = EntryPoints([entry])
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: found)
     assert load_model("mine:seven", {}).name == "seven"
@@ -159,7 +159,7 @@ def test_factory_of_others_that_fails_is_named_with_its_distribution(
         (folder / "METADATA").write_text(
             f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n"
         )
-        (folder / "entry_points.txt").write_text(f"[assent.models]\n{entries}\n")
+        (folder / "entry_points.txt").write_text(f"[sayso.models]\n{entries}\n")
     (tmp_path / f"foreign_{name}.py").write_text(FAILING)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigError) as caught:
@@ -182,7 +182,7 @@ def test_client_that_cannot_be_imported_is_named_with_the_way_out(
 ) -> None:
     (tmp_path / "anthropic.py").write_text(source)
     code = (
-        "from assent.errors import ConfigError\nfrom assent.models import load_model\n"
+        "from sayso.errors import ConfigError\nfrom sayso.models import load_model\n"
         "try: load_model('anthropic:x', {'api_key': 'x'})\n"
         "except ConfigError as error: print(error)"
     )
@@ -194,13 +194,13 @@ def test_client_that_cannot_be_imported_is_named_with_the_way_out(
     )
     assert done.stdout == (
         f"the model 'anthropic:x' cannot be loaded: {cause}; "
-        "try: pip install --force-reinstall 'assent[anthropic]'\n"
+        "try: pip install --force-reinstall 'sayso[anthropic]'\n"
     ), done.stderr
 
 
 def test_importing_models_imports_no_client() -> None:
     code = (
-        "import sys, assent.models, assent.models.offline; "
+        "import sys, sayso.models, sayso.models.offline; "
         "print(sorted({'anthropic', 'httpx2', 'httpx', 'openai', 'fastapi'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -37,7 +37,7 @@ from providers import (
     stream,
 )
 
-from assent.models import (
+from sayso.models import (
     Ask,
     Call,
     Model,
@@ -51,7 +51,7 @@ from assent.models import (
     load_model,
     load_turns,
 )
-from assent.models.offline import Offline
+from sayso.models.offline import Offline
 
 SPECS = {"anthropic": "anthropic:claude-sonnet-5-5", "openai": "openai:some-model"}
 
@@ -256,7 +256,7 @@ def test_structured_reply_is_one_document(rig: Rig) -> None:
 def test_error_status_is_one_model_error(
     wire: Wire, code: int, kind: str, retryable: bool, http: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, logger="assent")
+    caplog.set_level(logging.DEBUG, logger="sayso")
     wire.server.then(status(code))
     error = failure(wire.model())
     assert (error.kind, error.retryable, error.status) == (kind, retryable, http)

@@ -8,8 +8,8 @@ from asking import asked, assistant, calls_of, reply_of, said, text_of, user
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assent.messages import ToolCall
-from assent.models import (
+from sayso.messages import ToolCall
+from sayso.models import (
     Ask,
     Call,
     ModelError,
@@ -20,8 +20,8 @@ from assent.models import (
     ToolDefinition,
     Turn,
 )
-from assent.models.offline import Offline
-from assent.models.offline.words import pieces
+from sayso.models.offline import Offline
+from sayso.models.offline.words import pieces
 
 STRING: dict[str, Any] = {"type": "string"}
 INTEGER: dict[str, Any] = {"type": "integer"}

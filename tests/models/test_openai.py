@@ -8,8 +8,8 @@ import pytest
 from asking import WEATHER, asked, assistant, calls_of, reply_of, said, text_of, user
 from providers import OpenAIServer, chunk, data, stream
 
-from assent import tool
-from assent.models import (
+from sayso import tool
+from sayso.models import (
     Ask,
     Call,
     Model,
@@ -23,7 +23,7 @@ from assent.models import (
     load_model,
     load_turns,
 )
-from assent.models.openai_request import explain_config, request
+from sayso.models.openai_request import explain_config, request
 
 DONE = b"data: [DONE]\n\n"
 
@@ -149,13 +149,13 @@ def test_config_is_sent_as_far_as_the_endpoint_takes_it(
 
 
 def test_config_that_is_left_out_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, logger="assent")
+    caplog.set_level(logging.INFO, logger="sayso")
     explain_config({"temperature": 0.3}, "gpt-5.5", official=True)
     explain_config({}, "gpt-5.5", official=True)
     explain_config({"top_k": 3}, "gpt-4.1", official=True)
     explain_config({"top_k": 3}, "llama", official=False)
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
-    assert {record.name for record in caplog.records} == {"assent.models"}
+    assert {record.name for record in caplog.records} == {"sayso.models"}
 
 
 def test_structured_reply_is_asked_for_by_its_format(openai_server: OpenAIServer) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from asking import asked
 
-from assent.errors import ConfigError, ModelError
-from assent.models import load_model
+from sayso.errors import ConfigError, ModelError
+from sayso.models import load_model
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -47,7 +47,7 @@ def test_certificate_that_is_not_trusted_is_told_with_the_way_out(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level("INFO", "assent")
+    caplog.set_level("INFO", "sayso")
     found = failure(spec, https.url)
     assert found.kind == "connection" and not found.retryable
     assert "certificate is not trusted" in str(found) and "SSL_CERT_FILE" in str(found)
@@ -60,10 +60,10 @@ def test_certificate_that_is_not_trusted_is_told_with_the_way_out(
 def test_log_says_why_a_provider_was_not_reached(
     spec: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "assent")
+    caplog.set_level("INFO", "sayso")
     assert failure(spec, "http://127.0.0.1:1").kind == "connection"
     assert "ConnectionRefusedError" in caplog.text
-    assert {r.name for r in caplog.records if "no connection" in r.message} == {"assent.models"}
+    assert {r.name for r in caplog.records if "no connection" in r.message} == {"sayso.models"}
 
 
 @pytest.mark.parametrize("spec", SPECS)

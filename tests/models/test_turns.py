@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from providers import BODY_MARK, SECRET, AnthropicServer, OpenAIServer, chunk, status, stream
 
-from assent import Agent, tool
-from assent.models import load_model
-from assent.testing import Service, served
+from sayso import Agent, tool
+from sayso.models import load_model
+from sayso.testing import Service, served
 
 RAN: list[str] = []
 

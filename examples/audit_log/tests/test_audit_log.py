@@ -2,8 +2,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from assent import Agent, Call, tool
-from assent.testing import scripted, served, user
+from sayso import Agent, Call, tool
+from sayso.testing import scripted, served, user
 
 
 @tool(requires_approval=True)
@@ -15,10 +15,10 @@ def delete(name: str) -> str:
 
 def written(folder: Path, config: str = "") -> list[dict[str, Any]]:
     """The lines after three calls were proposed, two of them approved and one rejected."""
-    (folder / "assent.toml").write_text(f"[plugin.audit_log]\n{config}", "utf-8")
+    (folder / "sayso.toml").write_text(f"[plugin.audit_log]\n{config}", "utf-8")
     calls = [Call(name, "delete", {"name": name}) for name in "abc"]
     agent = Agent(model=scripted(calls, "Two are gone."), tools=[delete])
-    with served(agent, config=folder / "assent.toml") as service:
+    with served(agent, config=folder / "sayso.toml") as service:
         said = user("delete a, b and c", platform_context={"platform_token": "hunter22"})
         waiting = service.chat(said)
         decided = [

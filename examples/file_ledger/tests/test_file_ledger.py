@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from assent_file_ledger import FileStore
+from sayso_file_ledger import FileStore
 
-from assent import Agent, Call, ConfigError, tool
-from assent.testing import STORE_CHECKS, scripted, served
+from sayso import Agent, Call, ConfigError, tool
+from sayso.testing import STORE_CHECKS, scripted, served
 
 
 @pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: str(check.__name__))

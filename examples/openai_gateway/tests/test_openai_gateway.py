@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 from openai import APIError, BadRequestError, InternalServerError, OpenAI, UnprocessableEntityError
 
-from assent import Agent, Call, ModelError, tool
-from assent.testing import Served, Service, scripted
+from sayso import Agent, Call, ModelError, tool
+from sayso.testing import Served, Service, scripted
 
 HELLO: Any = [{"role": "user", "content": "hello"}]
 
@@ -29,8 +29,8 @@ class Gateway:
 
 
 @pytest.fixture
-def gateway(assent_served: Served) -> Iterator[Gateway]:
-    made = Gateway(assent_served)
+def gateway(sayso_served: Served) -> Iterator[Gateway]:
+    made = Gateway(sayso_served)
     yield made
     made.close()
 

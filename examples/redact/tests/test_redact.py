@@ -1,10 +1,10 @@
 import time
 
 import pytest
-from assent_redact import Redact
+from sayso_redact import Redact
 
-from assent import Agent, Call, tool
-from assent.testing import Served, scripted, user
+from sayso import Agent, Call, tool
+from sayso.testing import Served, scripted, user
 
 CARD, MAIL, TOKEN = "4111 1111 1111 1111", "ann@example.org", "sk-live_0123456789abcdef"
 
@@ -32,9 +32,9 @@ def test_long_text_that_matches_almost_everywhere_holds_nobody_up(part: str) -> 
     assert time.process_time() - began < 5.0
 
 
-def test_model_never_sees_a_secret(assent_served: Served) -> None:
+def test_model_never_sees_a_secret(sayso_served: Served) -> None:
     model = scripted("fine")
-    service = assent_served(Agent(model=model))
+    service = sayso_served(Agent(model=model))
     service.chat(
         user(f"I am {MAIL}"), {"role": "assistant", "content": TOKEN}, user(f"my card: {CARD}")
     )
@@ -42,10 +42,10 @@ def test_model_never_sees_a_secret(assent_served: Served) -> None:
     assert "[e-mail]" in str(model.asks[0])
 
 
-def test_nothing_leaks_on_any_protocol(assent_served: Served) -> None:
+def test_nothing_leaks_on_any_protocol(sayso_served: Served) -> None:
     # A secret that comes in several pieces is caught as well.
     model = scripted(*[[f"Ask {MAIL}", f" or pay {CARD}"]] * 4)
-    service = assent_served(Agent(model=model))
+    service = sayso_served(Agent(model=model))
     body = {"messages": [user("whom do I ask?")]}
     for path in ("chat", "chat-stream", "sendMessage", "sendMessageStream"):
         answer = service.post(f"/api/{path}", body)
@@ -54,19 +54,19 @@ def test_nothing_leaks_on_any_protocol(assent_served: Served) -> None:
         assert "[e-mail]" in answer.text and "[card number]" in answer.text, path
 
 
-def test_outputs_of_approved_calls_are_clean(assent_served: Served) -> None:
+def test_outputs_of_approved_calls_are_clean(sayso_served: Served) -> None:
     @tool(requires_approval=True)
     def read_mail() -> str:
         return f"from {MAIL}"
 
     model = scripted([Call("1", "read_mail", {})], "done")
-    talk = assent_served(Agent(model=model, tools=[read_mail])).conversation()
+    talk = sayso_served(Agent(model=model, tools=[read_mail])).conversation()
     talk.say("read it")
     (outcome,) = talk.approve()["data"]["executed_tool_calls"]
     assert outcome["output"] == "from [e-mail]"
 
 
-def test_own_patterns(assent_served: Served) -> None:
+def test_own_patterns(sayso_served: Served) -> None:
     config = "[plugin.redact.patterns]\nemployee = '\\bE\\d{6}\\b'\n"
-    service = assent_served(Agent(model=scripted("ask E123456")), config=config)
+    service = sayso_served(Agent(model=scripted("ask E123456")), config=config)
     assert service.chat("who?")["content"] == "ask [employee]"

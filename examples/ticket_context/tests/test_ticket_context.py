@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from assent import Agent, ConfigError
-from assent.testing import Served, scripted, served
+from sayso import Agent, ConfigError
+from sayso.testing import Served, scripted, served
 
 TICKET = {"title": "Disk full", "owner": "Ann"}
 
@@ -15,8 +15,8 @@ TICKET = {"title": "Disk full", "owner": "Ann"}
 @pytest.fixture
 def tickets(tmp_path: Path) -> Path:
     (tmp_path / "tickets.json").write_text(json.dumps({"OPS-17": TICKET}), "utf-8")
-    (tmp_path / "assent.toml").write_text('[plugin.ticket_context]\nsource = "tickets.json"\n')
-    return tmp_path / "assent.toml"
+    (tmp_path / "sayso.toml").write_text('[plugin.ticket_context]\nsource = "tickets.json"\n')
+    return tmp_path / "sayso.toml"
 
 
 class _Service(BaseHTTPRequestHandler):
@@ -50,25 +50,25 @@ def test_named_ticket_reaches_the_model_for_one_request_only(tickets: Path) -> N
 
 
 def test_service_is_asked_and_its_failures_harm_nothing(
-    assent_served: Served, service_url: str
+    sayso_served: Served, service_url: str
 ) -> None:
     model = scripted("fine")
     config = f'[plugin.ticket_context]\nsource = "{service_url}"\ntimeout = "60s"\n'
-    service = assent_served(Agent(model=model), config=config)
+    service = sayso_served(Agent(model=model), config=config)
     assert service.chat("compare OPS-17, OPS-18 and OPS-19")["content"] == "fine"
     assert model.asks[0].context == f"Ticket OPS-17: {json.dumps(TICKET)}"
 
 
-def test_service_that_is_away_harms_nothing(assent_served: Served) -> None:
+def test_service_that_is_away_harms_nothing(sayso_served: Served) -> None:
     config = '[plugin.ticket_context]\nsource = "http://127.0.0.1:9/{id}"\ntimeout = "1s"\n'
-    service = assent_served(Agent(model=scripted("fine")), config=config)
+    service = sayso_served(Agent(model=scripted("fine")), config=config)
     assert service.chat("look at OPS-17")["content"] == "fine"
 
 
-def test_file_that_is_no_object_harms_nothing(assent_served: Served, tmp_path: Path) -> None:
+def test_file_that_is_no_object_harms_nothing(sayso_served: Served, tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text("[]")
     config = f'[plugin.ticket_context]\nsource = "{tmp_path}/list.json"\n'
-    service = assent_served(Agent(model=scripted("fine")), config=config)
+    service = sayso_served(Agent(model=scripted("fine")), config=config)
     assert service.chat("look at OPS-17")["content"] == "fine"
 
 

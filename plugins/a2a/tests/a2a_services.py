@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import uvicorn
 
-from assent import (
+from sayso import (
     Agent,
     Ask,
     Call,

@@ -15,8 +15,8 @@ from a2a_services import Cluster, Rpc, Serve, configured
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from assent import Config, Plugin, RequestContext, StartupError, create_app, hookimpl
-from assent_a2a import A2A
+from sayso import Config, Plugin, RequestContext, StartupError, create_app, hookimpl
+from sayso_a2a import A2A
 
 
 def routes(agent: object, tmp_path: Path, **a2a: Any) -> set[str]:
@@ -127,7 +127,7 @@ def test_unknown_adapter_stops_the_start(tmp_path: Path, cluster: Cluster) -> No
 def test_wrong_address_of_the_database_names_the_setting_and_a_right_one(
     tmp_path: Path, cluster: Cluster, address: str
 ) -> None:
-    expected = r"plugin\.a2a\.database .*such as 'postgresql\+asyncpg://db/assent'"
+    expected = r"plugin\.a2a\.database .*such as 'postgresql\+asyncpg://db/sayso'"
     with pytest.raises(StartupError, match=expected):
         routes(cluster.agent, tmp_path, adapter="a2a", database=address)
 
@@ -184,7 +184,7 @@ def test_adapter_of_another_distribution_is_found_by_its_entry_point(
     info.mkdir(parents=True)
     (site / "pigeon_adapter.py").write_text(PIGEON)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: pigeon-adapter\nVersion: 1.0\n")
-    entry = "[assent.a2a_adapters]\npigeon = pigeon_adapter:Pigeon\n"
+    entry = "[sayso.a2a_adapters]\npigeon = pigeon_adapter:Pigeon\n"
     (info / "entry_points.txt").write_text(entry)
     monkeypatch.syspath_prepend(str(site))
     service = serve(cluster.agent, adapter="pigeon", options={"loft": "north"})
@@ -193,7 +193,7 @@ def test_adapter_of_another_distribution_is_found_by_its_entry_point(
 
 def test_simple_adapter_imports_no_sdk() -> None:
     code = (
-        "import sys, assent_a2a; from assent_a2a.simple import Simple; "
+        "import sys, sayso_a2a; from sayso_a2a.simple import Simple; "
         "print(*{name.partition('.')[0] for name in sys.modules})"
     )
     done = subprocess.run(

@@ -24,7 +24,7 @@ from a2a_services import (
 )
 from test_notifications import Listener, listener
 
-from assent import Agent, Ask, Config, Reply, Text, TextDelta, Turn
+from sayso import Agent, Ask, Config, Reply, Text, TextDelta, Turn
 
 __all__ = ["listener"]
 
@@ -106,7 +106,7 @@ def test_stream_of_a_task_that_another_process_cancels_ends_with_a_change_of_its
 ) -> None:
     # Who runs it learns of it by its next word.
     for module in ("", ".stores", ".database"):
-        monkeypatch.setattr(f"assent_a2a.official{module}.LEASE", 600.0)
+        monkeypatch.setattr(f"sayso_a2a.official{module}.LEASE", 600.0)
     talker = Talker()
     agent = Agent(name="talker", model=talker)
     with running(agent, config) as here, running(agent, config) as there:

@@ -35,10 +35,10 @@ from a2a_services import (
     wait_for,
 )
 
-from assent import AgentMessage, Message, RequestContext
-from assent_a2a import Artifact, reply, send_artifact
-from assent_a2a.official import following
-from assent_a2a.official.stores import KeptTasks
+from sayso import AgentMessage, Message, RequestContext
+from sayso_a2a import Artifact, reply, send_artifact
+from sayso_a2a.official import following
+from sayso_a2a.official.stores import KeptTasks
 
 LARGE = 500_000
 """Characters of an artifact: more than a few do not fit into the buffers of a connection."""

@@ -14,7 +14,7 @@ from a2a_kit import Binding, conforms, state_of
 from a2a_services import AGENT, Service, configured, message, running, wait_for
 from test_notifications import Listener
 
-from assent import Config
+from sayso import Config
 
 Offer = Callable[..., Binding]
 

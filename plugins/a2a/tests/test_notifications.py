@@ -29,8 +29,8 @@ from a2a_services import (
 )
 from google.protobuf.json_format import ParseDict
 
-from assent import Config
-from assent_a2a.official.notifying import Screening, notifying_client
+from sayso import Config
+from sayso_a2a.official.notifying import Screening, notifying_client
 
 CREATE = "CreateTaskPushNotificationConfig"
 

@@ -32,7 +32,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from assent import (
+from sayso import (
     Agent,
     AgentMessage,
     Ask,
@@ -50,8 +50,8 @@ from assent import (
     create_app,
     tool,
 )
-from assent_a2a import Artifact, incoming, reply, send_artifact, working
-from assent_a2a.official.mends import Mended
+from sayso_a2a import Artifact, incoming, reply, send_artifact, working
+from sayso_a2a.official.mends import Mended
 
 
 @pytest.fixture
@@ -359,8 +359,8 @@ def test_call_approved_on_the_command_line_still_runs_on_its_task_after_a_text(
     rpc = Rpc(serve(cluster.agent, adapter="a2a", ledger=ledger))
     task = rpc.task("delete web")
     (call,) = proposals(task)
-    (tmp_path / "assent.toml").write_text(f'[approvals]\nledger = "{ledger}"\n')
-    approve = [sys.executable, "-m", "assent", "approvals", "approve", call["id"]]
+    (tmp_path / "sayso.toml").write_text(f'[approvals]\nledger = "{ledger}"\n')
+    approve = [sys.executable, "-m", "sayso", "approvals", "approve", call["id"]]
     subprocess.run(approve, cwd=tmp_path, check=True, capture_output=True)
     after = rpc.task("go on", taskId=task["id"])
     assert after["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
@@ -426,7 +426,7 @@ def test_changed_arguments_run_nothing(rpc: Rpc, cluster: Cluster) -> None:
     changed = {**call, "execute": True, "input": {"name": "db"}}
     after = rpc.task(changed, taskId=task["id"])
     assert after["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
-    ours = after["status"]["message"]["metadata"]["assent"]
+    ours = after["status"]["message"]["metadata"]["sayso"]
     assert ours["error"]["code"] == "APPROVAL_CHANGED"
     assert cluster.deleted == []
     assert rpc.task({**call, "execute": True}, taskId=task["id"])["status"]["state"] == (
@@ -557,7 +557,7 @@ def test_nothing_leaves_before_a_response_interceptor_saw_it(
     task = service.send("go")
     assert task["text"] == "a rose"
     assert [artifact["parts"] for artifact in task["artifacts"]] == [[{"text": "for you"}]]
-    told = [record.getMessage() for record in caplog.records if record.name == "assent.a2a"]
+    told = [record.getMessage() for record in caplog.records if record.name == "sayso.a2a"]
     assert len(told) == 2
     assert all("a response interceptor is installed" in line for line in told)
 
@@ -1022,7 +1022,7 @@ def test_failing_agent_fails_the_task_without_its_text(serve: Serve) -> None:
 
     task = Rpc(serve(agent, adapter="a2a")).task("go")
     assert task["status"]["state"] == "TASK_STATE_FAILED"
-    assert task["status"]["message"]["metadata"]["assent"]["error"]["incident"]
+    assert task["status"]["message"]["metadata"]["sayso"]["error"]["incident"]
     assert "hunter2" not in json.dumps(task)
 
 
@@ -1041,7 +1041,7 @@ def test_task_canceled_through_another_process_stops(
     tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A process that stands still for a while is not taken for dead.
-    monkeypatch.setattr("assent_a2a.official.stores.LEASE", 600.0)
+    monkeypatch.setattr("sayso_a2a.official.stores.LEASE", 600.0)
     config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db", adapter="a2a")
     with running(cluster.agent, config) as here, running(Cluster().agent, config) as there:
         rpc = Rpc(here)

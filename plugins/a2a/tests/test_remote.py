@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 from a2a_services import PATIENCE, Cluster, Scripted, Service, configured, running
 
-from assent import Agent, AgentMessage, Ask, Call, Config, Plugin, Result, Text, hookimpl, tool
-from assent.testing import served
-from assent_a2a import Artifact, RemoteAgent, remote_agent, reply
+from sayso import Agent, AgentMessage, Ask, Call, Config, Plugin, Result, Text, hookimpl, tool
+from sayso.testing import served
+from sayso_a2a import Artifact, RemoteAgent, remote_agent, reply
 
 
 def driver(tools: RemoteAgent) -> tuple[Agent, Scripted]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from assent_a2a.rows import Row, Rows
+from sayso_a2a.rows import Row, Rows
 
 
 async def put(rows: Rows, row: Row) -> None:

@@ -36,14 +36,14 @@ from a2a_services import (
 from sqlalchemy import delete
 from sqlalchemy.exc import OperationalError
 
-from assent import Config
-from assent_a2a.official.conversation import conversation
-from assent_a2a.official.database import _LEASES, DatabaseTasks
-from assent_a2a.official.execution import Executor
-from assent_a2a.official.handler import Handler
-from assent_a2a.official.stores import KeptTasks
-from assent_a2a.rows import Rows
 from databases import empty_schema
+from sayso import Config
+from sayso_a2a.official.conversation import conversation
+from sayso_a2a.official.database import _LEASES, DatabaseTasks
+from sayso_a2a.official.execution import Executor
+from sayso_a2a.official.handler import Handler
+from sayso_a2a.official.stores import KeptTasks
+from sayso_a2a.rows import Rows
 
 Context = ServerCallContext
 Store = KeptTasks | DatabaseTasks
@@ -51,7 +51,7 @@ Make = Callable[..., Store]
 HOLDING = """
 import asyncio
 from pathlib import Path
-from assent_a2a import reply, working
+from sayso_a2a import reply, working
 
 async def agent(messages, context):
     working(context)
@@ -80,7 +80,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str | N
 def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that stands still for a while is not taken for dead."""
     for module in ("stores", "database"):
-        monkeypatch.setattr(f"assent_a2a.official.{module}.LEASE", 600.0)
+        monkeypatch.setattr(f"sayso_a2a.official.{module}.LEASE", 600.0)
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_task_of_ones_own_was_not_left_behind_however_old_its_lease(
         here, there = make(), make()
         await here.open()
         await there.open()
-        monkeypatch.setattr("assent_a2a.official.stores.LEASE", -1.0)
+        monkeypatch.setattr("sayso_a2a.official.stores.LEASE", -1.0)
         await here.save(task_of("t", TaskState.TASK_STATE_WORKING), Context())
         await here.sweep()
         told = await here.get("t", Context())
@@ -200,7 +200,7 @@ def test_lease_counts_from_when_it_is_written(make: Make, monkeypatch: pytest.Mo
             return time.monotonic() + later
 
     for module in ("official.stores", "official.database", "rows"):
-        monkeypatch.setattr(f"assent_a2a.{module}.time", Clock)
+        monkeypatch.setattr(f"sayso_a2a.{module}.time", Clock)
 
     async def use() -> None:
         nonlocal later
@@ -685,9 +685,9 @@ def workers(request: pytest.FixtureRequest, tmp_path: Path, unused_port: int) ->
     if request.param:
         pytest.importorskip("aiosqlite")
         lines.append(f'database = "sqlite+aiosqlite:///{tmp_path}/tasks.db"')
-    (tmp_path / "assent.toml").write_text("\n".join(lines))
+    (tmp_path / "sayso.toml").write_text("\n".join(lines))
     (tmp_path / "holding.py").write_text(HOLDING)
-    command = [sys.executable, "-m", "assent", "serve", "holding.py:agent"]
+    command = [sys.executable, "-m", "sayso", "serve", "holding.py:agent"]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{unused_port}"

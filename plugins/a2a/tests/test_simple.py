@@ -20,7 +20,7 @@ import httpx
 import pytest
 from a2a_services import PATIENCE, Cluster, Serve, Service, configured, running, wait_for
 
-from assent import (
+from sayso import (
     Agent,
     AgentMessage,
     Blocked,
@@ -36,10 +36,10 @@ from assent import (
     ToolCall,
     tool,
 )
-from assent_a2a import Artifact, incoming, reply, send_artifact, working
-from assent_a2a.rows import Rows
-from assent_a2a.task import Task
-from assent_a2a.tasks import Tasks
+from sayso_a2a import Artifact, incoming, reply, send_artifact, working
+from sayso_a2a.rows import Rows
+from sayso_a2a.task import Task
+from sayso_a2a.tasks import Tasks
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_card_names_the_agent_its_tools_and_the_address(serve: Serve, cluster: C
         "url": service.url,
         "skills": ["list_pods", "delete_pod", "hold"],
         "version": "1.0",
-        "metadata": {"framework": "assent", "model": "scripted-1", "provider": "scripted"},
+        "metadata": {"framework": "sayso", "model": "scripted-1", "provider": "scripted"},
     }
 
 
@@ -83,7 +83,7 @@ def test_task_canceled_through_another_process_stays_canceled(
     tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A process that stands still for a while is not taken for dead.
-    monkeypatch.setattr("assent_a2a.tasks.LEASE", 600.0)
+    monkeypatch.setattr("sayso_a2a.tasks.LEASE", 600.0)
     config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db")
     with running(cluster.agent, config) as here, running(Cluster().agent, config) as there:
         answer = here.http.post("/a2a/tasks/send?async=true", json={"message": "hold"})
@@ -498,7 +498,7 @@ def test_task_of_a_process_that_died_has_failed_and_can_be_continued(
 def test_task_of_ones_own_was_not_left_behind_however_old_its_lease(
     serve: Serve, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent_a2a.task.LEASE", -1.0)
+    monkeypatch.setattr("sayso_a2a.task.LEASE", -1.0)
     service = serve(cluster.agent)
     answer = service.http.post("/a2a/tasks/send?async=true", json={"message": "hold"})
     id = answer.json()["task_id"]
@@ -513,7 +513,7 @@ def test_task_of_ones_own_was_not_left_behind_however_old_its_lease(
 def test_lease_of_a_running_task_is_prolonged_again_after_the_store_failed_once(
     serve: Serve, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent_a2a.tasks.LEASE", 0.03)
+    monkeypatch.setattr("sayso_a2a.tasks.LEASE", 0.03)
     tries: list[str] = []
     lease = Rows.lease
 
@@ -548,7 +548,7 @@ def test_plain_callable_is_served(serve: Serve) -> None:
     assert service.send("hello")["text"] == "HELLO"
     card = service.http.get("/.well-known/agent.json").json()
     assert (card["name"], card["description"], card["skills"]) == ("shout", "Shouts.", [])
-    assert card["metadata"] == {"framework": "assent", "model": "custom", "provider": "custom"}
+    assert card["metadata"] == {"framework": "sayso", "model": "custom", "provider": "custom"}
 
 
 def test_long_reply_gives_the_garbage_collector_nothing_to_look_through(serve: Serve) -> None:
@@ -752,7 +752,7 @@ def test_session_goes_on_with_the_task(serve: Serve) -> None:
 
 def test_many_sends_leave_memory_flat(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     # A slow machine starts no further worker loops meanwhile, each with a buffer of 256 KiB.
-    monkeypatch.setattr("assent.workers.workers.LOOK", 2 * PATIENCE)
+    monkeypatch.setattr("sayso.workers.workers.LOOK", 2 * PATIENCE)
 
     def agent(messages: list[Message], context: RequestContext) -> str:
         return "x" * 2000
@@ -781,5 +781,5 @@ def test_task_expires(serve: Serve, cluster: Cluster, monkeypatch: pytest.Monkey
     path = f"/a2a/tasks/{service.send('hello')['task_id']}"
     assert service.http.get(path).status_code == 200
     later = SimpleNamespace(time=lambda: time.time() + 601)
-    monkeypatch.setattr("assent_a2a.rows.time", later)
+    monkeypatch.setattr("sayso_a2a.rows.time", later)
     assert service.http.get(path).status_code == 404

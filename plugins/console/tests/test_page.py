@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from assent import (
+from sayso import (
     Agent,
     Call,
     Caller,
@@ -23,7 +23,7 @@ from assent import (
     Turn,
     tool,
 )
-from assent.testing import Served, Service, scripted
+from sayso.testing import Served, Service, scripted
 
 PLUGINS = 'plugins = ["v2", "console"]\n'
 IMAGE = "<img src=x onerror=\"document.title='broken'\">"
@@ -103,7 +103,7 @@ def sent(page: Any) -> list[Any]:
     return bodies
 
 
-def test_reply_is_shown_while_it_comes(assent_served: Served, opened: Opened) -> None:
+def test_reply_is_shown_while_it_comes(sayso_served: Served, opened: Opened) -> None:
     more = threading.Event()
 
     def agent(messages: Any, context: Any) -> Iterator[str]:
@@ -112,7 +112,7 @@ def test_reply_is_shown_while_it_comes(assent_served: Served, opened: Opened) ->
         more.wait(60)
         yield "second half"
 
-    page = opened(served(assent_served, agent))
+    page = opened(served(sayso_served, agent))
     say(page, "hello")
     sees(page, "first half, ")
     sees(page, "looking")
@@ -125,7 +125,7 @@ def test_reply_is_shown_while_it_comes(assent_served: Served, opened: Opened) ->
 
 
 def test_update_that_comes_again_at_once_is_counted_in_its_line(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     @tool
     def count(context: RequestContext) -> None:
@@ -139,7 +139,7 @@ def test_update_that_comes_again_at_once_is_counted_in_its_line(
         tools=[count],
         response_interceptors=lambda reply, context: None,
     )
-    page = opened(served(assent_served, agent))
+    page = opened(served(sayso_served, agent))
     say(page, "count")
     sees(page, "Counted.")
     rests(page)
@@ -160,13 +160,13 @@ LOOKS = """() => {
 
 
 def test_long_reply_is_laid_out_once_a_frame_and_followed_to_its_end(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     def agent(messages: Any, context: Any) -> Iterator[str]:
         for number in range(3000):
             yield f"word{number} "
 
-    page = opened(served(assent_served, agent))
+    page = opened(served(sayso_served, agent))
     page.evaluate(LOOKS)
     say(page, "hello")
     sees(page, "word2999")
@@ -194,9 +194,9 @@ BELOW = """async () => {
 
 
 def test_card_is_followed_to_where_the_reply_ends_some_frames_after_its_last_event(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
-    page = opened(served(assent_served, Files("word " * 800, deleting("a")).agent))
+    page = opened(served(sayso_served, Files("word " * 800, deleting("a")).agent))
     page.evaluate(LATE_END)
     say(page, "hello")
     sees(page, "word")
@@ -220,27 +220,27 @@ FILLED = """() => {
 
 
 def test_long_log_in_the_message_field_does_not_freeze_the_page(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
-    page = opened(served(assent_served, lambda messages, context: "Thanks."))
+    page = opened(served(sayso_served, lambda messages, context: "Thanks."))
     plain, ours = page.evaluate(FILLED)
     # The browser looks for the direction of `dir=auto` in quadratic time.
     assert ours < 3 * plain
 
 
 def test_message_field_gives_each_line_its_own_direction(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
-    page = opened(served(assent_served, lambda messages, context: "Thanks."))
+    page = opened(served(sayso_served, lambda messages, context: "Thanks."))
     field = page.get_by_label("Message")
     assert field.evaluate("field => getComputedStyle(field).unicodeBidi") == "plaintext"
 
 
 def test_approved_call_runs_once_and_shows_its_outcome(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     files = Files(["I would.", *deleting("a.txt")], "It is gone.")
-    page = opened(served(assent_served, files.agent))
+    page = opened(served(sayso_served, files.agent))
     say(page, "delete a.txt")
     card = page.get_by_role("region", name="Proposed tool call")
     card.wait_for()
@@ -282,10 +282,10 @@ def edits(page: Any, text: str) -> None:
     press(page, "Approve as edited")
 
 
-def test_edited_input_is_what_runs(assent_served: Served, opened: Opened) -> None:
+def test_edited_input_is_what_runs(sayso_served: Served, opened: Opened) -> None:
     number = 12345678901234567891
     walks = Walks(booking(number, pet="Rex\u202e"), "Booked.", "Bye.")
-    page = opened(served(assent_served, walks.agent))
+    page = opened(served(sayso_served, walks.agent))
     say(page, "a walk for Rex")
     press(page, "Edit…")
     field = page.get_by_label("The input that will run, as JSON:")
@@ -305,10 +305,10 @@ def test_edited_input_is_what_runs(assent_served: Served, opened: Opened) -> Non
 
 
 def test_edit_that_is_refused_says_why_and_can_be_mended(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     walks = Walks(booking(1), "Booked.", editable=["hours"])
-    page = opened(served(assent_served, walks.agent))
+    page = opened(served(sayso_served, walks.agent))
     say(page, "a walk for Rex")
     edits(page, "2 hours")
     field = page.get_by_label("What may change of the input (hours), as JSON:")
@@ -326,10 +326,10 @@ def test_edit_that_is_refused_says_why_and_can_be_mended(
 
 
 def test_edit_beside_other_decisions_is_shown_before_it_is_sent(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     walks = Walks(booking(1, 2), "Booked.")
-    page = opened(served(assent_served, walks.agent))
+    page = opened(served(sayso_served, walks.agent))
     say(page, "two walks for Rex")
     edits(page, '{"hours": 3, "pet": "Ben"}')
     page.locator(".card.approved pre").get_by_text("Ben").wait_for()
@@ -340,10 +340,10 @@ def test_edit_beside_other_decisions_is_shown_before_it_is_sent(
 
 
 def test_input_that_somebody_edits_is_not_approved_with_all_others(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     walks = Walks(booking(1, 2), "Booked.")
-    page = opened(served(assent_served, walks.agent))
+    page = opened(served(sayso_served, walks.agent))
     say(page, "two walks for Rex")
     press(page, "Edit\u2026")
     page.locator(".answer textarea").fill('{"hours": 3, "pet": "Ben"}')
@@ -356,10 +356,10 @@ def test_input_that_somebody_edits_is_not_approved_with_all_others(
 
 
 def test_input_is_edited_however_many_other_calls_wait(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     walks = Walks(booking(1), "Booked.")
-    service = served(assent_served, walks.agent)
+    service = served(sayso_served, walks.agent)
 
     async def crowd() -> None:
         for hours in range(100):
@@ -376,8 +376,8 @@ def test_input_is_edited_however_many_other_calls_wait(
     assert walks.ran == [(3, "Rex")]
 
 
-def test_what_may_not_be_changed_has_no_field_for_it(assent_served: Served, opened: Opened) -> None:
-    page = opened(served(assent_served, Files(deleting("a.txt")).agent))
+def test_what_may_not_be_changed_has_no_field_for_it(sayso_served: Served, opened: Opened) -> None:
+    page = opened(served(sayso_served, Files(deleting("a.txt")).agent))
     say(page, "delete a.txt")
     page.get_by_role("region", name="Proposed tool call").wait_for()
     rests(page)
@@ -387,9 +387,9 @@ def test_what_may_not_be_changed_has_no_field_for_it(assent_served: Served, open
     assert page.get_by_role("button", name="Edit…").count() == 0
 
 
-def test_rejection_takes_a_reason_to_the_model(assent_served: Served, opened: Opened) -> None:
+def test_rejection_takes_a_reason_to_the_model(sayso_served: Served, opened: Opened) -> None:
     files = Files(deleting("a.txt"), "As you like.")
-    page = opened(served(assent_served, files.agent))
+    page = opened(served(sayso_served, files.agent))
     say(page, "delete a.txt")
     press(page, "Reject…")
     page.get_by_label("Why not?").fill("it is still needed")
@@ -402,11 +402,11 @@ def test_rejection_takes_a_reason_to_the_model(assent_served: Served, opened: Op
 
 
 def test_several_proposals_are_decided_and_sent_in_one_message(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     command = Call("shell", "suggest_commands", {"commands": [{"command": "echo done"}]})
     files = Files([*deleting("a", "b"), command], "All is decided.")
-    page = opened(served(assent_served, files.agent))
+    page = opened(served(sayso_served, files.agent))
     bodies = sent(page)
     say(page, "clean up")
     page.get_by_role("region", name="Proposed command").wait_for()
@@ -432,9 +432,9 @@ def test_several_proposals_are_decided_and_sent_in_one_message(
     page.locator("details pre").get_by_text("done", exact=True).wait_for()
 
 
-def test_part_of_the_proposals_can_be_sent(assent_served: Served, opened: Opened) -> None:
+def test_part_of_the_proposals_can_be_sent(sayso_served: Served, opened: Opened) -> None:
     files = Files(deleting("a", "b"), "Both are done.")
-    page = opened(served(assent_served, files.agent))
+    page = opened(served(sayso_served, files.agent))
     say(page, "clean up")
     press(page, "Approve")
     press(page, "Send decisions")
@@ -447,7 +447,7 @@ def test_part_of_the_proposals_can_be_sent(assent_served: Served, opened: Opened
     assert files.ran == ["a", "b"]
 
 
-def test_nothing_from_model_and_tools_becomes_html(assent_served: Served, opened: Opened) -> None:
+def test_nothing_from_model_and_tools_becomes_html(sayso_served: Served, opened: Opened) -> None:
     def agent(messages: Any, context: Any) -> Any:
         if context.decisions:
             done = [
@@ -462,7 +462,7 @@ def test_nothing_from_model_and_tools_becomes_html(assent_served: Served, opened
         data = {"tool_calls": [{**call, **told}], "url_configs": [link]}
         return {"role": "assistant", "content": IMAGE, "data": data}
 
-    page = opened(served(assent_served, agent))
+    page = opened(served(sayso_served, agent))
     say(page, IMAGE)
     card = page.get_by_role("region", name="Proposed tool call")
     card.wait_for()
@@ -477,7 +477,7 @@ def test_nothing_from_model_and_tools_becomes_html(assent_served: Served, opened
 
 
 def test_unseen_characters_and_large_numbers_are_shown_exactly(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     number = 12345678901234567891
     even = 10_000_000_000_000_000
@@ -490,7 +490,7 @@ def test_unseen_characters_and_large_numbers_are_shown_exactly(
 
     call = Call("1", "pay", {"account": number, "cents": even, "to": "Eve\u202e\u200bmoc\ta"})
     agent = Agent(model=scripted([call], "Paid."), tools=[pay])
-    page = opened(served(assent_served, agent))
+    page = opened(served(sayso_served, agent))
     say(page, "pay")
     shown = page.get_by_role("region", name="Proposed tool call").locator("pre")
     shown.first.wait_for()
@@ -504,10 +504,10 @@ def test_unseen_characters_and_large_numbers_are_shown_exactly(
 
 
 def test_reload_keeps_the_conversation_and_what_waits_in_it(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     files = Files("Hello.", deleting("a.txt"), "It is gone.", "Good night.")
-    page = opened(served(assent_served, files.agent))
+    page = opened(served(sayso_served, files.agent))
     say(page, "hello there")
     sees(page, "Hello.")
     say(page, "delete a.txt")
@@ -529,9 +529,9 @@ def test_reload_keeps_the_conversation_and_what_waits_in_it(
 
 
 def test_conversation_that_the_browser_has_no_room_for_says_so(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
-    page = opened(served(assent_served, Files("One.", "Two.").agent))
+    page = opened(served(sayso_served, Files("One.", "Two.").agent))
     note = page.get_by_text("too long to be kept over a reload")
     page.evaluate("""() => {
       for (let text = "x".repeat(1 << 22), n = 0; text; n += 1) {
@@ -548,18 +548,18 @@ def test_conversation_that_the_browser_has_no_room_for_says_so(
     note.wait_for(state="detached")
 
 
-def test_session_goes_back_with_each_message(assent_served: Served, opened: Opened) -> None:
+def test_session_goes_back_with_each_message(sayso_served: Served, opened: Opened) -> None:
     def agent(messages: Any, context: Any, session: Any) -> str:
         session.set("count", session.get("count", 0) + 1)
         return f"turn {session.get('count')}"
 
-    page = opened(served(assent_served, agent))
+    page = opened(served(sayso_served, agent))
     for turn in (1, 2, 3):
         say(page, "again")
         sees(page, f"turn {turn}")
 
 
-def test_stop_ends_the_turn(assent_served: Served, opened: Opened) -> None:
+def test_stop_ends_the_turn(sayso_served: Served, opened: Opened) -> None:
     ended = threading.Event()
 
     async def agent(messages: Any, context: Any) -> Any:
@@ -572,7 +572,7 @@ def test_stop_ends_the_turn(assent_served: Served, opened: Opened) -> None:
         finally:
             ended.set()
 
-    page = opened(served(assent_served, agent))
+    page = opened(served(sayso_served, agent))
     say(page, "tell me")
     sees(page, "a long story")
     press(page, "Stop")
@@ -583,11 +583,11 @@ def test_stop_ends_the_turn(assent_served: Served, opened: Opened) -> None:
 
 
 def test_error_is_shown_with_its_code_and_can_be_tried_again(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     fault = ModelError("server", "the provider is on fire")
     files = Files(deleting("a.txt"), fault, "It is gone after all.")
-    page = opened(served(assent_served, files.agent))
+    page = opened(served(sayso_served, files.agent))
     say(page, "delete a.txt")
     press(page, "Approve")
     error = page.get_by_role("alert")
@@ -605,9 +605,9 @@ def decided_elsewhere(service: Service, place: int = 0, **decision: Any) -> None
     run(service.host.calls.decide(row.id, Caller("cli"), run=False, **decision))
 
 
-def test_decision_that_is_refused_leaves_a_way_on(assent_served: Served, opened: Opened) -> None:
+def test_decision_that_is_refused_leaves_a_way_on(sayso_served: Served, opened: Opened) -> None:
     files = Files(deleting("a.txt"), "Then not.")
-    service = served(assent_served, files.agent)
+    service = served(sayso_served, files.agent)
     page = opened(service)
     say(page, "delete a.txt")
     page.get_by_role("region", name="Proposed tool call").wait_for()
@@ -624,10 +624,10 @@ def test_decision_that_is_refused_leaves_a_way_on(assent_served: Served, opened:
 
 
 def test_call_that_another_approved_can_be_approved_after_all(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     files = Files(deleting("a.txt"), "It is gone.")
-    service = served(assent_served, files.agent)
+    service = served(sayso_served, files.agent)
     page = opened(service)
     say(page, "delete a.txt")
     page.get_by_role("region", name="Proposed tool call").wait_for()
@@ -643,9 +643,9 @@ def test_call_that_another_approved_can_be_approved_after_all(
     assert files.ran == ["a.txt"]
 
 
-def test_rejection_by_another_can_be_passed_on(assent_served: Served, opened: Opened) -> None:
+def test_rejection_by_another_can_be_passed_on(sayso_served: Served, opened: Opened) -> None:
     files = Files(deleting("a.txt"), "Then not.")
-    service = served(assent_served, files.agent)
+    service = served(sayso_served, files.agent)
     page = opened(service)
     say(page, "delete a.txt")
     page.get_by_role("region", name="Proposed tool call").wait_for()
@@ -659,10 +659,10 @@ def test_rejection_by_another_can_be_passed_on(assent_served: Served, opened: Op
 
 
 def test_only_the_decision_that_is_refused_is_taken_back(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     files = Files(deleting("a.txt", "b.txt"), "One is gone.")
-    service = served(assent_served, files.agent)
+    service = served(sayso_served, files.agent)
     page = opened(service)
     say(page, "delete both")
     page.get_by_role("region", name="Proposed tool call").nth(1).wait_for()
@@ -698,10 +698,10 @@ def waiting(service: Service) -> list[Proposal]:
 
 
 def test_call_of_another_protocol_is_approved_on_the_page(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     files = Files("Hello.")
-    service = served(assent_served, files.agent)
+    service = served(sayso_served, files.agent)
     page = opened(service)
     say(page, "hello")
     sees(page, "Hello.")
@@ -726,10 +726,10 @@ def test_call_of_another_protocol_is_approved_on_the_page(
 
 
 def test_input_of_a_call_of_another_protocol_is_edited_on_the_page(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     walks = Walks(editable=["hours"])
-    service = served(assent_served, walks.agent)
+    service = served(sayso_served, walks.agent)
     caller, more = Caller("mcp"), 12345678901234567891
     row = run(service.host.calls.propose("book", {"hours": 1, "pet": "Rex"}, caller))
     page = opened(service)
@@ -746,10 +746,10 @@ def test_input_of_a_call_of_another_protocol_is_edited_on_the_page(
 
 
 def test_call_of_another_protocol_is_rejected_with_a_reason(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     files = Files()
-    service = served(assent_served, files.agent)
+    service = served(sayso_served, files.agent)
     caller = Caller("a2a")
     row = run(service.host.calls.propose("delete", {"path": "x"}, caller))
     page = opened(service)
@@ -764,10 +764,10 @@ def test_call_of_another_protocol_is_rejected_with_a_reason(
 
 
 def test_decision_that_comes_too_late_says_how_another_decided(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     files = Files()
-    service = served(assent_served, files.agent)
+    service = served(sayso_served, files.agent)
     run(service.host.calls.propose("delete", {"path": "x"}, Caller("a2a")))
     page = opened(service)
     panel = page.get_by_role("region", name="Waiting elsewhere")
@@ -779,10 +779,10 @@ def test_decision_that_comes_too_late_says_how_another_decided(
 
 
 def test_call_that_is_gone_while_somebody_works_on_it_says_so(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     files = Files()
-    service = served(assent_served, files.agent)
+    service = served(sayso_served, files.agent)
     run(service.host.calls.propose("delete", {"path": "x"}, Caller("a2a")))
     page = opened(service)
     panel = page.get_by_role("region", name="Waiting elsewhere")
@@ -795,9 +795,9 @@ def test_call_that_is_gone_while_somebody_works_on_it_says_so(
 
 @pytest.mark.parametrize("opens", ["Edit…", "Reject…"])
 def test_what_somebody_writes_into_a_call_that_goes_stays_until_it_is_dismissed(
-    assent_served: Served, opened: Opened, opens: str
+    sayso_served: Served, opened: Opened, opens: str
 ) -> None:
-    service = served(assent_served, Walks([], "Bye.").agent)
+    service = served(sayso_served, Walks([], "Bye.").agent)
     run(service.host.calls.propose("book", {"hours": 1, "pet": "Rex"}, Caller("a2a")))
     page = opened(service, clock=True)
     panel = page.get_by_role("region", name="Waiting elsewhere")
@@ -828,9 +828,9 @@ def with_a_reason(service: Service, opened: Opened) -> tuple[Any, Any]:
 
 
 def test_decision_with_a_text_that_comes_too_late_keeps_the_text(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
-    service = served(assent_served, Files().agent)
+    service = served(sayso_served, Files().agent)
     page, panel = with_a_reason(service, opened)
     decided_elsewhere(service, approved=True)
     page.keyboard.press("Enter")
@@ -839,10 +839,10 @@ def test_decision_with_a_text_that_comes_too_late_keeps_the_text(
 
 
 def test_call_of_this_conversation_says_when_another_has_decided_it(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     walks = Walks(booking(1), "Booked.")
-    service = served(assent_served, walks.agent)
+    service = served(sayso_served, walks.agent)
     ann, bob = opened(service), opened(service)
     say(ann, "a walk for Rex")
     ann.get_by_role("region", name="Proposed tool call").wait_for()
@@ -867,10 +867,10 @@ def test_call_of_this_conversation_says_when_another_has_decided_it(
 
 
 def test_call_that_ran_with_what_another_had_edited_says_so(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     walks = Walks(booking(1), "Booked.")
-    service = served(assent_served, walks.agent)
+    service = served(sayso_served, walks.agent)
     page = opened(service)
     say(page, "a walk for Rex")
     page.get_by_role("region", name="Proposed tool call").wait_for()
@@ -888,10 +888,10 @@ def test_call_that_ran_with_what_another_had_edited_says_so(
 
 
 def test_page_asks_after_no_call_that_has_not_come_up_in_a_long_list(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     walks = Walks(booking(1, 2), "Booked.")
-    service = served(assent_served, walks.agent)
+    service = served(sayso_served, walks.agent)
 
     async def crowd() -> None:
         for hours in range(101):
@@ -920,10 +920,10 @@ async def decide_last(service: Service, **decision: Any) -> None:
 
 
 def test_edit_that_comes_after_another_edit_is_told_of_it(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     walks = Walks(booking(1), "Booked.")
-    service = served(assent_served, walks.agent)
+    service = served(sayso_served, walks.agent)
     page = opened(service)
     say(page, "a walk for Rex")
     press(page, "Edit\u2026")
@@ -939,9 +939,9 @@ def test_edit_that_comes_after_another_edit_is_told_of_it(
 
 @pytest.mark.parametrize("approved", [True, False])
 def test_same_decision_of_another_says_what_stands(
-    assent_served: Served, opened: Opened, approved: bool
+    sayso_served: Served, opened: Opened, approved: bool
 ) -> None:
-    service = served(assent_served, Walks().agent)
+    service = served(sayso_served, Walks().agent)
     run(service.host.calls.propose("book", {"hours": 1, "pet": "Rex"}, Caller("mcp")))
     page = opened(service)
     panel = page.get_by_role("region", name="Waiting elsewhere")
@@ -961,11 +961,11 @@ def test_same_decision_of_another_says_what_stands(
 
 
 def test_call_of_this_conversation_that_expires_blocks_no_message(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     files = Files(deleting("a.txt"), "Hello.")
     config = PLUGINS + '[approvals]\nttl = "1s"\n'
-    page = opened(served(assent_served, files.agent, config))
+    page = opened(served(sayso_served, files.agent, config))
     say(page, "delete a.txt")
     sees(page, "No longer waits: delete. It has expired.")
     say(page, "hello")
@@ -977,13 +977,13 @@ def test_call_of_this_conversation_that_expires_blocks_no_message(
     [(None, "The service could not be reached."), (404, "The service refused the request.")],
 )
 def test_reason_outlives_a_decision_that_could_not_be_sent(
-    assent_served: Served, opened: Opened, status: int | None, told: str
+    sayso_served: Served, opened: Opened, status: int | None, told: str
 ) -> None:
     def lost(route: Any) -> None:
         # A gateway's answer, where no service stands behind it.
         route.fulfill(status=status, body="no backend") if status else route.abort()
 
-    service = served(assent_served, Files().agent)
+    service = served(sayso_served, Files().agent)
     page, panel = with_a_reason(service, opened)
     page.route("**/console/approvals/*", lost)
     page.keyboard.press("Enter")
@@ -996,9 +996,9 @@ def test_reason_outlives_a_decision_that_could_not_be_sent(
 
 
 def test_decision_whose_answer_was_lost_is_not_told_as_anothers(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
-    service = served(assent_served, Files().agent)
+    service = served(sayso_served, Files().agent)
     (row,) = proposed(service, "a")
     page = opened(service)
 
@@ -1016,10 +1016,10 @@ def test_decision_whose_answer_was_lost_is_not_told_as_anothers(
 
 
 def test_text_in_a_call_stays_while_others_of_its_turn_are_sent(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     files = Files(deleting("a", "b"), "One is gone.")
-    page = opened(served(assent_served, files.agent))
+    page = opened(served(sayso_served, files.agent))
     say(page, "delete both")
     press(page, "Approve")
     press(page, "Reject…")
@@ -1034,9 +1034,9 @@ def test_text_in_a_call_stays_while_others_of_its_turn_are_sent(
 
 
 def test_page_says_that_the_service_is_out_of_reach_and_goes_on_by_itself(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
-    service = served(assent_served, Files().agent)
+    service = served(sayso_served, Files().agent)
     page = opened(service, clock=True)
     proposed(service, "a")
     look_through(page)
@@ -1058,19 +1058,19 @@ def answering(answer: dict[str, Any]) -> Callable[[Any], None]:
 
 
 def test_end_of_a_long_input_is_not_out_of_sight_unsaid(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     command = "ls" + "\n" * 60 + "rm -rf /"
     call = Call("shell", "suggest_commands", {"commands": [{"command": command}]})
-    page = opened(served(assent_served, Files([call]).agent))
+    page = opened(served(sayso_served, Files([call]).agent))
     say(page, "look")
     card = page.get_by_role("region", name="Proposed command")
     card.get_by_text("In all: 61 lines, 70 characters").wait_for()
 
 
-def test_own_proposals_do_not_wait_elsewhere(assent_served: Served, opened: Opened) -> None:
+def test_own_proposals_do_not_wait_elsewhere(sayso_served: Served, opened: Opened) -> None:
     files = Files(deleting("a.txt"))
-    page = opened(served(assent_served, files.agent))
+    page = opened(served(sayso_served, files.agent))
     say(page, "delete a.txt")
     page.get_by_role("region", name="Proposed tool call").wait_for()
     with page.expect_response("**/console/approvals") as answer:
@@ -1125,9 +1125,9 @@ def look_through(page: Any) -> None:
 
 
 def test_press_for_a_call_that_has_just_gone_does_not_decide_the_next_one(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
-    service = served(assent_served, Files().agent)
+    service = served(sayso_served, Files().agent)
     first, second = proposed(service, "a", "b")
     page = opened(service, clock=True)
     approve = page.locator("#elsewhere").get_by_role("button", name="Approve", exact=True)
@@ -1156,9 +1156,9 @@ def test_press_for_a_call_that_has_just_gone_does_not_decide_the_next_one(
 
 
 def test_call_that_was_decided_here_keeps_its_place_under_the_pointer(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
-    service = served(assent_served, Files().agent)
+    service = served(sayso_served, Files().agent)
     first, second = proposed(service, "a", "b")
     page = opened(service)
     approve = page.locator("#elsewhere").get_by_role("button", name="Approve", exact=True)
@@ -1174,9 +1174,9 @@ def test_call_that_was_decided_here_keeps_its_place_under_the_pointer(
     assert (state(service, first), state(service, second)) == ("APPROVED", "APPROVED")
 
 
-def test_button_that_has_just_moved_takes_no_press(assent_served: Served, opened: Opened) -> None:
+def test_button_that_has_just_moved_takes_no_press(sayso_served: Served, opened: Opened) -> None:
     files = Files(deleting("own"), "It is gone.")
-    service = served(assent_served, files.agent)
+    service = served(sayso_served, files.agent)
     page = opened(service, height=1200, clock=True)
     bodies = sent(page)
     say(page, "delete own")
@@ -1205,9 +1205,9 @@ def test_button_that_has_just_moved_takes_no_press(assent_served: Served, opened
 
 
 def test_answer_that_comes_after_a_newer_one_takes_no_call_away(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
-    service = served(assent_served, Files().agent)
+    service = served(sayso_served, Files().agent)
     proposed(service, "a")
     page = opened(service)
     approve = page.locator("#elsewhere").get_by_role("button", name="Approve", exact=True)
@@ -1237,9 +1237,9 @@ def test_answer_that_comes_after_a_newer_one_takes_no_call_away(
 
 
 def test_press_that_begins_on_one_call_does_not_end_on_another(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
-    service = served(assent_served, Files().agent)
+    service = served(sayso_served, Files().agent)
     _, second = proposed(service, "a", "b")
     page = opened(service)
     approve = page.locator("#elsewhere").get_by_role("button", name="Approve", exact=True)
@@ -1254,10 +1254,10 @@ def test_press_that_begins_on_one_call_does_not_end_on_another(
 
 
 def test_key_that_is_held_or_pressed_twice_decides_and_sends_no_more_than_it_was_meant_to(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     files = Files(deleting("a", "b"), "Both are gone.")
-    page = opened(served(assent_served, files.agent), clock=True)
+    page = opened(served(sayso_served, files.agent), clock=True)
     bodies = sent(page)
     say(page, "delete both")
     approve = page.get_by_role("button", name="Approve", exact=True)
@@ -1284,11 +1284,9 @@ tokens = { ann = "a-token-for-ann-0123456789" }
 """
 
 
-def test_token_is_asked_for_and_kept_in_this_tab_only(
-    assent_served: Served, opened: Opened
-) -> None:
+def test_token_is_asked_for_and_kept_in_this_tab_only(sayso_served: Served, opened: Opened) -> None:
     files = Files("Hello, Ann.", "Hello again.")
-    page = opened(served(assent_served, files.agent, PLUGINS + TOKENS))
+    page = opened(served(sayso_served, files.agent, PLUGINS + TOKENS))
     field = page.get_by_label("This service asks for a token")
     field.fill("a-wrong-token")
     page.keyboard.press("Enter")
@@ -1307,14 +1305,14 @@ def test_token_is_asked_for_and_kept_in_this_tab_only(
     assert page.context.cookies() == []
     press(page, "Forget token")
     field.wait_for()
-    assert page.evaluate("sessionStorage.getItem('assent.token')") is None
+    assert page.evaluate("sessionStorage.getItem('sayso.token')") is None
 
 
 def test_message_that_was_sent_again_by_hand_is_not_sent_by_signing_in(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     files = Files("Hello, Ann.", "Hello once more.")
-    page = opened(served(assent_served, files.agent, PLUGINS + TOKENS))
+    page = opened(served(sayso_served, files.agent, PLUGINS + TOKENS))
     bodies = sent(page)
     page.get_by_label("This service asks for a token").wait_for()
     say(page, "hello")
@@ -1338,9 +1336,9 @@ def test_message_that_was_sent_again_by_hand_is_not_sent_by_signing_in(
 
 
 def test_accepted_token_leads_the_keyboard_on_to_the_message_field(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
-    page = opened(served(assent_served, Files("Hello, Ann.").agent, PLUGINS + TOKENS))
+    page = opened(served(sayso_served, Files("Hello, Ann.").agent, PLUGINS + TOKENS))
     field = page.get_by_label("This service asks for a token")
     field.wait_for()
     page.keyboard.type("a-token-for-ann-0123456789")
@@ -1351,8 +1349,8 @@ def test_accepted_token_leads_the_keyboard_on_to_the_message_field(
     sees(page, "Hello, Ann.")
 
 
-def test_token_that_could_not_be_sent_is_told(assent_served: Served, opened: Opened) -> None:
-    page = opened(served(assent_served, Files().agent, PLUGINS + TOKENS.replace("-", " ")))
+def test_token_that_could_not_be_sent_is_told(sayso_served: Served, opened: Opened) -> None:
+    page = opened(served(sayso_served, Files().agent, PLUGINS + TOKENS.replace("-", " ")))
     field = page.get_by_label("This service asks for a token")
     field.fill("a token for ann 0123456789\u200b")
     page.keyboard.press("Enter")
@@ -1367,9 +1365,9 @@ def test_token_that_could_not_be_sent_is_told(assent_served: Served, opened: Ope
     field.wait_for(state="hidden")
 
 
-def test_page_uses_v1_where_v2_is_missing(assent_served: Served, opened: Opened) -> None:
+def test_page_uses_v1_where_v2_is_missing(sayso_served: Served, opened: Opened) -> None:
     files = Files(deleting("a.txt"), "It is gone.")
-    page = opened(served(assent_served, files.agent, 'plugins = ["v1", "console"]\n'))
+    page = opened(served(sayso_served, files.agent, 'plugins = ["v1", "console"]\n'))
     say(page, "delete a.txt")
     press(page, "Approve")
     sees(page, "It is gone.")
@@ -1377,11 +1375,11 @@ def test_page_uses_v1_where_v2_is_missing(assent_served: Served, opened: Opened)
 
 
 def test_page_goes_on_after_a_gateway_that_found_no_service(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     # As one answers in front of a service that is being replaced.
     files = Files("Hello.")
-    service = served(assent_served, files.agent)
+    service = served(sayso_served, files.agent)
     page = opened(service)
     rests(page)
     gone = re.compile(r"/api/|/console/approvals")
@@ -1398,7 +1396,7 @@ def test_page_goes_on_after_a_gateway_that_found_no_service(
 
 
 def test_focus_goes_to_the_message_field_where_the_pressed_button_goes_away(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     more = threading.Event()
     at_field = "e => e === document.activeElement"
@@ -1408,7 +1406,7 @@ def test_focus_goes_to_the_message_field_where_the_pressed_button_goes_away(
         more.wait(60)
 
     files = Files(deleting("a.txt", "b.txt"), ModelError("bad_request", "no"), "Both are gone.")
-    page = opened(served(assent_served, files.agent))
+    page = opened(served(sayso_served, files.agent))
     say(page, "delete both")
     press(page, "Approve")
     press(page, "Approve")
@@ -1418,7 +1416,7 @@ def test_focus_goes_to_the_message_field_where_the_pressed_button_goes_away(
         pressed.press("Enter")
         assert page.locator("#text").evaluate(at_field), button
     sees(page, "Both are gone.")
-    page = opened(served(assent_served, agent))
+    page = opened(served(sayso_served, agent))
     say(page, "begin")
     sees(page, "half a reply")
     pressed = page.get_by_role("button", name="Stop", exact=True)
@@ -1429,11 +1427,11 @@ def test_focus_goes_to_the_message_field_where_the_pressed_button_goes_away(
     more.set()
 
 
-def test_page_works_by_keyboard_alone(assent_served: Served, opened: Opened) -> None:
+def test_page_works_by_keyboard_alone(sayso_served: Served, opened: Opened) -> None:
     files = Files(deleting("a.txt"), "It is gone.")
     from playwright.sync_api import expect
 
-    page = opened(served(assent_served, files.agent))
+    page = opened(served(sayso_served, files.agent))
     page.keyboard.type("delete")
     page.keyboard.press("Shift+Enter")
     page.keyboard.type("a.txt")
@@ -1454,11 +1452,11 @@ def test_page_works_by_keyboard_alone(assent_served: Served, opened: Opened) -> 
 
 
 def test_narrow_page_has_room_for_the_name_and_says_why_nothing_can_be_sent(
-    assent_served: Served, opened: Opened
+    sayso_served: Served, opened: Opened
 ) -> None:
     files = Files(deleting("a"))
     files.agent.name = "help-desk"
-    page = opened(served(assent_served, files.agent, PLUGINS + TOKENS), width=360, height=640)
+    page = opened(served(sayso_served, files.agent, PLUGINS + TOKENS), width=360, height=640)
     page.get_by_label("This service asks for a token").fill("a-token-for-ann-0123456789")
     page.keyboard.press("Enter")
     name = page.get_by_role("heading", name="help-desk")
@@ -1471,11 +1469,11 @@ def test_narrow_page_has_room_for_the_name_and_says_why_nothing_can_be_sent(
 
 @pytest.mark.parametrize("width", [320, 375])
 def test_narrow_page_has_its_buttons_side_by_side_below_the_name_and_what_waits(
-    assent_served: Served, opened: Opened, width: int
+    sayso_served: Served, opened: Opened, width: int
 ) -> None:
     files = Files()
     files.agent.name = "help-desk"
-    service = served(assent_served, files.agent, PLUGINS + TOKENS)
+    service = served(sayso_served, files.agent, PLUGINS + TOKENS)
     run(service.host.calls.propose("delete", {"path": "a"}, Caller("mcp", principal="ann")))
     page = opened(service, width=width, height=640)
     page.get_by_label("This service asks for a token").fill("a-token-for-ann-0123456789")
@@ -1489,10 +1487,10 @@ def test_narrow_page_has_its_buttons_side_by_side_below_the_name_and_what_waits(
     assert max(name["y"] + name["height"], waiting["y"] + waiting["height"]) < new["y"]
 
 
-def test_narrow_page_does_not_scroll_sideways(assent_served: Served, opened: Opened) -> None:
+def test_narrow_page_does_not_scroll_sideways(sayso_served: Served, opened: Opened) -> None:
     long = "x" * 400
     files = Files(long, deleting(long, "b"), long, output=long)
-    service = served(assent_served, files.agent)
+    service = served(sayso_served, files.agent)
     run(service.host.calls.propose("delete", {"path": long}, Caller("mcp")))
     page = opened(service, width=360, height=640)
     page.get_by_role("region", name="Waiting elsewhere").wait_for()

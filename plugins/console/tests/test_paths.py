@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from assent import Agent, Call, Caller, LocalShell, Proposal, tool
-from assent.testing import Answer, Served, Service, scripted, served
-from assent_console import Console
+from sayso import Agent, Call, Caller, LocalShell, Proposal, tool
+from sayso.testing import Answer, Served, Service, scripted, served
+from sayso_console import Console
 
 FILES = tuple(Console.public_paths)
 CONFIG = 'plugins = ["v2", "console"]\n'
@@ -113,7 +113,7 @@ def test_what_waits_is_listed_with_all_that_a_person_needs(service: Service) -> 
     assert service.get("/console/approvals").headers["cache-control"] == "no-store"
 
 
-def test_call_whose_texts_no_json_holds_hides_nothing_that_waits(assent_served: Served) -> None:
+def test_call_whose_texts_no_json_holds_hides_nothing_that_waits(sayso_served: Served) -> None:
     half = "cut \ud83d"
     about = {"a": {"type": half, "limit": float("nan")}}
     call = {"id": "1", "name": half, "input": {"a": 1}, "intent": half}
@@ -121,7 +121,7 @@ def test_call_whose_texts_no_json_holds_hides_nothing_that_waits(assent_served: 
     command = {"command": "ls", "intent": half}
     approval = {"id": "2", "type": "tool_call", "name": "n", "input": {}, "description": half}
     data = {"tool_calls": [call], "cmds": [command], "approvals": [approval]}
-    service = assent_served(lambda messages, context: {"data": data}, config=CONFIG)
+    service = sayso_served(lambda messages, context: {"data": data}, config=CONFIG)
     sent = service.chat("go")["data"]["tool_calls"][0]
     first, second, third = listed(service)
     assert first["name"] == first["intent"] == first["description"] == sent["name"] == "cut ?"
@@ -131,18 +131,18 @@ def test_call_whose_texts_no_json_holds_hides_nothing_that_waits(assent_served: 
     assert service.ask(approved).status == 200
 
 
-def test_call_after_half_a_character_of_the_model_is_listed(assent_served: Served) -> None:
+def test_call_after_half_a_character_of_the_model_is_listed(sayso_served: Served) -> None:
     model = scripted(["It goes \ud83d", Call("1", "delete", {"path": "x"})])
-    service = assent_served(Agent(model=model, tools=[delete]), config=CONFIG)
+    service = sayso_served(Agent(model=model, tools=[delete]), config=CONFIG)
     service.chat("go")
     (found,) = listed(service)
     assert found["intent"] == "It goes ?"
 
 
 def test_call_that_expires_after_the_year_9999_hides_nothing_that_waits(
-    assent_served: Served,
+    sayso_served: Served,
 ) -> None:
-    service = assent_served(Agent(model=scripted(), tools=[delete]), config=CONFIG)
+    service = sayso_served(Agent(model=scripted(), tools=[delete]), config=CONFIG)
     service.host.ledger.ttl = 1e300
     late = propose(service)
     service.host.ledger.ttl = 60.0
@@ -175,8 +175,8 @@ def test_decision_that_contradicts_is_refused(service: Service) -> None:
     assert look(service, row).output == "Rejected: no"
 
 
-def test_who_decided_when_is_told_to_whom_the_call_is_visible(assent_served: Served) -> None:
-    service = assent_served(Agent(model=scripted(), tools=[delete]), config=CONFIG + TOKENS)
+def test_who_decided_when_is_told_to_whom_the_call_is_visible(sayso_served: Served) -> None:
+    service = sayso_served(Agent(model=scripted(), tools=[delete]), config=CONFIG + TOKENS)
     row = propose(service, Caller("mcp", "ann"))
     path = f"/console/approvals/{row.id}"
     before = {"id": row.id, "state": "PENDING", "edited": None, "decision": None}
@@ -263,20 +263,20 @@ def test_foreign_embedding_may_not_read(service: Service) -> None:
 
 
 def test_origins_of_the_configuration_may_decide_but_not_all_of_them(
-    assent_served: Served,
+    sayso_served: Served,
 ) -> None:
     agent = Agent(model=scripted(), tools=[delete])
     named = '[server]\ncors_origins = ["https://help.example"]\n'
-    service = assent_served(agent, config=CONFIG + named)
+    service = sayso_served(agent, config=CONFIG + named)
     row = propose(service)
     assert decide(service, row.id, {"approve": True}, Origin="https://help.example").status == 200
-    every = assent_served(agent, config=CONFIG + '[server]\ncors_origins = ["*"]\n')
+    every = sayso_served(agent, config=CONFIG + '[server]\ncors_origins = ["*"]\n')
     other = propose(every)
     assert decide(every, other.id, {"approve": True}, Origin="https://x.example").status == 403
 
 
-def test_with_tokens_only_the_files_are_for_everybody(assent_served: Served) -> None:
-    service = assent_served(Agent(model=scripted(), tools=[delete]), config=CONFIG + TOKENS)
+def test_with_tokens_only_the_files_are_for_everybody(sayso_served: Served) -> None:
+    service = sayso_served(Agent(model=scripted(), tools=[delete]), config=CONFIG + TOKENS)
     for path in FILES:
         assert service.get(path).status == 200
         assert service.request("HEAD", path).status == 200
@@ -286,8 +286,8 @@ def test_with_tokens_only_the_files_are_for_everybody(assent_served: Served) -> 
     assert service.get("/console/other").status == 401
 
 
-def test_proposals_of_another_principal_do_not_exist(assent_served: Served) -> None:
-    service = assent_served(Agent(model=scripted(), tools=[delete]), config=CONFIG + TOKENS)
+def test_proposals_of_another_principal_do_not_exist(sayso_served: Served) -> None:
+    service = sayso_served(Agent(model=scripted(), tools=[delete]), config=CONFIG + TOKENS)
     row = propose(service, Caller("mcp", "ann"))
     assert listed(service, **BOB) == []
     assert decide(service, row.id, {"approve": True}, **BOB).status == 404
@@ -298,19 +298,19 @@ def test_proposals_of_another_principal_do_not_exist(assent_served: Served) -> N
     assert (decision.who, decision.claimed, decision.protocol) == ("ann", False, "console")
 
 
-def test_deciders_of_the_configuration_see_all(assent_served: Served) -> None:
+def test_deciders_of_the_configuration_see_all(sayso_served: Served) -> None:
     config = CONFIG + TOKENS + '[approvals]\ndeciders = "any"\n'
-    service = assent_served(Agent(model=scripted(), tools=[delete]), config=config)
+    service = sayso_served(Agent(model=scripted(), tools=[delete]), config=config)
     row = propose(service, Caller("mcp", "ann"))
     assert [item["principal"] for item in listed(service, **BOB)] == ["ann"]
     assert decide(service, row.id, {"approve": True}, **BOB).status == 200
 
 
-def test_approved_calls_of_a_chat_run_in_that_chat(assent_served: Served) -> None:
+def test_approved_calls_of_a_chat_run_in_that_chat(sayso_served: Served) -> None:
     shell = Call("2", "suggest_commands", {"commands": [{"command": "echo by hand"}]})
     model = scripted([Call("1", "delete", {"path": "x"}), shell], "Both are done.")
     agent = Agent(model=model, tools=[delete], commands=LocalShell())
-    service = assent_served(agent, config=CONFIG)
+    service = sayso_served(agent, config=CONFIG)
     talk = service.conversation()
     talk.say("clean up")
     rows = listed(service)
@@ -322,9 +322,9 @@ def test_approved_calls_of_a_chat_run_in_that_chat(assent_served: Served) -> Non
     assert "by hand" in reply["data"]["executed_cmds"][0]["output"]
 
 
-def test_expired_calls_are_settled_and_not_listed(assent_served: Served) -> None:
+def test_expired_calls_are_settled_and_not_listed(sayso_served: Served) -> None:
     config = CONFIG + '[approvals]\nttl = "0.3s"\n'
-    service = assent_served(Agent(model=scripted(), tools=[delete]), config=config)
+    service = sayso_served(Agent(model=scripted(), tools=[delete]), config=config)
     row = propose(service)
     deadline = time.monotonic() + 60
     while listed(service) and time.monotonic() < deadline:
@@ -335,8 +335,8 @@ def test_expired_calls_are_settled_and_not_listed(assent_served: Served) -> None
     assert answer.json()["detail"][0]["type"] == "approval_expired"
 
 
-def test_list_is_bounded_and_says_that_there_is_more(assent_served: Served) -> None:
-    service = assent_served(Agent(model=scripted(), tools=[delete]), config=CONFIG)
+def test_list_is_bounded_and_says_that_there_is_more(sayso_served: Served) -> None:
+    service = sayso_served(Agent(model=scripted(), tools=[delete]), config=CONFIG)
     rows = [propose(service, path=str(n)) for n in range(101)]
     answer = service.get("/console/approvals").json()
     assert [item["id"] for item in answer["approvals"]] == [row.id for row in rows[:100]]

@@ -19,8 +19,8 @@ import pytest
 from mcp import Client
 from mcp.client.sse import sse_client
 
-from assent import Agent, Config, Host, RequestContext, Session, tool
-from assent_mcp.running import beside
+from sayso import Agent, Config, Host, RequestContext, Session, tool
+from sayso_mcp.running import beside
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-from assent import Agent, tool
+from sayso import Agent, tool
 
 print("noise at import")
 

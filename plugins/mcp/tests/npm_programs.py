@@ -41,7 +41,7 @@ def _folder() -> Path | str:
     if not _recent() and (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return f"Node {OLDEST} or newer is not installed"
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "assent-tests" / "node"
+    folder = Path(base) / "sayso-tests" / "node"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -32,7 +32,7 @@ def _python(package: str) -> Path | str:
     """The interpreter of the environment that has `package`, or why there is none."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     version = f"py{sys.version_info.major}.{sys.version_info.minor}"
-    folder = Path(base) / "assent-tests" / f"{package.replace('==', '-')}-{version}"
+    folder = Path(base) / "sayso-tests" / f"{package.replace('==', '-')}-{version}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -14,9 +14,9 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from assent import Agent, Caller, ChatRequest, Session, tool
-from assent_mcp.calls import _Call
-from assent_mcp.service import Service
+from sayso import Agent, Caller, ChatRequest, Session, tool
+from sayso_mcp.calls import _Call
+from sayso_mcp.service import Service
 
 MODERN = "2026-07-28"
 ERAS = pytest.mark.parametrize("era", ["legacy", MODERN])
@@ -38,7 +38,7 @@ def test_accepted_explicit_yes_runs_once_and_is_recorded(serve: Any, human: Any,
     async def run() -> None:
         yes = human("accept", approve=True, reason="fine")
         async with serve() as served, served.client(era, elicitation_callback=yes) as client:
-            meta = {"assent/intent": "the pod hangs"}
+            meta = {"sayso/intent": "the pod hangs"}
             result = await client.call_tool("delete_pod", POD, meta=meta)
             assert not result.is_error
             assert text(result) == "deleted default/web-1"
@@ -478,7 +478,7 @@ def test_denied_tools_are_hidden_and_refused(serve: Any, human: Any, era: str) -
 
 
 async def decide_by_chat(served: Any, row: Any, **decision: Any) -> None:
-    """What Assent's page sends to /api/chat."""
+    """What Sayso's page sends to /api/chat."""
     call = {"id": row.id, "name": row.name, "input": row.input, **decision}
     request = ChatRequest.model_validate(
         {"messages": [{"role": "user", "content": "", "data": {"tool_calls": [call]}}]}
@@ -487,7 +487,7 @@ async def decide_by_chat(served: Any, row: Any, **decision: Any) -> None:
 
 
 @ERAS
-def test_on_the_console_only_assents_own_decision_counts(serve: Any, human: Any, era: str) -> None:
+def test_on_the_console_only_saysos_own_decision_counts(serve: Any, human: Any, era: str) -> None:
     async def run() -> None:
         yes = human("accept", approve=True)
         async with (
@@ -683,7 +683,7 @@ def test_rejection_on_the_console_is_told_with_its_reason(serve: Any, era: str) 
 def test_opened_page_is_no_decision(serve: Any, human: Any, era: str, transport: str) -> None:
     async def run() -> None:
         opened = human("accept")
-        page = "https://assent.example/console"
+        page = "https://sayso.example/console"
         async with serve(
             approvals="console", page=page, ask_timeout=120, transport=transport
         ) as served:

@@ -20,12 +20,12 @@ import pytest
 from mcp.shared.message import SessionMessage
 from npm_programs import FILESYSTEM, program
 
-from assent import Agent, Caller, Config, Host, Outcome, Session, ToolInputError, tool
-from assent_mcp import MCPServer, mcp_server
-from assent_mcp.asked import Asked
-from assent_mcp.connection import Connection
-from assent_mcp.lines import Lines
 from ports import quiet_port
+from sayso import Agent, Caller, Config, Host, Outcome, Session, ToolInputError, tool
+from sayso_mcp import MCPServer, mcp_server
+from sayso_mcp.asked import Asked
+from sayso_mcp.connection import Connection
+from sayso_mcp.lines import Lines
 
 OLD = Path(__file__).with_name("old_server.py")
 NEW = Path(__file__).with_name("new_server.py")
@@ -53,7 +53,7 @@ def other(folder: Path, program: Path = OLD, **options: Any) -> MCPServer:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server has more time to start than a service gives it."""
-    monkeypatch.setattr("assent_mcp.connection.FIRST", 120.0)
+    monkeypatch.setattr("sayso_mcp.connection.FIRST", 120.0)
 
 
 async def call(host: Host, name: str, /, **arguments: Any) -> Outcome:
@@ -199,7 +199,7 @@ def test_server_that_is_busy_with_a_call_is_not_lost_by_another_that_failed(
         program.write_text(BUSY)
         source = other(tmp_path, program, requires_approval=False)
         async with using(tmp_path, source) as host:
-            monkeypatch.setattr("assent_mcp.connection.FIRST", 0.05)
+            monkeypatch.setattr("sayso_mcp.connection.FIRST", 0.05)
             failing = asyncio.create_task(call(host, "fail"))
             working = asyncio.create_task(call(host, "work"))
             assert (await failing).state == "FAILED"
@@ -238,7 +238,7 @@ for line in sys.stdin:
 def test_server_that_answers_nothing_more_is_started_again_however_many_calls_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
-    monkeypatch.setattr("assent_mcp.connection.UNHEARD", 0.5, raising=False)
+    monkeypatch.setattr("sayso_mcp.connection.UNHEARD", 0.5, raising=False)
 
     async def run() -> None:
         program = tmp_path / "deaf.py"
@@ -267,7 +267,7 @@ def test_server_that_dies_as_soon_as_it_is_connected_is_started_ever_more_seldom
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("assent_mcp.connection.SHORTEST", 0.01)
+    monkeypatch.setattr("sayso_mcp.connection.SHORTEST", 0.01)
 
     async def run() -> None:
         program = tmp_path / "dying.py"
@@ -305,7 +305,7 @@ def test_call_that_is_cancelled_as_the_server_comes_back_is_not_sent(tmp_path: P
 def test_close_ends_a_connection_whose_attempt_swallows_the_cancellation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent_mcp.connection.SHORTEST", 0.01)
+    monkeypatch.setattr("sayso_mcp.connection.SHORTEST", 0.01)
 
     attempts = 0
 
@@ -425,7 +425,7 @@ def test_line_that_is_too_long_ends_its_call_and_the_connection(
         source = mcp_server(program, requires_approval=False, timeout=None)
         async with using(tmp_path, source) as host:
             assert len((await call(host, "long")).output) == 2**20
-            monkeypatch.setattr("assent_mcp.lines.LARGEST", 2**19)
+            monkeypatch.setattr("sayso_mcp.lines.LARGEST", 2**19)
             outcome = await call(host, "long")
             assert outcome.state == "FAILED"
             assert "the call may have taken effect" in outcome.output
@@ -470,7 +470,7 @@ def test_result_that_does_not_fit_the_servers_own_schema_is_given(tmp_path: Path
 def test_server_that_lists_nothing_is_started_again(
     tmp_path: Path, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent_mcp.connection.SILENCE", 1.0)
+    monkeypatch.setattr("sayso_mcp.connection.SILENCE", 1.0)
 
     async def run() -> None:
         async with using(
@@ -487,7 +487,7 @@ def test_tools_that_stay_the_same_are_told_of_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("assent_mcp.connection.AGAIN", 0.05)
+    monkeypatch.setattr("sayso_mcp.connection.AGAIN", 0.05)
 
     async def run() -> None:
         program = [sys.executable, str(OLD), str(tmp_path), "odd_name"]
@@ -528,7 +528,7 @@ def test_tool_that_cannot_be_read_is_left_out_alone_and_told_of_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("assent_mcp.connection.AGAIN", 0.05)
+    monkeypatch.setattr("sayso_mcp.connection.AGAIN", 0.05)
 
     async def run() -> None:
         program = [sys.executable, str(OLD), str(tmp_path), "untyped", "anything"]
@@ -548,7 +548,7 @@ def test_tool_that_cannot_be_read_is_left_out_alone_and_told_of_once(
 def test_server_whose_list_always_changes_is_not_asked_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent_mcp.connection.SHORTEST", 60.0)
+    monkeypatch.setattr("sayso_mcp.connection.SHORTEST", 60.0)
 
     async def run() -> None:
         program = [sys.executable, str(OLD), str(tmp_path), "restless"]
@@ -753,7 +753,7 @@ def test_result_of_a_type_that_is_not_known_is_none(tmp_path: Path) -> None:
 def test_call_may_be_silent_as_long_as_it_may_take(
     tmp_path: Path, plain: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent_mcp.connection.QUIET", 0.1)
+    monkeypatch.setattr("sayso_mcp.connection.QUIET", 0.1)
 
     async def run() -> None:
         url = f"http://127.0.0.1:{plain.server_port}/mcp"
@@ -779,8 +779,8 @@ def test_pauses_begin_anew_after_each_connection_that_was_of_use(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("assent_mcp.connection.SHORTEST", 0.01)
-    monkeypatch.setattr("assent_mcp.connection.PATIENCE", 60.0)
+    monkeypatch.setattr("sayso_mcp.connection.SHORTEST", 0.01)
+    monkeypatch.setattr("sayso_mcp.connection.PATIENCE", 60.0)
 
     async def run() -> None:
         url = f"http://127.0.0.1:{plain.server_port}/mcp"
@@ -797,7 +797,7 @@ def test_pauses_begin_anew_after_each_connection_that_was_of_use(
 def test_server_that_lets_no_session_end_holds_nothing_up(
     tmp_path: Path, plain: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent_mcp.connection.FAREWELL", 0.1)
+    monkeypatch.setattr("sayso_mcp.connection.FAREWELL", 0.1)
 
     async def run() -> None:
         async with using(tmp_path, mcp_server(f"http://127.0.0.1:{plain.server_port}/hung")):

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from assent import Agent, Caller, Config, Host, Outcome, Session
-from assent_mcp import mcp_server
 from ports import quiet_port
+from sayso import Agent, Caller, Config, Host, Outcome, Session
+from sayso_mcp import mcp_server
 
 OLD = Path(__file__).with_name("old_server.py")
 SOMEBODY = Caller("test")
@@ -177,7 +177,7 @@ async def using(folder: Path, server: Any, **options: Any) -> AsyncIterator[Host
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server has more time to start than a service gives it."""
-    monkeypatch.setattr("assent_mcp.connection.FIRST", 120.0)
+    monkeypatch.setattr("sayso_mcp.connection.FIRST", 120.0)
 
 
 async def act(host: Host) -> Outcome:

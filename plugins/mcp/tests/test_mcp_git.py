@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pip_programs import git_server
 
-from assent import Agent, Call, Result
-from assent.testing import scripted, served
-from assent_mcp import mcp_server
+from sayso import Agent, Call, Result
+from sayso.testing import scripted, served
+from sayso_mcp import mcp_server
 
 CONFIG = 'plugins = ["v2"]\n[server]\nstart_timeout = 180\n'
 # Nobody's own settings of git: no signing, no hooks, no other default branch.
@@ -24,7 +24,7 @@ WRITING = {"git_add", "git_commit", "git_reset", "git_checkout", "git_create_bra
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server has more time to start than a service gives it."""
-    monkeypatch.setattr("assent_mcp.connection.FIRST", 120.0)
+    monkeypatch.setattr("sayso_mcp.connection.FIRST", 120.0)
 
 
 def git(folder: Path, *arguments: str) -> str:

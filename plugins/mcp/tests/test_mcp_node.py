@@ -75,11 +75,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def environment(folder: Path) -> dict[str, str]:
     # The inspector keeps a catalogue in the home folder.
-    return os.environ | {"ASSENT_SERVER__STATE_DIR": str(folder), "HOME": str(folder)}
+    return os.environ | {"SAYSO_SERVER__STATE_DIR": str(folder), "HOME": str(folder)}
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "assent", "mcp", AGENT, *arguments]
+    return [sys.executable, "-m", "sayso", "mcp", AGENT, *arguments]
 
 
 def served(folder: Path, transport: str) -> Iterator[str]:

@@ -16,9 +16,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from assent_mcp.running import bind
-from assent_mcp.web import Messages
 from ports import quiet_port
+from sayso_mcp.running import bind
+from sayso_mcp.web import Messages
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 TRANSPORTS = pytest.mark.parametrize("transport", ["streamable-http", "sse"])
@@ -65,7 +65,7 @@ def test_endless_head_is_refused(serve: Any, transport: str) -> None:
 def test_connection_without_a_whole_head_is_closed_in_time(
     serve: Any, transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("assent.http.protocol.HEAD_TIME", 0.3)
+    monkeypatch.setattr("sayso.http.protocol.HEAD_TIME", 0.3)
 
     async def run() -> None:
         async with serve(transport=transport) as served:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from assent import Agent, Caller, tool
+from sayso import Agent, Caller, tool
 
 PATIENCE = 60.0
 MODERN = "2026-07-28"
@@ -38,7 +38,7 @@ def test_outcome_that_a_cut_connection_lost_is_told_to_the_same_call_on_the_cons
     serve: Any, eventually: Any, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A client that sends no more is taken for gone at once.
-    monkeypatch.setattr("assent.http.protocol.A_MOMENT", 0.0)
+    monkeypatch.setattr("sayso.http.protocol.A_MOMENT", 0.0)
     begun = threading.Event()
     go = threading.Event()
 

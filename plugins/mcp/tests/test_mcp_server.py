@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference
 from pydantic import ValidationError
 
-from assent import (
+from sayso import (
     Agent,
     ImageContent,
     IntermittentUpdate,
@@ -29,7 +29,7 @@ from assent import (
     ToolResult,
     tool,
 )
-from assent_mcp import MCP
+from sayso_mcp import MCP
 
 MODERN = "2026-07-28"
 ERAS = pytest.mark.parametrize("era", ["legacy", MODERN])
@@ -602,7 +602,7 @@ def test_refusal_of_a_host_or_origin_names_the_setting_that_lets_it_in(
             serve(transport=transport) as served,
             httpx2.AsyncClient(timeout=60) as http,
         ):
-            answer = await http.get(served.url, headers={"host": "assent.internal:8001"})
+            answer = await http.get(served.url, headers={"host": "sayso.internal:8001"})
             assert answer.text == "Invalid Host header; see plugin.mcp.hosts"
             answer = await http.get(served.url, headers={"origin": "https://page.example"})
             assert answer.text == "Invalid Origin header; see plugin.mcp.origins"
@@ -663,7 +663,7 @@ def test_failing_authentication_lets_nobody_in_and_names_the_incident(
             serve(transport=transport, auth=TOKENS) as served,
             httpx2.AsyncClient(timeout=60) as http,
         ):
-            monkeypatch.setattr("assent_mcp.web.authenticate", fail)
+            monkeypatch.setattr("sayso_mcp.web.authenticate", fail)
             answer = await http.get(served.url)
             assert answer.status_code == 500
             assert "SECRET" not in answer.text
@@ -919,7 +919,7 @@ def test_call_that_comes_while_the_turns_of_the_service_end_is_refused(
 
 def test_nothing_of_the_sdk_is_imported_before_the_start() -> None:
     code = (
-        "import sys; from assent import Agent, Config, create_app; import assent_mcp\n"
+        "import sys; from sayso import Agent, Config, create_app; import sayso_mcp\n"
         "create_app(Agent(model='offline'), config=Config(server={'mcp': True}))\n"
         "print([name for name in sys.modules if name.split('.')[0] in ('mcp', 'mcp_types')])"
     )

@@ -1,4 +1,4 @@
-"""`assent mcp` as a process: stdio stays clean, and it ends in order."""
+"""`sayso mcp` as a process: stdio stays clean, and it ends in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 
-from assent_mcp import stdio as mcp_stdio
+from sayso_mcp import stdio as mcp_stdio
 
 AGENT = Path(__file__).with_name("noisy_agent.py")
 
@@ -34,11 +34,11 @@ SLOW_AGENT = """
 import pathlib
 import time
 
-import assent_mcp.running
-from assent import Agent, RequestContext, tool
+import sayso_mcp.running
+from sayso import Agent, RequestContext, tool
 
-assert assent_mcp.running._MARGIN
-assent_mcp.running._MARGIN = 1_000_000.0
+assert sayso_mcp.running._MARGIN
+sayso_mcp.running._MARGIN = 1_000_000.0
 
 
 @tool
@@ -59,16 +59,16 @@ agent = Agent(model="offline", tools=[waits, ends])
 
 
 class Process:
-    """`assent mcp` over stdio, spoken to line by line."""
+    """`sayso mcp` over stdio, spoken to line by line."""
 
     def __init__(self, folder: Path, *arguments: str, errors: Any = subprocess.PIPE) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "assent", "mcp", f"{AGENT}:agent", *arguments],
+            [sys.executable, "-m", "sayso", "mcp", f"{AGENT}:agent", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
             cwd=folder,
-            env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(folder)},
+            env=os.environ | {"SAYSO_SERVER__STATE_DIR": str(folder)},
         )
 
     def send(self, **message: Any) -> None:
@@ -403,7 +403,7 @@ def test_call_that_nobody_waits_for_does_not_hold_the_end(tmp_path: Path) -> Non
 
 
 def test_client_that_closed_stdin_and_stops_the_process_waits_for_no_call(tmp_path: Path) -> None:
-    (tmp_path / "assent.toml").write_text("[server]\ndrain_timeout = 600\nstart_timeout = 900\n")
+    (tmp_path / "sayso.toml").write_text("[server]\ndrain_timeout = 600\nstart_timeout = 900\n")
     running = Process(tmp_path, "--transport", "stdio", errors=subprocess.DEVNULL)
     try:
         running.begin()
@@ -432,14 +432,14 @@ def test_call_whose_process_died_is_told_as_unknown_to_the_same_call_on_the_cons
         process.send(id=1, method="tools/call", params=asked)
         return process
 
-    def assent(*arguments: str) -> None:
-        state = os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path)}
-        command = [sys.executable, "-m", "assent", *arguments]
+    def sayso(*arguments: str) -> None:
+        state = os.environ | {"SAYSO_SERVER__STATE_DIR": str(tmp_path)}
+        command = [sys.executable, "-m", "sayso", *arguments]
         subprocess.run(command, cwd=tmp_path, env=state, check=True, capture_output=True)
 
     process = begun()
     waits = process.answer(1)["result"]["structuredContent"]["approval"]
-    assent("approvals", "approve", waits["id"])
+    sayso("approvals", "approve", waits["id"])
     process.send(id=2, method="tools/call", params=asked)
     assert process.rest()[0] == b""
     assert process.process.returncode == -signal.SIGKILL
@@ -459,11 +459,11 @@ def test_stdin_and_stdout_may_be_non_blocking(tmp_path: Path) -> None:
     os.set_blocking(stdout, False)
     with (tmp_path / "errors").open("wb") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "assent", "mcp", f"{AGENT}:agent", "--transport", "stdio"],
+            [sys.executable, "-m", "sayso", "mcp", f"{AGENT}:agent", "--transport", "stdio"],
             stdin=stdin,
             stdout=stdout,
             stderr=errors,
-            env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},
+            env=os.environ | {"SAYSO_SERVER__STATE_DIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},
         )
     os.close(stdin)
     os.close(stdout)
@@ -491,10 +491,10 @@ def test_stdin_and_stdout_may_be_non_blocking(tmp_path: Path) -> None:
 def test_closed_stdin_or_stdout_is_one_line_and_exit_code_1(tmp_path: Path, closed: str) -> None:
     ended = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh"]
-        + [sys.executable, "-m", "assent", "mcp", f"{AGENT}:agent", "--transport", "stdio"],
+        + [sys.executable, "-m", "sayso", "mcp", f"{AGENT}:agent", "--transport", "stdio"],
         capture_output=True,
         text=True,
-        env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path)},
+        env=os.environ | {"SAYSO_SERVER__STATE_DIR": str(tmp_path)},
         timeout=120,
     )
     assert (ended.returncode, ended.stdout) == (1, "")
@@ -508,8 +508,8 @@ def test_questions_are_asked_over_stdio(tmp_path: Path, human: Any, era: str) ->
         answer = human("accept", approve=True)
         server = StdioServerParameters(
             command=sys.executable,
-            args=["-m", "assent", "mcp", f"{AGENT}:agent", "--transport", "stdio"],
-            env=os.environ | {"ASSENT_SERVER__STATE_DIR": str(tmp_path)},
+            args=["-m", "sayso", "mcp", f"{AGENT}:agent", "--transport", "stdio"],
+            env=os.environ | {"SAYSO_SERVER__STATE_DIR": str(tmp_path)},
         )
         with (tmp_path / "errors").open("w") as errors:
             transport = stdio_client(server, errlog=errors)
@@ -534,8 +534,8 @@ def test_busy_port_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     assert process.process.returncode == 1
     assert out == b"noise at import\n"
     line = error.splitlines()[-1]
-    assert line.startswith("assent: plugin 'mcp': port ")
-    assert "--mcp-port, or --port of assent mcp" in line
+    assert line.startswith("sayso: plugin 'mcp': port ")
+    assert "--mcp-port, or --port of sayso mcp" in line
     assert "Traceback" not in error
 
 
@@ -549,7 +549,7 @@ def test_port_of_the_service_itself_is_named_as_such_before_it_listens(
     arguments = ["--mcp", "--host", "127.0.0.1", "--port", port, "--mcp-port", port]
     ended = subprocess.run(
         [
-            *(sys.executable, "-m", "assent", "serve", f"{AGENT}:agent", *arguments),
+            *(sys.executable, "-m", "sayso", "serve", f"{AGENT}:agent", *arguments),
             *("--workers", workers, "--state-dir", str(tmp_path)),
         ],
         capture_output=True,
@@ -581,7 +581,7 @@ def serving(tmp_path: Path, errors: Path, workers: int = 1) -> subprocess.Popen[
     with errors.open("wb") as writing:
         return subprocess.Popen(
             [
-                *(sys.executable, "-m", "assent", "serve", f"{AGENT}:agent", "--mcp"),
+                *(sys.executable, "-m", "sayso", "serve", f"{AGENT}:agent", "--mcp"),
                 *(part for pair in options.items() for part in pair),
             ],
             stdout=subprocess.DEVNULL,
@@ -619,7 +619,7 @@ def test_warnings_of_tools_are_in_the_log_of_a_service_with_mcp_whoever_left_it(
 def test_serve_has_it_once_and_stops_with_an_open_stream(tmp_path: Path, workers: int) -> None:
     """In the only process, or in the plugins' own one beside several workers."""
     # A stream that the stop waited for would hold it longer than the test waits.
-    (tmp_path / "assent.toml").write_text("[server]\ndrain_timeout = 600\nstart_timeout = 900\n")
+    (tmp_path / "sayso.toml").write_text("[server]\ndrain_timeout = 600\nstart_timeout = 900\n")
     errors = tmp_path / "errors"
     process = serving(tmp_path, errors, workers)
     try:
@@ -643,14 +643,14 @@ def test_serve_has_it_once_and_stops_with_an_open_stream(tmp_path: Path, workers
 def test_call_in_flight_has_the_whole_drain_to_end(tmp_path: Path, command: str) -> None:
     """Also where the end of a plugin, which is bounded for itself, leaves no time for calls."""
     (tmp_path / "slow_agent.py").write_text(SLOW_AGENT)
-    (tmp_path / "assent.toml").write_text(
+    (tmp_path / "sayso.toml").write_text(
         'agent = "slow_agent:agent"\n[server]\nhost = "127.0.0.1"\nport = 0\nstate_dir = "."\n'
         'mcp = true\ndrain_timeout = 120\n[plugin.mcp]\nport = 0\ntransport = "streamable-http"\n'
     )
     errors = tmp_path / "errors"
     with errors.open("wb") as writing:
         process = subprocess.Popen(
-            [sys.executable, "-m", "assent", *command.split()],
+            [sys.executable, "-m", "sayso", *command.split()],
             stdout=subprocess.DEVNULL,
             stderr=writing,
             cwd=tmp_path,

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from assent import Agent, Ask, Call, Message, PluginError, Text, Turn, tool
-from assent.testing import Served, Service, scripted, served, user
-from assent_router import Decision, Router
-from assent_router.model import ModelRouter, model_for, transcript
+from sayso import Agent, Ask, Call, Message, PluginError, Text, Turn, tool
+from sayso.testing import Served, Service, scripted, served, user
+from sayso_router import Decision, Router
+from sayso_router.model import ModelRouter, model_for, transcript
 
 YES = {"should_respond": True, "reasoning": "asked"}
 NO = {"should_respond": False, "reasoning": "not asked"}
@@ -41,9 +41,9 @@ def asked(service: Service, source: str = CHANNEL) -> str:
 
 class TestSilence:
     def test_synchronous_reply_is_a_full_message_with_empty_content(
-        self, assent_served: Served
+        self, sayso_served: Served
     ) -> None:
-        service = assent_served(answering(), channel_router=silent)
+        service = sayso_served(answering(), channel_router=silent)
         body = {"messages": [user("hello")], "source": CHANNEL}
         for path in ("/api/chat", "/api/sendMessage"):
             answer = service.post(path, body)
@@ -53,15 +53,15 @@ class TestSilence:
             assert not any(value for value in reply["data"].values())
             assert "meta_data" in reply
 
-    def test_streams_are_one_done_event(self, assent_served: Served) -> None:
-        service = assent_served(answering(), channel_router=silent)
+    def test_streams_are_one_done_event(self, sayso_served: Served) -> None:
+        service = sayso_served(answering(), channel_router=silent)
         body = {"messages": [user("hello")], "source": CHANNEL}
         for path in ("/api/chat-stream", "/api/sendMessageStream"):
             (event,) = service.post(path, body).events
             assert (event["type"], event["stop_reason"]) == ("done", "silent")
 
-    def test_websocket_stays_open_for_the_next_turn(self, assent_served: Served) -> None:
-        service = assent_served(answering(), channel_router=silent)
+    def test_websocket_stays_open_for_the_next_turn(self, sayso_served: Served) -> None:
+        service = sayso_served(answering(), channel_router=silent)
         frame = {"messages": [user("hello")], "source": CHANNEL}
         url = f"ws://127.0.0.1:{service.port}/api/chat-ws"
         with connect(url, open_timeout=60) as socket:
@@ -70,34 +70,34 @@ class TestSilence:
                 event = json.loads(socket.recv(timeout=60))
                 assert (event["type"], event["stop_reason"]) == ("done", "silent")
 
-    def test_agent_is_not_asked(self, assent_served: Served) -> None:
+    def test_agent_is_not_asked(self, sayso_served: Served) -> None:
         model = scripted("never")
-        service = assent_served(Agent(model=model), channel_router=silent)
+        service = sayso_served(Agent(model=model), channel_router=silent)
         assert asked(service) == ""
         assert model.asks == []
 
 
 class TestSources:
-    def test_other_sources_skip_the_router(self, assent_served: Served) -> None:
+    def test_other_sources_skip_the_router(self, sayso_served: Served) -> None:
         calls: list[Any] = []
 
         def route(messages: Sequence[Message]) -> Any:
             calls.append(messages)
             return NO
 
-        service = assent_served(answering(), channel_router=route)
+        service = sayso_served(answering(), channel_router=route)
         assert service.chat("hello")["content"] == "here I am"
         assert asked(service, "help-desk") == "here I am"
         assert asked(service, "Team-Chat") == "here I am"
         assert calls == []
 
-    def test_configured_sources_take_the_place_of_the_default(self, assent_served: Served) -> None:
+    def test_configured_sources_take_the_place_of_the_default(self, sayso_served: Served) -> None:
         config = '[plugin.router]\nsources = ["lobby", "kitchen"]\n'
-        service = assent_served(answering(), config=config, channel_router=silent)
+        service = sayso_served(answering(), config=config, channel_router=silent)
         assert asked(service, "lobby") == asked(service, "kitchen") == ""
         assert asked(service) == "here I am"
 
-    def test_message_with_a_decision_is_always_answered(self, assent_served: Served) -> None:
+    def test_message_with_a_decision_is_always_answered(self, sayso_served: Served) -> None:
         ran: list[str] = []
 
         @tool(requires_approval=True)
@@ -108,7 +108,7 @@ class TestSources:
         model = scripted([Call("1", "delete", {"name": "a"})], "It is gone.")
         verdicts = iter([YES, NO])
         agent = Agent(model=model, tools=[delete])
-        service = assent_served(agent, channel_router=lambda messages: next(verdicts))
+        service = sayso_served(agent, channel_router=lambda messages: next(verdicts))
         talk = service.conversation(source=CHANNEL)
         talk.say("delete a")
         assert talk.approve()["content"] == "It is gone."
@@ -135,17 +135,17 @@ class TestCustomRouters:
     @pytest.mark.parametrize(
         "router", [silent, later, Method(), AsyncMethod(), lambda messages: Decision(False)]
     )
-    def test_function_or_object_plain_or_async(self, assent_served: Served, router: Any) -> None:
-        assert asked(assent_served(answering(), channel_router=router)) == ""
+    def test_function_or_object_plain_or_async(self, sayso_served: Served, router: Any) -> None:
+        assert asked(sayso_served(answering(), channel_router=router)) == ""
 
-    def test_it_gets_the_messages_with_their_names(self, assent_served: Served) -> None:
+    def test_it_gets_the_messages_with_their_names(self, sayso_served: Served) -> None:
         got: list[Any] = []
 
         def route(messages: Sequence[Message]) -> Any:
             got.extend(messages)
             return YES
 
-        service = assent_served(answering(), channel_router=route)
+        service = sayso_served(answering(), channel_router=route)
         said = user("hi", user={"name": "Ann", "id": "u1"})
         assert service.chat(said, source=CHANNEL)["content"] == "here I am"
         (message,) = got
@@ -157,14 +157,14 @@ class TestCustomRouters:
         (tmp_path / "quiet_router.py").write_text(
             "def route(messages):\n    return {'should_respond': False, 'reasoning': ''}\n"
         )
-        file = tmp_path / "assent.toml"
+        file = tmp_path / "sayso.toml"
         file.write_text('[plugin.router]\nrouter = "quiet_router.py:route"\n')
         with served(answering(), config=file) as service:
             assert asked(service) == ""
 
     @pytest.mark.parametrize("is_async", [False, True])
     def test_blocking_router_does_not_stall_the_service(
-        self, assent_served: Served, is_async: bool
+        self, sayso_served: Served, is_async: bool
     ) -> None:
         entered, release = threading.Event(), threading.Event()
 
@@ -177,7 +177,7 @@ class TestCustomRouters:
             return plain(messages)
 
         route = blocking_its_loop if is_async else plain
-        service = assent_served(answering(), channel_router=route)
+        service = sayso_served(answering(), channel_router=route)
         thread = threading.Thread(target=asked, args=(service,))
         thread.start()
         assert entered.wait(60)
@@ -211,7 +211,7 @@ def blocking(messages: Sequence[Message]) -> Any:
 
 
 @pytest.fixture
-def released(assent_served: Served) -> Iterator[None]:
+def released(sayso_served: Served) -> Iterator[None]:
     # Set up after the services, so that it comes before their end.
     RELEASED.clear()
     yield
@@ -237,7 +237,7 @@ class TestFailures:
     )
     def test_policy_says_what_happens(
         self,
-        assent_served: Served,
+        sayso_served: Served,
         caplog: pytest.LogCaptureFixture,
         router: Any,
         policy: str,
@@ -246,22 +246,22 @@ class TestFailures:
         # A router that fails at once must not be taken for one that takes long.
         timeout = "300ms" if slow else "60s"
         config = f'[plugin.router]\non_error = "{policy}"\ntimeout = "{timeout}"\n'
-        service = assent_served(answering(), config=config, channel_router=router)
-        with caplog.at_level(logging.WARNING, "assent.router"):
+        service = sayso_served(answering(), config=config, channel_router=router)
+        with caplog.at_level(logging.WARNING, "sayso.router"):
             assert asked(service) == ("here I am" if policy == "respond" else "")
-        (record,) = [r for r in caplog.records if r.name == "assent.router"]
+        (record,) = [r for r in caplog.records if r.name == "sayso.router"]
         assert ("took longer than 0.3 seconds" in record.getMessage()) is slow
         assert f"on_error = '{policy}'" in record.getMessage()
 
     def test_log_of_a_failed_router_shows_no_secret(
-        self, assent_served: Served, caplog: pytest.LogCaptureFixture
+        self, sayso_served: Served, caplog: pytest.LogCaptureFixture
     ) -> None:
         def calling(messages: Sequence[Message]) -> Any:
             stated = messages[-1].platform_context
             assert stated is not None and stated.platform_token is not None
             raise ValueError(f"refused: {stated.platform_token.get_secret_value()}")
 
-        service = assent_served(answering(), channel_router=calling)
+        service = sayso_served(answering(), channel_router=calling)
         with caplog.at_level(logging.DEBUG):
             message = user("hello", platform_context={"platform_token": "tok-SECRET-12345"})
             assert service.chat(message, source=CHANNEL)["content"] == "here I am"
@@ -270,7 +270,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("responds", [True, False])
     def test_log_of_a_decision_shows_no_secret_in_its_reasoning(
-        self, assent_served: Served, caplog: pytest.LogCaptureFixture, responds: bool
+        self, sayso_served: Served, caplog: pytest.LogCaptureFixture, responds: bool
     ) -> None:
         def telling(messages: Sequence[Message]) -> Any:
             stated = messages[-1].platform_context
@@ -278,7 +278,7 @@ class TestFailures:
             token = stated.platform_token.get_secret_value()
             return {"should_respond": responds, "reasoning": f"sent with {token}"}
 
-        service = assent_served(answering(), channel_router=telling)
+        service = sayso_served(answering(), channel_router=telling)
         with caplog.at_level(logging.DEBUG):
             message = user("hello", platform_context={"platform_token": "tok-SECRET-12345"})
             service.chat(message, source=CHANNEL)
@@ -286,15 +286,15 @@ class TestFailures:
         assert "tok-SECRET" not in caplog.text
 
     def test_log_says_that_the_decision_is_no_boolean(
-        self, assent_served: Served, caplog: pytest.LogCaptureFixture
+        self, sayso_served: Served, caplog: pytest.LogCaptureFixture
     ) -> None:
-        service = assent_served(answering(), channel_router=wrong({"should_respond": "false"}))
-        with caplog.at_level(logging.WARNING, "assent.router"):
+        service = sayso_served(answering(), channel_router=wrong({"should_respond": "false"}))
+        with caplog.at_level(logging.WARNING, "sayso.router"):
             assert asked(service) == "here I am"
         assert "reasoning; it returned should_respond as str" in caplog.text
 
-    def test_failure_answers_by_default(self, assent_served: Served) -> None:
-        assert asked(assent_served(answering(), channel_router=failing)) == "here I am"
+    def test_failure_answers_by_default(self, sayso_served: Served) -> None:
+        assert asked(sayso_served(answering(), channel_router=failing)) == "here I am"
 
 
 class TestStart:
@@ -336,13 +336,13 @@ class TestStart:
     def test_router_without_the_plugin_says_what_to_install(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("assent.plugins.discover", dict)
+        monkeypatch.setattr("sayso.plugins.discover", dict)
         message = self.refusal(channel_router=silent)
         assert "'router'" in message
-        assert "pip install 'assent[router]'" in message
+        assert "pip install 'sayso[router]'" in message
 
-    def test_installed_router_is_not_active_by_itself(self, assent_served: Served) -> None:
-        assert "router" not in assent_served(answering()).host.plugins.names
+    def test_installed_router_is_not_active_by_itself(self, sayso_served: Served) -> None:
+        assert "router" not in sayso_served(answering()).host.plugins.names
 
 
 class TestBuiltIn:
@@ -397,7 +397,7 @@ class TestBuiltIn:
         ],
     )
     def test_offline_model_decides_by_rules(
-        self, assent_served: Served, said: str, answered: bool
+        self, sayso_served: Served, said: str, answered: bool
     ) -> None:
         @tool
         def list_pods(namespace: str) -> str:
@@ -405,13 +405,13 @@ class TestBuiltIn:
             return "none"
 
         agent = Agent(name="kube", model="offline", tools=[list_pods])
-        service = assent_served(agent, config="[plugin.router]\n")
+        service = sayso_served(agent, config="[plugin.router]\n")
         reply = service.chat(user(said, user={"name": "Ann", "id": "1"}), source=CHANNEL)
         assert bool(reply["content"]) is answered
 
-    def test_own_model_setting(self, assent_served: Served) -> None:
+    def test_own_model_setting(self, sayso_served: Served) -> None:
         agent = answering()
-        service = assent_served(agent, config='[plugin.router]\nmodel = "offline"\n')
+        service = sayso_served(agent, config='[plugin.router]\nmodel = "offline"\n')
         assert service.chat("lunch was good", source=CHANNEL)["content"] == ""
         assert agent.model.asks == []  # type: ignore[union-attr]
 
@@ -435,14 +435,14 @@ class TestBuiltIn:
         assert (fast.provider, fast.name) == ("anthropic", "claude-haiku-5-5")
 
     def test_model_made_in_code_decides_itself(
-        self, monkeypatch: pytest.MonkeyPatch, assent_served: Served
+        self, monkeypatch: pytest.MonkeyPatch, sayso_served: Served
     ) -> None:
         """Its gateway and its key are its own: no other model gets the conversation."""
         for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"):
             monkeypatch.delenv(name, raising=False)
         own = scripted('{"should_respond": false, "reasoning": "small talk"}')
         own.provider = "anthropic"
-        service = assent_served(Agent(name="kube", model=own), config="[plugin.router]\n")
+        service = sayso_served(Agent(name="kube", model=own), config="[plugin.router]\n")
         assert service.chat("lunch was good", source=CHANNEL)["content"] == ""
         assert len(own.asks) == 1
 

@@ -1,0 +1,328 @@
+"""Sayso: one tool-calling agent behind HTTP, streams, WebSocket, A2A and MCP.
+
+Nothing dangerous runs without your say-so. All public names come from here; they are
+imported when they are first used, so `import sayso` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from sayso.garbage import no_collecting
+
+if TYPE_CHECKING:
+    from sayso._version import __version__
+    from sayso.agent import Agent, DecidedCall, RequestContext
+    from sayso.app import create_app
+    from sayso.bodies import BodyReader
+    from sayso.characters import unseen
+    from sayso.commands import LocalShell
+    from sayso.config import Config, load_config, state_dir
+    from sayso.config.settings import Duration, Size
+    from sayso.config.targets import load_agent
+    from sayso.encoding import encode, unbroken
+    from sayso.errors import (
+        AgentError,
+        Blocked,
+        Busy,
+        ConfigError,
+        InvalidRequest,
+        LedgerUnavailable,
+        ModelError,
+        PluginError,
+        RequestError,
+        SaysoError,
+        Silence,
+        StartupError,
+        StillRunning,
+        Stopping,
+        TooLarge,
+        ToolInputError,
+        TurnError,
+        Unauthenticated,
+    )
+    from sayso.events import (
+        AgentEvent,
+        ApprovalRequested,
+        Approvals,
+        Commands,
+        ConversationStarted,
+        Done,
+        ErrorEvent,
+        Event,
+        ExecutedApprovals,
+        ExecutedCommands,
+        ExecutedToolCalls,
+        IntermittentUpdate,
+        MessageAdded,
+        TextDelta,
+        ToolCallApproved,
+        ToolCallRejected,
+        ToolCalls,
+        ToolExecuted,
+        ToolExecutionFailed,
+        fold,
+    )
+    from sayso.hookspecs import hookimpl
+    from sayso.host import Host
+    from sayso.http.access import authenticate
+    from sayso.http.endpoints import (
+        ChatEndpoint,
+        caller_of,
+        read_body,
+        standard_error,
+        turn_to_read,
+    )
+    from sayso.http.protocol import Http
+    from sayso.http.sockets import Socket
+    from sayso.ledger import (
+        Decision,
+        LogRow,
+        Owner,
+        Proposal,
+        Store,
+        SuspendedTurn,
+        Transaction,
+    )
+    from sayso.ledger.log import checkpoint
+    from sayso.masking import mask
+    from sayso.messages import (
+        AgentMessage,
+        Approval,
+        ChatRequest,
+        Command,
+        CommandFile,
+        Data,
+        ExecutedApproval,
+        ExecutedCommand,
+        ExecutedToolCall,
+        Message,
+        Party,
+        PlatformContext,
+        ToolCall,
+        URLConfig,
+    )
+    from sayso.models import (
+        Ask,
+        Call,
+        Model,
+        Reply,
+        Result,
+        Text,
+        Thought,
+        ToolDefinition,
+        ToolStart,
+        Turn,
+        Usage,
+        load_model,
+    )
+    from sayso.plugins import Plugin
+    from sayso.requests import parse_request
+    from sayso.server import serve
+    from sayso.service.stderr import StandardError
+    from sayso.session import Session
+    from sayso.tools import Tool, tool
+    from sayso.tools.results import (
+        AudioContent,
+        ImageContent,
+        ResourceContent,
+        TextContent,
+        ToolResult,
+    )
+    from sayso.tools.sources import ToolSource
+    from sayso.traces import hidden_trace
+    from sayso.turns.failures import Failure
+    from sayso.turns.gate import Outcome
+    from sayso.turns.streams import EventStream
+    from sayso.turns.turn import Caller
+    from sayso.workers import per_loop
+
+_MODULES = {
+    "_version": "__version__",
+    "agent": "Agent DecidedCall RequestContext",
+    "app": "create_app",
+    "bodies": "BodyReader",
+    "characters": "unseen",
+    "commands": "LocalShell",
+    "config": "Config load_config state_dir",
+    "config.settings": "Duration Size",
+    "config.targets": "load_agent",
+    "errors": (
+        "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
+        "ModelError PluginError RequestError Silence StartupError StillRunning Stopping TooLarge "
+        "ToolInputError TurnError Unauthenticated"
+    ),
+    "encoding": "encode unbroken",
+    "events": (
+        "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
+        "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
+        "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
+        "fold"
+    ),
+    "hookspecs": "hookimpl",
+    "host": "Host",
+    "http.access": "authenticate",
+    "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
+    "http.protocol": "Http",
+    "http.sockets": "Socket",
+    "ledger": "Decision LogRow Owner Proposal Store SuspendedTurn Transaction",
+    "ledger.log": "checkpoint",
+    "masking": "mask",
+    "messages": (
+        "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
+        "ExecutedCommand ExecutedToolCall Message Party PlatformContext ToolCall URLConfig"
+    ),
+    "models": (
+        "Ask Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage load_model"
+    ),
+    "plugins": "Plugin",
+    "requests": "parse_request",
+    "server": "serve",
+    "service.stderr": "StandardError",
+    "session": "Session",
+    "tools": "Tool tool",
+    "tools.results": "AudioContent ImageContent ResourceContent TextContent ToolResult",
+    "tools.sources": "ToolSource",
+    "traces": "hidden_trace",
+    "turns.failures": "Failure",
+    "turns.gate": "Outcome",
+    "turns.streams": "EventStream",
+    "turns.turn": "Caller",
+    "workers": "per_loop",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = [
+    "Agent",
+    "AgentError",
+    "AgentEvent",
+    "AgentMessage",
+    "Approval",
+    "ApprovalRequested",
+    "Approvals",
+    "Ask",
+    "AudioContent",
+    "Blocked",
+    "BodyReader",
+    "Busy",
+    "Call",
+    "Caller",
+    "ChatEndpoint",
+    "ChatRequest",
+    "Command",
+    "CommandFile",
+    "Commands",
+    "Config",
+    "ConfigError",
+    "ConversationStarted",
+    "Data",
+    "DecidedCall",
+    "Decision",
+    "Done",
+    "Duration",
+    "ErrorEvent",
+    "Event",
+    "EventStream",
+    "ExecutedApproval",
+    "ExecutedApprovals",
+    "ExecutedCommand",
+    "ExecutedCommands",
+    "ExecutedToolCall",
+    "ExecutedToolCalls",
+    "Failure",
+    "Host",
+    "Http",
+    "ImageContent",
+    "IntermittentUpdate",
+    "InvalidRequest",
+    "LedgerUnavailable",
+    "LocalShell",
+    "LogRow",
+    "Message",
+    "MessageAdded",
+    "Model",
+    "ModelError",
+    "Outcome",
+    "Owner",
+    "Party",
+    "PlatformContext",
+    "Plugin",
+    "PluginError",
+    "Proposal",
+    "Reply",
+    "RequestContext",
+    "RequestError",
+    "ResourceContent",
+    "Result",
+    "SaysoError",
+    "Session",
+    "Silence",
+    "Size",
+    "Socket",
+    "StandardError",
+    "StartupError",
+    "StillRunning",
+    "Stopping",
+    "Store",
+    "SuspendedTurn",
+    "Text",
+    "TextContent",
+    "TextDelta",
+    "Thought",
+    "TooLarge",
+    "Tool",
+    "ToolCall",
+    "ToolCallApproved",
+    "ToolCallRejected",
+    "ToolCalls",
+    "ToolDefinition",
+    "ToolExecuted",
+    "ToolExecutionFailed",
+    "ToolInputError",
+    "ToolResult",
+    "ToolSource",
+    "ToolStart",
+    "Transaction",
+    "Turn",
+    "TurnError",
+    "URLConfig",
+    "Unauthenticated",
+    "Usage",
+    "__version__",
+    "authenticate",
+    "caller_of",
+    "checkpoint",
+    "create_app",
+    "encode",
+    "fold",
+    "hidden_trace",
+    "hookimpl",
+    "load_agent",
+    "load_config",
+    "load_model",
+    "mask",
+    "parse_request",
+    "per_loop",
+    "read_body",
+    "serve",
+    "standard_error",
+    "state_dir",
+    "tool",
+    "turn_to_read",
+    "unbroken",
+    "unseen",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'sayso' has no attribute {name!r}")
+    with no_collecting():
+        value = getattr(importlib.import_module(f"sayso.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *globals()]

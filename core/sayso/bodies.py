@@ -1,0 +1,209 @@
+"""JSON bodies read into models; errors never repeat the values that were sent."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property
+from itertools import islice
+from math import isfinite
+from typing import Any, Generic, NamedTuple, TypeVar, get_args
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import SchemaValidator, from_json, to_json
+
+from sayso.errors import InvalidRequest
+from sayso.garbage import no_collecting
+
+M = TypeVar("M", bound=BaseModel)
+_SHORT = 16 * 2**10
+"""Bytes of a body in which all that is wrong is looked for. In a longer one it is the first of each
+list: to collect millions of items takes gigabytes, and a minute in which nobody is answered."""
+
+
+# A match for each separator of values, and one or two at the end; never one inside a text without
+# escapes. No more than eight parts stand between two separators. Possessive quantifiers would say
+# so, too, but they match wrongly before Python 3.11.5.
+_SEPARATED = re.compile(rb'(?:[^",\[{]+|"[^"]*"|[\[{]\s*[\]}]){0,8}(?:[,\[{]|.*)', re.DOTALL)
+
+
+class BodyReader(Generic[M]):
+    """Reads JSON into a model.
+
+    Null for an optional field counts as absent, since some clients send every field of their model.
+    A decision is never guessed: such a boolean must be true or false.
+    """
+
+    def __init__(self, model: type[M]) -> None:
+        self._model = model
+        self._adapter = TypeAdapter(model)
+        # Past the adapter's own method, which costs as much as checking a message.
+        self._read_short = self._adapter.validator.validate_json
+
+    def read(self, body: bytes | str, nesting: int | None = None, values: int | None = None) -> M:
+        """The body as a model; raises InvalidRequest with an item for each wrong field.
+
+        It is raised, too, for more than `values` JSON values and, given `nesting`, for parts whose
+        shape the model leaves open that are nested deeper than that, or hold NaN or a number too
+        large for a double.
+        """
+        if values is not None:
+            check_size(body, values)
+        if len(body) < _SHORT:
+            return self._said(body, nesting, self._read_short)
+        # To look for garbage among the millions of values that a long body may hold, again and
+        # again, takes longer than to read them, and nobody is answered meanwhile.
+        with no_collecting():
+            return self._said(body, nesting, self._read_long)
+
+    def _said(self, body: bytes | str, nesting: int | None, read: Callable[..., Any]) -> M:
+        if nesting is not None:
+            check(strict(body), nesting)
+        try:
+            return read(body)  # type: ignore[no-any-return]
+        except UnicodeDecodeError:
+            raise InvalidRequest.at(["body"], "json_invalid", "the body is not UTF-8") from None
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_context=False)
+        if any(d["input"] is None and _is_optional(self._model, d["loc"]) for d in details):
+            return self.read(to_json(_without_nulls(self._model, from_json(body))))
+        raise InvalidRequest(
+            [
+                {"loc": ["body", *item["loc"]], "msg": item["msg"], "type": item["type"]}
+                for item in details
+            ]
+        )
+
+    @cached_property
+    def _read_long(self) -> Any:
+        schema = _fail_fast(self._adapter.core_schema)
+        try:
+            # Without the flag it uses the models' own validators, which go on after what is wrong.
+            return SchemaValidator(schema, _use_prebuilt=False).validate_json
+        except TypeError:
+            # No promise of pydantic's; all that is lost is how soon a wrong body is refused.
+            return self._read_short
+
+
+def check_size(body: bytes | str, values: int) -> None:
+    """Raise InvalidRequest for JSON of more than so many values, which takes seconds to read."""
+    if len(body) <= 2 * values:
+        return
+    raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else body
+    # Most of what is long is text, of which this looks at each byte once.
+    if sum(map(raw.count, (b",", b"[", b"{"))) < values:
+        return
+    raw = raw.replace(rb"\\", b"").replace(rb"\"", b"")
+    if next(islice(_SEPARATED.finditer(raw), values + 1, None), None) is not None:
+        message = f"JSON holds more than {values} values"
+        raise InvalidRequest.at(["body"], "too_many_values", message)
+
+
+def strict(body: bytes | str) -> Any:
+    """The value of a JSON text; raises InvalidRequest for NaN and infinities, which models
+    accept."""
+    try:
+        return from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidRequest.at(["body"], "json_invalid", f"Invalid JSON: {error}") from None
+
+
+def check(value: object, nesting: int, level: int = 0) -> None:
+    """Raise InvalidRequest if `value`, found at depth `level`, has a `problem`."""
+    if kind := problem(nesting - level, value):
+        raise InvalidRequest.at(["body"], kind, _PROBLEMS[kind].format(nesting))
+
+
+_FLAT = {str, int, bool, type(None)}
+_PROBLEMS = {
+    "too_deep": "JSON is nested deeper than {} levels",
+    "finite_number": "a number is too large for a double",
+}
+
+
+def problem(levels: int, value: object) -> str:
+    """Why `value`, which is JSON or made of models, is refused: "too_deep" if it is nested deeper
+    than `levels`, "finite_number" for NaN or an infinity; else empty."""
+    parts: Iterable[object]
+    if isinstance(value, dict):
+        parts = value.values()
+    elif isinstance(value, (list, tuple)):
+        parts = value
+    elif isinstance(value, BaseModel):
+        parts = [*value.__dict__.values(), *(value.__pydantic_extra__ or {}).values()]
+    else:
+        # 1e999 is JSON that reads as infinity, which no JSON can say again.
+        return "finite_number" if isinstance(value, float) and not isfinite(value) else ""
+    if levels < 1:
+        return "too_deep"
+    for part in parts:
+        if type(part) not in _FLAT and (found := problem(levels - 1, part)):
+            return found
+    return ""
+
+
+def is_json(value: object) -> bool:
+    """Whether `value` can be written as JSON that every parser reads: no NaN, no lone surrogate."""
+    try:
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _fail_fast(schema: Any) -> Any:
+    """The schema with lists that stop at the first item that is wrong."""
+    if isinstance(schema, list):
+        return [_fail_fast(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {name: _fail_fast(part) for name, part in schema.items()}
+    return made | {"fail_fast": True} if made.get("type") == "list" else made
+
+
+class _Field(NamedTuple):
+    optional: bool
+    """Whether null says nothing of it."""
+    holds: type[BaseModel] | None
+    """The model that it holds, one of it or a list."""
+
+
+@cache
+def _fields(model: type[BaseModel]) -> Mapping[str, _Field]:
+    return {
+        name: _Field(
+            not field.is_required() and field.annotation is not bool, _model_in(field.annotation)
+        )
+        for name, field in model.model_fields.items()
+    }
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next(filter(None, map(_model_in, get_args(annotation))), None)
+
+
+def _is_optional(model: type[BaseModel], loc: Sequence[str | int]) -> bool:
+    holder: type[BaseModel] | None = model
+    field: _Field | None = None
+    for part in loc:
+        if isinstance(part, str):
+            field = _fields(holder).get(part) if holder is not None else None
+            holder = field.holds if field is not None else None
+    return field is not None and field.optional and isinstance(loc[-1], str)
+
+
+def _without_nulls(model: type[BaseModel], value: Any) -> Any:
+    if isinstance(value, list):
+        return [_without_nulls(model, item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    fields, kept = _fields(model), {}
+    for name, item in value.items():
+        field = fields.get(name)
+        if field is None or not (item is None and field.optional):
+            holds = field.holds if field is not None else None
+            kept[name] = _without_nulls(holds, item) if holds is not None else item
+    return kept

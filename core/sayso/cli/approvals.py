@@ -1,0 +1,336 @@
+"""`sayso approvals`: read the ledger, and decide from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, get_args
+
+import click
+
+from sayso.cli.chat_text import pretty, visible
+from sayso.cli.group import config_option
+from sayso.cli.options import configuration, duration
+from sayso.cli.rule_cases import rule_cases
+from sayso.errors import ConfigError, InvalidRequest, SaysoError, counted
+from sayso.ledger import LogRow, Proposal, State, Transaction
+from sayso.ledger.choices import Choice, Conversation, Requester
+from sayso.ledger.log import Chain, Problem, pages
+from sayso.ledger.record import Ledger
+
+T = TypeVar("T")
+_PAGE = 1_000
+_WIDTH = 100
+_PURGED = "(purged)"
+_UNSETTLED: tuple[State, ...] = ("PENDING", "APPROVED", "EXECUTING")
+"""What time or the death of an owner ends, which stands in the row when somebody looks."""
+
+
+@click.group(short_help="List, decide, verify and purge what was proposed.")
+def command() -> None:
+    """Read the ledger: what was proposed, who decided, when, over which protocol, how it ended.
+
+    \b
+    Examples:
+      sayso approvals list --state PENDING
+      sayso approvals show ID
+      sayso approvals approve ID
+      sayso approvals reject ID --reason "not today"
+      sayso approvals verify
+      sayso approvals export --jsonl > log.jsonl
+    """
+
+
+def _with_ledger(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]]) -> T:
+    from sayso.host import ledger_of
+
+    async def run() -> T:
+        ledger = ledger_of(configuration(config_file))
+        store = ledger.store
+        if not store.shared:
+            raise ConfigError(
+                f"the ledger {store.url!r} lives in the service's process; nothing else can read it"
+            )
+        # Stores of others need not tell.
+        exists = getattr(store, "exists", None)
+        if exists is not None and not await exists():
+            raise ConfigError(
+                f"there is no approvals store {store.url!r}; a service makes it when it "
+                "starts: check 'approvals.ledger' and --config"
+            )
+        await ledger.open()
+        try:
+            return await work(ledger)
+        finally:
+            await ledger.close()
+
+    return asyncio.run(run())
+
+
+@command.command("list", short_help="List proposals, the newest last.")
+@config_option
+@click.option(
+    "--state",
+    type=click.Choice(get_args(State), case_sensitive=False),
+    metavar=f"[{'|'.join(get_args(State))}]",
+    help="Only those in this state.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1),
+    default=50,
+    show_default=True,
+    help="At most so many, the newest.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Write JSON, for scripts.")
+def list_(config_file: Path | None, state: State | None, limit: int, as_json: bool) -> None:
+    """List proposals with their state, id, name and input, who asked and who decided.
+
+    \b
+    Examples:
+      sayso approvals list --state PENDING
+      sayso approvals list --limit 500 --json
+    """
+    rows = _with_ledger(config_file, lambda ledger: _newest(ledger, state, limit))
+    if as_json:
+        click.echo(json.dumps([asdict(row) for row in rows], indent=2))
+        return
+    for row in rows:
+        line = f"{_time(row.created)}  {row.state:<13}  {row.id}  {_what(row)}"
+        if row.principal:
+            line += f"  asked by {_line(row.principal)}"
+        if row.decision:
+            line += f"  decided by {_line(row.decision.who or 'somebody')}"
+        click.echo(line)
+    if not rows:
+        click.echo("nothing was proposed" if state is None else f"nothing is {state}")
+
+
+async def _newest(ledger: Ledger, state: State | None, limit: int) -> list[Proposal]:
+    """The newest rows in this state, the newest last."""
+    if state in ("EXPIRED", "INDETERMINATE"):
+        for unsettled in _UNSETTLED:
+            async for _ in _pages(ledger, unsettled, _PAGE):
+                pass
+    newest: list[Proposal] = []
+    async for rows in _pages(ledger, state, min(limit, _PAGE)):
+        newest += [row for row in rows if state in (None, row.state)]
+        if len(newest) >= limit:
+            break
+    return newest[:limit][::-1]
+
+
+async def _pages(ledger: Ledger, state: State | None, size: int) -> AsyncIterator[list[Proposal]]:
+    """The rows that have this state, as they are now, the newest first, in pages, the first of at
+    most `size`."""
+    after: str | None = None
+    while True:
+        page = partial(_page, state=state, after=after, limit=size)
+        rows = await ledger.store.run(page)
+        settled = await ledger.settle([row.id for row in rows if row.state in _UNSETTLED])
+        yield [settled.get(row.id, row) for row in rows]
+        if len(rows) < size:
+            return
+        after, size = rows[-1].id, _PAGE
+
+
+def _page(tx: Transaction, state: State | None, after: str | None, limit: int) -> list[Proposal]:
+    return tx.find(state=state, after=after, limit=limit, newest=True)
+
+
+@command.command(short_help="Show one proposal with its history.")
+@config_option
+@click.argument("id")
+def show(config_file: Path | None, id: str) -> None:
+    """Show the proposal ID as JSON: input, decision, outcome, and its rows of the log."""
+
+    async def work(ledger: Ledger) -> tuple[Proposal, list[LogRow]]:
+        row = await _settled(ledger, id)
+        return row, [r async for r in _log(ledger) if r.entry.get("id") == id]
+
+    row, history = _with_ledger(config_file, work)
+    shown = asdict(row) | {"log": [{"seq": r.seq, "at": _time(r.at), **r.entry} for r in history]}
+    click.echo(pretty(shown))
+
+
+@command.command(short_help="Approve a pending call; it runs when its caller sends it back.")
+@config_option
+@click.argument("id")
+def approve(config_file: Path | None, id: str) -> None:
+    """Approve the call ID.
+
+    It is recorded as APPROVED and runs, once, in the service, when its caller sends it back.
+    In sayso chat and in the console: approve it there too. Over MCP, where the plugin's
+    approvals are "console": call the tool again. Over HTTP, its id is enough:
+
+    \b
+      {"messages": [{"role": "user", "content": "",
+        "data": {"approvals": [{"id": "ID", "execute": true}]}}]}
+    """
+    row = _with_ledger(config_file, lambda ledger: _decide(ledger, id, True, None))
+    click.echo(f"{row.id}  {row.state}  {_what(row)}")
+    if row.state == "APPROVED":
+        click.echo(
+            "it has not run yet; it does when its caller sends it back with execute=true: "
+            "see sayso approvals approve --help"
+        )
+
+
+@command.command(short_help="Reject a pending call with a reason.")
+@config_option
+@click.argument("id")
+@click.option("--reason", default="rejected on the command line", show_default=True)
+def reject(config_file: Path | None, id: str, reason: str) -> None:
+    """Reject the call ID; the model is told the reason.
+
+    \b
+    Example:
+      sayso approvals reject ID --reason "not today"
+    """
+    row = _with_ledger(config_file, lambda ledger: _decide(ledger, id, False, reason))
+    click.echo(f"{row.id}  {row.state}  {_what(row)}")
+
+
+async def _settled(ledger: Ledger, id: str) -> Proposal:
+    rows = await ledger.settle([id])
+    if id not in rows:
+        raise ConfigError(f"there is no proposal {id!r}; see: sayso approvals list")
+    return rows[id]
+
+
+async def _decide(ledger: Ledger, id: str, approved: bool, reason: str | None) -> Proposal:
+    row = await _settled(ledger, id)
+    who = Requester(row.principal, row.tenant, None, "cli", None)
+    choice = Choice(id, row.kind, approved, ("id",), True, reason)
+    try:
+        decided = await ledger.decide(
+            [choice], [], who, Conversation(), claim=False, decided_by=_person()
+        )
+    except InvalidRequest as error:
+        raise SaysoError(f"{id}: {error.items[0]['msg']}") from None
+    return decided.rows[id]
+
+
+def _person() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # The user of a container often has no name.
+        return f"uid {os.getuid()}"
+
+
+@command.command(short_help="Check the hash chain of the log.")
+@config_option
+def verify(config_file: Path | None) -> None:
+    """Check that no row of the log was changed, removed or inserted; exit code 1 if one was."""
+
+    async def work(ledger: Ledger) -> tuple[Problem | None, int]:
+        chain, count, newest = Chain(), 0, None
+        async for rows, head in pages(ledger.store):
+            count, newest = count + len(rows), head
+            if problem := chain.feed(rows):
+                return problem, count
+        return chain.end(newest), count
+
+    problem, count = _with_ledger(config_file, work)
+    if problem is not None:
+        raise SaysoError(str(problem))
+    click.echo(f"the log is whole: {counted(count, 'row')}")
+
+
+async def _log(ledger: Ledger) -> AsyncIterator[LogRow]:
+    async for rows, _ in pages(ledger.store):
+        for row in rows:
+            yield row
+
+
+@command.command(short_help="Write the log as JSON lines.")
+@config_option
+@click.option(
+    "--jsonl", is_flag=True, expose_value=False, help="One JSON object a line (the default)."
+)
+def export(config_file: Path | None) -> None:
+    """Write the whole log, a row a line; keep the last line elsewhere to prove the rest.
+
+    \b
+    Example:
+      sayso approvals export --jsonl > log.jsonl
+    """
+
+    async def work(ledger: Ledger) -> None:
+        async for row in _log(ledger):
+            click.echo(json.dumps(asdict(row), ensure_ascii=False))
+
+    _with_ledger(config_file, work)
+
+
+@command.command(short_help="Forget old inputs and outputs.")
+@config_option
+@click.option("--older-than", type=duration, help="Default: approvals.retention.")
+def purge(config_file: Path | None, older_than: float | None) -> None:
+    """Forget contents of ended calls; who decided what, and the log, stay.
+
+    \b
+    Example:
+      sayso approvals purge --older-than 7d
+    """
+    if older_than is not None and older_than < 0:
+        raise click.BadParameter("must be at least 0", param_hint="'--older-than'")
+    retention = configuration(config_file).approvals.retention if older_than is None else older_than
+    counts = _with_ledger(config_file, lambda ledger: ledger.purge(retention))
+    calls, turns = counted(counts[0], "call"), counted(counts[1], "suspended turn")
+    click.echo(f"forgot the contents of {calls} and {turns}")
+
+
+@command.command(short_help="Try the rules of [[approvals.rules]] on a table of cases.")
+@config_option
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--agent", "target", help="The agent whose tools are meant; default: the configured.")
+def test(config_file: Path | None, file: Path, target: str | None) -> None:
+    """Run the cases of the TOML file FILE against the configured rules; exit code 1 if one fails.
+
+    \b
+      [[case]]
+      tool = "delete_pod"
+      arguments = { namespace = "prod" }
+      platform = { tenant_name = "acme" }
+      expect = "deny"                         # allow, require or deny
+    """
+    failed = 0
+    for number, (text, expected, verdict) in enumerate(
+        rule_cases(config_file, file, target), start=1
+    ):
+        ok = verdict == expected
+        failed += not ok
+        mark = "ok  " if ok else "FAIL"
+        click.echo(f"{mark} {number}: {text}: {verdict}" + ("" if ok else f", not {expected}"))
+    if failed:
+        raise SaysoError(f"{failed} of {counted(number, 'case')} failed")
+
+
+def _what(row: Proposal) -> str:
+    if row.kind == "command":
+        text = _line(f"$ {row.input.get('command', _PURGED)}")
+    else:
+        # Of one that expired no output tells: it had an input if it has something to say of it.
+        lost = row.state == "EXPIRED" and not row.input and bool(row.input_description)
+        given = _PURGED if row.purged or lost else json.dumps(row.runs, ensure_ascii=False)
+        text = _line(f"{row.name} {given}")
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
+
+
+def _line(text: str) -> str:
+    """`text` in one line, in which nothing is hidden from the eye."""
+    shown = visible(text, strict=True)
+    return shown.replace("\n", "<U+000A>").replace("\t", "<U+0009>")
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,72 @@
+"""The cases of `sayso approvals test`: calls, and what the rules are expected to say of them."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+from pydantic import ValidationError
+
+from sayso.cli.options import configuration
+from sayso.config.files import PIPE, no_file
+from sayso.config.layers import Origin, explain
+from sayso.config.settings import Section
+from sayso.errors import ConfigError
+
+
+def rule_cases(
+    config_file: Path | None, file: Path, target: str | None
+) -> Iterator[tuple[str, str, str]]:
+    """Each case of the file: the call, the verdict that is expected, and that of the rules."""
+    from sayso.agent import as_agent
+    from sayso.config.targets import load_agent
+    from sayso.messages import PlatformContext
+    from sayso.policy import Policy
+
+    config = configuration(config_file, overrides={"agent": target} if target else {})
+    if config.agent is None:
+        raise ConfigError("there is no agent whose tools are meant; name one with --agent")
+    tools = as_agent(load_agent(config.agent, config.path("agent", "."))).tools
+    policy = Policy(config.approvals.rules)
+    for case in _table(file):
+        if case.tool not in tools:
+            raise ConfigError(f"{file.name}: the agent has no tool {case.tool!r}")
+        tool = tools[case.tool]
+        if unknown := [name for name in case.arguments if not tool.takes(name)]:
+            # Such a call is refused before any rule is asked.
+            named = ", ".join(map(repr, unknown))
+            raise ConfigError(f"{file.name}: the tool {case.tool!r} has no argument {named}")
+        platform = PlatformContext.model_validate(case.platform)
+        verdict = policy.verdict(tool, case.arguments, platform)
+        yield f"{case.tool} {json.dumps(case.arguments)}", case.expect, verdict
+
+
+class _Case(Section):
+    tool: str
+    arguments: dict[str, Any] = {}
+    platform: dict[str, Any] = {}
+    expect: Literal["allow", "require", "deny"]
+
+
+class _Table(Section):
+    case: list[_Case]
+
+
+def _table(file: Path) -> list[_Case]:
+    origin = Origin("file", file.name)
+    if no_file(file) == PIPE:
+        wait = f"{str(file)!r} is a pipe: the test waits until its writer has ended"
+        click.echo(f"sayso: {wait}", err=True)
+    try:
+        cases = _Table.model_validate(tomllib.loads(file.read_text(encoding="utf-8-sig"))).case
+    except ValidationError as error:
+        raise ConfigError(explain(error, _Table, lambda _: origin)) from None
+    except ValueError as error:
+        raise ConfigError(f"{file.name}: {error}") from None
+    if not cases:
+        raise ConfigError(f"{file.name} has no [[case]]")
+    return cases

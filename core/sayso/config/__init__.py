@@ -1,0 +1,343 @@
+"""The configuration: one file, the environment and flags become a `Config` that knows its origins.
+
+    sayso.toml (or [tool.sayso] in pyproject.toml) < SAYSO_...__... environment < flags
+
+Unknown keys and wrong values raise ConfigError with the key, where it came from and the way out;
+no message shows a value (design, section 8, "Configuration").
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import PrivateAttr, SecretStr, ValidationError
+
+from sayso.config.files import PIPE, no_file
+from sayso.config.layers import (
+    NAMED_FILE,
+    Layers,
+    Origin,
+    canonical,
+    explain,
+    origin_in,
+    paths,
+    read_environment,
+    unread_variables,
+)
+from sayso.config.settings import (
+    ApprovalSettings,
+    AuthSettings,
+    LimitSettings,
+    ModelSettings,
+    Section,
+    ServerSettings,
+)
+from sayso.errors import ConfigError
+
+logger = logging.getLogger("sayso.config")
+
+FILE = "sayso.toml"
+
+
+class Config(Section):
+    """The whole configuration. Made by `load_config`, or in code: `Config(plugins=["v2"])`."""
+
+    agent: str | None = None
+    """The agent, "module:object" or "path/to/file.py:object"; paths are relative to the file."""
+    plugins: list[str] | None = None
+    """The active plugins, in the interceptors' order; absent: those that are installed."""
+    model: ModelSettings = ModelSettings()
+    """The model and its model-config keys."""
+    server: ServerSettings = ServerSettings()
+    """The contract's start-up options and a few more."""
+    limits: LimitSettings = LimitSettings()
+    """What a caller, a tool and a turn may use."""
+    auth: AuthSettings = AuthSettings()
+    """Who may call."""
+    approvals: ApprovalSettings = ApprovalSettings()
+    """The ledger and its rules."""
+    plugin: dict[str, dict[str, Any]] = {}
+    """The settings of each plugin, by its name."""
+
+    _file: Path | None = PrivateAttr(default=None)
+    _directory: Path = PrivateAttr(default_factory=Path.cwd)
+    _working: Path = PrivateAttr(default_factory=Path.cwd)
+    _origins: dict[str, Origin] = PrivateAttr(default_factory=dict)
+    _tables: frozenset[str] = PrivateAttr(default=frozenset())
+    _activated: tuple[str, ...] = PrivateAttr(default=())
+    _unread: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def file(self) -> Path | None:
+        """The configuration file, if there is one."""
+        return self._file
+
+    @property
+    def directory(self) -> Path:
+        """The base of relative paths: the file's folder, else the working directory."""
+        return self._directory
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The plugins for which the configuration file has a table."""
+        return self._tables
+
+    @property
+    def activated(self) -> tuple[str, ...]:
+        """The plugins that a keyword or flag switches on beside `plugins`."""
+        return self._activated
+
+    @property
+    def unread(self) -> dict[str, str]:
+        """The variables that look like settings and are none, each with what to tell of it."""
+        return self._unread
+
+    @property
+    def origins(self) -> dict[str, str]:
+        """Where each value comes from, by dotted key: "sayso.toml", "flag --port", "default"."""
+        origins = dict.fromkeys(map(".".join, paths(type(self))), "default")
+        return origins | {key: origin.text for key, origin in self._origins.items()}
+
+    def origin(self, key: str) -> Origin:
+        """Where the value at the dotted `key` comes from, or the table or list it is part of.
+
+        For a table it is where the first of its values comes from.
+        """
+        return origin_in(self._origins, key.split(".")) or Origin("default", "default")
+
+    def path(self, key: str, value: str | Path) -> Path:
+        """`value` of `key` as an absolute path; only what the file says is relative to the file."""
+        in_file = self.origin(key).kind in ("file", "default")
+        return (self.directory if in_file else self._working) / Path(value).expanduser()
+
+    def plugin_settings(self, name: str) -> tuple[str, dict[str, Any]]:
+        """The key and values of the plugin's table; `-`, `_` and case make no difference."""
+        for key, values in self.plugin.items():
+            if canonical(key) == canonical(name):
+                return f"plugin.{key}", values
+        return f"plugin.{name}", {}
+
+
+def load_config(
+    file: str | os.PathLike[str] | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    overrides: Mapping[str, Any] | None = None,
+    directory: Path | None = None,
+    source: Literal["flag", "keyword"] = "flag",
+    activate: Collection[str] = (),
+) -> Config:
+    """The configuration from `file`, `environ` and `overrides`, the later ones winning.
+
+    Without `file` the variable `SAYSO_CONFIG` names it; without that, `sayso.toml` in `directory`
+    (default: the working directory) is taken if it is there, else `[tool.sayso]` of
+    `pyproject.toml`. Keys of `overrides` are dotted (`server.port`); `source` says how messages
+    name them. `activate` names plugins that are switched on beside the configured ones. Raises
+    ConfigError.
+    """
+    folder = (directory or Path.cwd()).resolve()
+    found, values = _read_file(file, environ.get(NAMED_FILE), folder)
+    layers = Layers()
+    if found is not None:
+        layers.add_table(values, Origin("file", found.name))
+    for key, text, origin in read_environment(environ, Config):
+        layers.set(key, text, origin)
+    for option, value in (overrides or {}).items():
+        layers.set(tuple(option.split(".")), value, origin_of_option(option, source))
+    try:
+        config = Config.model_validate(layers.values)
+    except ValidationError as error:
+        raise ConfigError(explain(error, Config, layers.origin)) from None
+    config._file = found
+    config._directory = found.parent if found else folder
+    config._working = folder
+    config._origins = layers.origins
+    config._tables = frozenset(values.get("plugin", {}))
+    config._activated = tuple(activate)
+    config._unread = unread_variables(environ, Config)
+    _check_list(config)
+    return config
+
+
+def _read_file(
+    given: str | os.PathLike[str] | None, variable: str | None, folder: Path
+) -> tuple[Path | None, dict[str, Any]]:
+    if file := given or variable:
+        path = folder / Path(file).expanduser()
+        if not path.exists():
+            where = "" if given else f" (environment {NAMED_FILE})"
+            raise ConfigError(f"there is no configuration file {str(file)!r}{where}")
+        return path.resolve(), _table(path, _parse(path))
+    # A folder or a dead link too: what stands there was meant to say who may call.
+    if os.path.lexists(path := folder / FILE):
+        return path, _parse(path)
+    if (path := folder / "pyproject.toml").is_file():
+        table = _tool_table(_parse(path))
+        if table is not None:
+            return path, table
+    return None, {}
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    import tomllib  # needed for a file alone
+
+    if (kind := no_file(path)) is not None:
+        raise ConfigError(
+            f"{path} cannot be read: it is {kind}, no file; write the configuration into a file"
+        )
+    try:
+        # Some editors begin a file with a byte order mark.
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path.name} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{path.name} cannot be read: {error.strerror}") from error
+
+
+def _table(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    if path.name != "pyproject.toml":
+        return content
+    table = _tool_table(content)
+    if table is None:
+        raise ConfigError("pyproject.toml has no [tool.sayso] table")
+    return table
+
+
+def _tool_table(content: dict[str, Any]) -> dict[str, Any] | None:
+    tools = content.get("tool")
+    table = tools.get("sayso") if isinstance(tools, dict) else None
+    if table is None or isinstance(table, dict):
+        return table
+    raise ConfigError("tool.sayso (pyproject.toml): expected a table, [tool.sayso]")
+
+
+def origin_of_option(dotted: str, source: Literal["flag", "keyword"]) -> Origin:
+    """How messages name the flag or keyword that sets the key."""
+    section, _, rest = dotted.partition(".")
+    name = rest.replace(".", "_") if section in ("server", "plugin") else dotted
+    return Origin(
+        source, f"flag --{name.replace('_', '-')}" if source == "flag" else f"keyword {name}"
+    )
+
+
+def _check_list(config: Config) -> None:
+    seen: set[str] = set()
+    for name in config.plugins or ():
+        if canonical(name) in seen:
+            origin = config.origin("plugins").text
+            raise ConfigError(f"plugins ({origin}) names {name!r} twice; leave one of them out")
+        seen.add(canonical(name))
+
+
+def state_dir(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder for what the service keeps; it may not exist yet (mode 0700 is the maker's part).
+
+    `server.state_dir`, else the platform's state folder of the user.
+    """
+    if config.server.state_dir is not None:
+        return config.path("server.state_dir", config.server.state_dir)
+    if sys.platform == "win32":
+        base = Path(environ.get("LOCALAPPDATA") or _home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = _home() / "Library" / "Application Support"
+    else:
+        # The specification of these variables says to ignore a relative one.
+        given = environ.get("XDG_STATE_HOME", "")
+        base = Path(given) if given.startswith("/") else _home() / ".local" / "state"
+    return base / "sayso"
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise ConfigError(
+            "there is no home folder to keep state in; set server.state_dir"
+        ) from None
+
+
+def bearer_tokens(config: Config, environ: Mapping[str, str] = os.environ) -> dict[str, SecretStr]:
+    """The tokens of `[auth]` by principal, from the file, the environment and the configuration.
+
+    Raises ConfigError for an unreadable file, a missing variable, an empty name or token, a token
+    that is not ASCII, one that two principals share, and when there is none at all.
+    """
+    said = _tokens_of_file(config)
+    said |= {name: secret.get_secret_value() for name, secret in config.auth.tokens.items()}
+    # No header carries the line end that a variable filled from a file may have.
+    tokens = {name: _token(name, text, environ).strip() for name, text in said.items()}
+    if not tokens:
+        raise ConfigError(
+            "auth.scheme is 'bearer' but there is no token; set auth.tokens_file, or "
+            "SAYSO_AUTH__TOKENS__<NAME> in the environment"
+        )
+    seen: dict[str, str] = {}
+    for name, token in tokens.items():
+        if not name.strip():
+            raise ConfigError("auth.tokens has a token without a name; name its principal")
+        if not token:
+            raise ConfigError(f"auth.tokens.{name} is empty")
+        if not (token.isascii() and token.isprintable()):
+            raise ConfigError(
+                f"auth.tokens.{name} has a character that no header carries as it is; "
+                "make tokens of ASCII letters, digits and punctuation"
+            )
+        if (other := seen.setdefault(token, name)) != name:
+            raise ConfigError(f"the principals {other!r} and {name!r} have the same token")
+    return {name: SecretStr(token) for name, token in tokens.items()}
+
+
+def _token(name: str, text: str, environ: Mapping[str, str]) -> str:
+    if not text.startswith("env:"):
+        return text
+    variable = text.removeprefix("env:")
+    if variable not in environ:
+        raise ConfigError(
+            f"auth.tokens.{name} names the environment variable {variable!r}, which is not set"
+        )
+    return environ[variable]
+
+
+def _tokens_of_file(config: Config) -> dict[str, str]:
+    if config.auth.tokens_file is None:
+        return {}
+    path = config.path("auth.tokens_file", config.auth.tokens_file)
+    kind = no_file(path)
+    if kind == PIPE:
+        logger.warning(
+            "auth.tokens_file is the pipe %r: the start waits until its writer has ended", str(path)
+        )
+    elif kind is not None:
+        raise ConfigError(
+            f"auth.tokens_file cannot be read: {str(path)!r}: it is {kind}, no file; "
+            "write the tokens into a file"
+        )
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"auth.tokens_file cannot be read: {str(path)!r}: {reason}") from None
+    return _tokens_of_lines(lines, path.name)
+
+
+def _tokens_of_lines(lines: Sequence[str], file: str) -> dict[str, str]:
+    tokens: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        said = re.split(r"(?:^|\s)#", line, maxsplit=1)[0]
+        if not said.strip():
+            continue
+        name, equals, token = (part.strip() for part in said.partition("="))
+        if not equals or not name:
+            raise ConfigError(f"{file}, line {number}: expected 'name = token'")
+        if name in tokens:
+            raise ConfigError(f"{file}, line {number}: the name {name!r} was there before")
+        if re.fullmatch(r"\".*\"|'.*'", token):
+            raise ConfigError(f"{file}, line {number}: write the token of {name!r} without quotes")
+        tokens[name] = token
+    return tokens

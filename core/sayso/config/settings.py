@@ -1,0 +1,351 @@
+"""The sections of the configuration: each key with its type, its default and what it means.
+
+Defaults of `[server]` and of the model-config keys are the contract's (interface.md, "Limits" and
+"Agent configuration"); the others are design, sections 5, 6 and 8.
+"""
+
+# Without `from __future__ import annotations`, whose texts pydantic compiles at each start.
+
+import ast
+import inspect
+import math
+import re
+import textwrap
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import to_jsonable_python
+
+from sayso.config.exact import VariableText, exact
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_LONGEST = 36_500 * 86_400.0
+"""No timer of the system takes three centuries, and no date comes after the year 9999."""
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])")
+_SIZES = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)")
+_HOST = re.compile(r"([\w.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?", re.ASCII)
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[!-~]+")
+
+
+def seconds(value: object) -> float:
+    """`value` in seconds: a number, or text such as "30s", "10m", "24h", "7d" or "1h30m"."""
+    if isinstance(value, str):
+        text = value.strip().lower()
+        parts = _DURATION.findall(text)
+        if parts and not _DURATION.sub("", text).strip():
+            value = sum(float(number) * _UNITS[unit] for number, unit in parts)
+        else:
+            value = _number(text)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise ValueError("expected a duration: seconds, or text such as '30s', '10m', '24h'")
+    if value > _LONGEST:
+        raise ValueError("expected a duration of at most 100 years, '36500d'")
+    # What is below zero is for the key to refuse.
+    return float(max(value, -_LONGEST))
+
+
+def size(value: object) -> int:
+    """`value` in bytes: a whole number, or text such as "256KiB" or "10MiB"."""
+    if isinstance(value, str):
+        match = _SIZE.fullmatch(value.strip().lower())
+        if match and match[2] in _SIZES:
+            number = float(match[1]) * _SIZES[match[2]]
+            value = int(number) if math.isfinite(number) else value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("expected a size: bytes, or text such as '256KiB', '10MiB'")
+    return value
+
+
+def meanings(model: type[BaseModel]) -> dict[str, str]:
+    """What each key of `model` means: the text below it in the source, on one line.
+
+    Read when it is asked for, since pydantic's own way costs each start 15 ms.
+    """
+    found: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if issubclass(cls, BaseModel) and cls is not BaseModel:
+            with suppress(OSError, TypeError):  # made by code, or shipped without its source
+                body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+                found |= _texts(body.body if isinstance(body, ast.ClassDef) else [])
+    return {name: found.get(name, "") for name in model.model_fields}
+
+
+def _texts(statements: Sequence[ast.stmt]) -> dict[str, str]:
+    texts = {}
+    for key, text in pairwise(statements):
+        match key, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(meaning))),
+            ):
+                texts[name] = " ".join(meaning.split())
+    return texts
+
+
+def _number(text: str) -> object:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _host(text: str) -> str:
+    name = text.lower()
+    if name.count(":") > 1 and not name.startswith("["):
+        name = f"[{name}]"
+    match = _HOST.fullmatch(name)
+    if match is None:
+        raise ValueError(
+            "expected names such as 'example.com' or 'example.com:8000', each in full, "
+            "without 'http://' and a path"
+        )
+    return match[1].removesuffix(".") + (match[2] or "")
+
+
+def _origin(text: str) -> str:
+    of_web = text.lower().startswith(("http://", "https://"))
+    origin = text.lower() if of_web else text
+    rest = origin.partition("://")[2]
+    if not _ORIGIN.fullmatch(origin) or any(mark in rest for mark in "/?#*@"):
+        raise ValueError(
+            "expected origins such as 'https://example.com', without a path, each in full, or '*'"
+        )
+    # Browsers leave out the port that goes without saying.
+    return origin.removesuffix(":443" if origin.startswith("https") else ":80") if of_web else text
+
+
+_TEXT_OR_NUMBER = {"anyOf": [{"type": "number"}, {"type": "string"}]}
+_TEXT_OR_INTEGER = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+
+Duration = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_TEXT_OR_NUMBER)]
+"""A duration; in the configuration "24h", "30s" or seconds, in code seconds."""
+
+Size = Annotated[int, BeforeValidator(size), WithJsonSchema(_TEXT_OR_INTEGER)]
+"""A size; in the configuration "10MiB" or bytes, in code bytes."""
+
+_Positive = Annotated[Duration, Field(gt=0)]
+_Bytes = Annotated[Size, Field(gt=0)]
+_Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """The base of all settings: unknown keys are refused, and errors never show a value."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_it_stands(cls, value: object, info: ValidationInfo) -> object:
+        return exact(value, cls.model_fields[str(info.field_name)])
+
+
+class ModelConfig(Section):
+    """The model-config keys (interface.md, "Agent configuration")."""
+
+    temperature: float = Field(default=0.1, ge=0.0, le=1.0)
+    """Randomness of the replies, 0.0 to 1.0."""
+    max_tokens: int | None = Field(default=None, ge=1)
+    """Maximum output tokens of one model call; absent: the adapter's own."""
+    cache_system_prompt: bool = False
+    """Ask the provider to cache the static system prompt, where it is large enough."""
+    thinking_level: Literal["low", "high"] | None = None
+    """How much the model thinks before it answers, on models that can."""
+    top_p: float | None = Field(default=None, gt=0.0, le=1.0)
+    """Nucleus sampling; when set, the default temperature is not sent."""
+    top_k: int | None = Field(default=None, ge=1)
+    """Sampling from the k likeliest tokens, on models that can."""
+
+    def given(self) -> dict[str, Any]:
+        """The model-config keys that were set, without defaults and without null values."""
+        names = self.model_fields_set & set(ModelConfig.model_fields)
+        return {name: value for name in sorted(names) if (value := getattr(self, name)) is not None}
+
+
+class ModelSettings(ModelConfig):
+    """`[model]`: which model answers, and its model-config keys."""
+
+    name: str | None = None
+    """The model, "provider:id" or "offline"; absent: the agent's own, else "offline"."""
+    base_url: str | None = None
+    """Address of an OpenAI-compatible endpoint, or of a proxy of the provider."""
+    timeout: _Positive = 60.0
+    """How long the model may be silent before a call is given up."""
+
+
+class ServerSettings(Section):
+    """`[server]`: the contract's start-up options (interface.md, "Limits") and a few more."""
+
+    port: int = Field(default=8000, ge=0, le=65535)
+    """TCP port of the service; 0 takes a free one."""
+    host: str = "0.0.0.0"
+    """Address to listen on."""
+    reload: bool = False
+    """Start again when a source file changes; for development, not with `workers` above 1."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe log record that is written."""
+    workers: int = Field(default=1, ge=1)
+    """Worker processes; in production (2 x CPU cores) + 1."""
+    timeout_keep_alive: int = Field(default=5, ge=0)
+    """Seconds an idle connection stays open; at least the load balancer's idle timeout."""
+    ws_ping_interval: float | None = Field(default=20.0, ge=0)
+    """Seconds between WebSocket pings; 0 turns them off."""
+    ws_ping_timeout: float | None = Field(default=20.0, ge=0)
+    """Seconds to wait for a pong before the connection is closed; 0 waits for ever."""
+    a2a: bool | None = None
+    """Switch the agent-to-agent endpoints on or off."""
+    mcp: bool | None = None
+    """Switch the MCP server on or off."""
+    state_dir: Path | None = None
+    """Folder for what the service keeps; absent: the user's state folder of the platform."""
+    cors_origins: list[str] = []
+    """Origins of web pages that may call the service."""
+    hosts: list[str] = []
+    """Further `Host` names that are answered on a loopback address."""
+    on_disconnect: Literal["cancel", "continue"] = "cancel"
+    """What becomes of a turn whose client went away; a claimed tool always finishes."""
+    drain_timeout: Annotated[Duration, Field(ge=0)] = 30.0
+    """How long running turns may go on after SIGTERM."""
+    docs: bool = False
+    """Serve `/docs` and `/openapi.json`."""
+    ready: bool = False
+    """Serve `/ready`."""
+    debug: bool = False
+    """Show callers the text of exceptions."""
+    worker_loops: int | None = Field(default=None, ge=1)
+    """Most event loops for user code; absent: as many as needed."""
+    threads: _Count = 256
+    """Most threads for sync user code."""
+    start_timeout: _Positive = 30.0
+    """How long each plugin may take to start, and to end."""
+
+    @field_validator("ws_ping_interval", "ws_ping_timeout", mode="before")
+    @classmethod
+    def _zero_is_null(cls, value: object) -> object:
+        if isinstance(value, VariableText):
+            return None if value.strip().lower() in ("0", "0.0", "null", "none") else value
+        return None if value == 0 and not isinstance(value, bool) else value
+
+    @field_validator("hosts")
+    @classmethod
+    def _as_requests_name_them(cls, hosts: list[str]) -> list[str]:
+        return [_host(host) for host in hosts]
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _as_browsers_write_them(cls, origins: list[str]) -> list[str]:
+        return [_origin(origin) for origin in origins]
+
+    @model_validator(mode="after")
+    def _reload_is_single(self) -> "ServerSettings":
+        if self.reload and self.workers > 1:
+            raise ValueError(
+                "'reload' and 'workers' above 1 exclude each other; "
+                "set reload = false, or workers = 1"
+            )
+        return self
+
+
+class LimitSettings(Section):
+    """`[limits]`: what a caller, a tool and a turn may use (design, section 5)."""
+
+    body: _Bytes = 10 * 2**20
+    """Largest request body."""
+    frame: _Bytes = 10 * 2**20
+    """Largest WebSocket frame."""
+    messages: _Count = 10_000
+    """Most messages of a request."""
+    values: _Count = 500_000
+    """Most values of a request's JSON: while those of a body are read nobody else is answered; long
+    bodies that come together are read with pauses between them."""
+    nesting: int = Field(default=64, ge=1, le=200)  # the parser's own bound
+    """Deepest nesting of a request's JSON."""
+    tool_output: _Bytes = 2**20
+    """Largest output of a tool; the rest is cut, and the cut is told to the model."""
+    command_output: _Bytes = 256 * 2**10
+    """Largest output of a command, of which `LocalShell` keeps at most its `max_output`; the rest
+    is cut, and the cut is told to the model."""
+    turn_time: _Positive = 600.0
+    """How long a turn may take."""
+    turns: _Count = 256
+    """Most turns in flight; the next waits up to 10 seconds, then gets 503."""
+    model_calls: _Count = 25
+    """Most model calls of a turn."""
+    tool_calls: _Count = 100
+    """Most tool calls of a turn."""
+
+
+class AuthSettings(Section):
+    """`[auth]`: who may call."""
+
+    scheme: Literal["none", "bearer"] = "none"
+    """"none" lets everyone call; "bearer" asks for one of the named tokens."""
+    tokens_file: Path | None = None
+    """File with one `name = token` a line, or `name = env:NAME`; `#`, first or after a space,
+    begins a comment."""
+    tokens: dict[str, SecretStr] = {}
+    """Tokens by the name of their principal; "env:NAME" takes one from the environment."""
+
+
+class ApprovalRule(Section):
+    """One of `[[approvals.rules]]`: the first that matches a tool call says what it needs."""
+
+    tool: str = "*"
+    """Name of the tool, with `*` and `?` as wildcards."""
+    arguments: dict[str, Any] = {}
+    """Arguments that must be there: a value, or text with `*`, `?` and `[abc]` as wildcards."""
+    platform: dict[str, str] = {}
+    """Fields of the platform context that must match, with wildcards."""
+    action: Literal["allow", "require", "deny"]
+    """Run without approval, ask for approval, or refuse."""
+
+    @field_validator("arguments")
+    @classmethod
+    def _as_json(cls, given: dict[str, Any]) -> Any:
+        # TOML has dates and times, where a call has their text.
+        return to_jsonable_python(given)
+
+
+class ApprovalSettings(Section):
+    """`[approvals]`: the ledger and its rules (design, section 6)."""
+
+    ledger: str | None = None
+    """Address of the store: "sqlite:///name.db", "memory://", "postgresql://..."; absent: SQLite
+    in the state folder."""
+    ttl: _Positive = 24 * 3600.0
+    """How long a proposal waits for a decision."""
+    retention: _Positive = 30 * 86400.0
+    """How long inputs and outputs are kept."""
+    lease: _Positive = 15.0
+    """How long a silent owner of a running call counts as alive."""
+    on_new_message: Literal["refuse", "supersede"] = "refuse"
+    """What a new message does while tool calls wait: it is refused, or rejects them."""
+    deciders: Literal["principal", "any"] = "principal"
+    """Who may decide: the principal that got the proposal, or any of its tenant."""
+    accept_unissued: bool = False
+    """Run approved calls that this service never proposed; for migrations and tests."""
+    rules: list[ApprovalRule] = []
+    """Rules that say which calls need approval; the first match counts."""

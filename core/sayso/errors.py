@@ -1,0 +1,349 @@
+"""Every error that Sayso raises.
+
+    SaysoError
+    ├── StartupError                 the service does not start; shown to the operator
+    │   ├── ConfigError              a wrong value, an unknown key, an agent that cannot be loaded
+    │   └── PluginError              a plugin that is missing, broken or in conflict
+    ├── RequestError                 a request is refused; shown to the caller
+    │   ├── MessagesMissing          400  the body has no `messages`
+    │   ├── InvalidRequest           422  one item for each wrong field
+    │   ├── UnsupportedMediaType     415  the body is not `application/json`, or is compressed
+    │   ├── TooLarge                 413  the body or frame is over its limit
+    │   ├── Unauthenticated          401  no principal for the credentials
+    │   ├── ApprovalsPending         409  a new message while calls wait for a decision
+    │   ├── StillRunning             503  another request runs this call or turn, beyond our limit
+    │   ├── Busy                     503  too many turns in flight, or the service is stopping
+    │   └── Stopping                 503  the service stopped before the turn had ended
+    ├── TurnError                    a turn that had begun failed; shown with an incident id
+    │   ├── NotStarted               500  the lifespan of the app did not run
+    │   ├── AgentError               500  the agent raised, or returned what is no message
+    │   ├── TurnTimeout              504  the turn ran longer than `limits.turn_time`
+    │   ├── LedgerUnavailable        503  the store did not answer; nothing ran unrecorded
+    │   └── ModelError               502, 503  the model provider failed
+    ├── ToolInputError               an input does not fit a tool's schema; shown to the model
+    └── Blocked, Silence             raised by interceptors and callables; answers, not failures
+
+Status codes and codes: interface.md, "Errors"; design, section 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+from typing import Any, ClassVar, Literal
+
+_MOST_ITEMS = 100
+
+
+class SaysoError(Exception):
+    """The root of the tree."""
+
+
+class StartupError(SaysoError):
+    """The service cannot start as it is configured."""
+
+
+class ConfigError(StartupError, ValueError):
+    """A configuration value is wrong; the message names it, its origin and the way out."""
+
+
+class PluginError(StartupError):
+    """A plugin is missing, broken or in conflict; the message names it and its distribution."""
+
+
+class RequestError(SaysoError):
+    """The request is refused before anything ran, or, as Stopping, given up.
+
+    `code` is in capitals, as V2 bodies and `error` events carry it; `items` is the list form
+    (`loc`, `msg`, `type`) of what V1 answers with 422, empty for all others.
+    """
+
+    status: ClassVar[int] = 400
+    code: str = "BAD_REQUEST"
+    items: Sequence[Mapping[str, Any]] = ()
+    retry_after: float | None = None
+
+    def extra(self) -> dict[str, Any]:
+        """Further fields of the V2 body beside `detail` and `code`."""
+        return {}
+
+
+class MessagesMissing(RequestError):
+    """The body is an object without `messages`."""
+
+    code = "MESSAGES_MISSING"
+
+    def __init__(self) -> None:
+        super().__init__("the field 'messages' is missing from the request body")
+
+
+class InvalidRequest(RequestError):
+    """The request has wrong fields; each item has `loc`, `msg` and `type`, never the value.
+
+    Of more than a hundred the rest is only counted, in an item of type `more_errors`.
+    """
+
+    status = 422
+
+    def __init__(self, items: Sequence[Mapping[str, Any]]) -> None:
+        self.items = list(items[:_MOST_ITEMS])
+        if left := len(items) - len(self.items):
+            message = f"{left} more errors are not listed"
+            self.items.append({"loc": ["body"], "msg": message, "type": "more_errors"})
+        first = self.items[0]
+        self.code = str(first["type"]).upper()
+        where = ".".join(str(part) for part in first["loc"])
+        super().__init__(f"{where}: {first['msg']}")
+
+    @classmethod
+    def at(cls, loc: Sequence[str | int], kind: str, message: str) -> InvalidRequest:
+        """One item at `loc`, a path that begins with `body`."""
+        return cls([{"loc": list(loc), "msg": message, "type": kind}])
+
+
+class UnsupportedMediaType(RequestError):
+    """The body's content type is not `application/json`, or it comes in a content coding."""
+
+    status = 415
+    code = "UNSUPPORTED_MEDIA_TYPE"
+
+    def __init__(
+        self, message: str = "the request body must be sent as 'application/json'"
+    ) -> None:
+        super().__init__(message)
+
+
+class TooLarge(RequestError):
+    """A body or a WebSocket frame is larger than its limit in bytes."""
+
+    status = 413
+    code = "TOO_LARGE"
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"the {what} is larger than {limit} bytes")
+
+
+class Unauthenticated(RequestError):
+    """The credentials are missing or wrong."""
+
+    status = 401
+    code = "UNAUTHENTICATED"
+
+    def __init__(self, message: str = "credentials are missing or not valid") -> None:
+        super().__init__(message)
+
+
+class ApprovalsPending(RequestError):
+    """The history shows calls that wait for a decision, and the new message brings none.
+
+    interface.md, "ToolCall lifecycle", rule 3.
+    """
+
+    status = 409
+    code = "APPROVALS_PENDING"
+
+    def __init__(self, pending: Sequence[str]) -> None:
+        self.pending = list(pending)
+        super().__init__(
+            "tool calls wait for a decision; approve or reject them before a new message: "
+            + ", ".join(self.pending)
+        )
+        self.items = [{"loc": ["body", "messages"], "msg": str(self), "type": "approvals_pending"}]
+
+    def extra(self) -> dict[str, Any]:
+        return {"pending": self.pending}
+
+
+class StillRunning(RequestError):
+    """Another request runs this call or continues this turn, and did not end within our limit."""
+
+    status = 503
+    code = "STILL_RUNNING"
+    retry_after = 1.0
+
+    def __init__(self) -> None:
+        super().__init__("the approved call is still running; send the same request again later")
+
+
+class Busy(RequestError):
+    """The limit of turns in flight is reached, or the service is stopping."""
+
+    status = 503
+    code = "BUSY"
+    retry_after = 1.0
+
+    def __init__(self, message: str = "too many turns are in flight; try again later") -> None:
+        super().__init__(message)
+
+
+class Stopping(RequestError):
+    """The service stopped before the turn had ended; what it ran by then has run."""
+
+    status = 503
+    code = "STOPPING"
+
+    def __init__(self) -> None:
+        super().__init__("the service stopped before the turn had ended")
+
+
+class TurnError(SaysoError):
+    """A turn that had begun failed. The message is for callers; the cause goes to the log."""
+
+    status: int = 500
+    code: str = "AGENT_ERROR"
+    retry_after: float | None = None
+
+
+class AgentError(TurnError):
+    """The agent raised, or returned what is no message (interface.md, "Errors", V1 500)."""
+
+    def __init__(self, message: str = "the agent failed") -> None:
+        super().__init__(message)
+
+
+class NotStarted(TurnError):
+    """The host does not live: nobody has entered its app's lifespan."""
+
+    code = "NOT_STARTED"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the service has not started: the lifespan of its app did not run; a mounted app "
+            "needs it entered by the app around it (app.router.lifespan_context)"
+        )
+
+
+class TurnTimeout(TurnError):
+    """The turn ran longer than `limits.turn_time`."""
+
+    status = 504
+    code = "TURN_TIMEOUT"
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the turn took longer than {counted(seconds, 'second')} and was stopped")
+
+
+class LedgerUnavailable(TurnError):
+    """The approvals store did not answer or refused a write.
+
+    No gated call ran because of it. Of one that had run already the outcome is kept, and recorded
+    as soon as the store takes it.
+    """
+
+    status = 503
+    code = "LEDGER_UNAVAILABLE"
+    retry_after = 1.0
+
+    def __init__(self, message: str = "the approvals store is not available") -> None:
+        super().__init__(message)
+
+
+ModelErrorKind = Literal[
+    "auth",
+    "bad_request",
+    "not_found",
+    "rate_limit",
+    "overloaded",
+    "server",
+    "connection",
+    "timeout",
+    "protocol",
+]
+
+
+class ModelError(TurnError):
+    """The model provider failed; the only exception that leaves a `Model`.
+
+    `message` is a safe sentence for callers: it holds no key, no body, no header.
+    `retryable` says that the same call may succeed later; `retry_after` is in seconds.
+    """
+
+    def __init__(
+        self,
+        kind: ModelErrorKind,
+        message: str,
+        *,
+        retryable: bool = False,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.retryable = retryable
+        # Infinity and NaN say as little as None, and no header can carry them.
+        self.retry_after = retry_after if isfinite(retry_after or 0) else None
+        overloaded = kind in ("rate_limit", "overloaded")
+        self.status = 503 if overloaded else 502
+        self.code = "MODEL_OVERLOADED" if overloaded else "MODEL_ERROR"
+
+
+class ToolInputError(SaysoError, ValueError):
+    """The input of a tool call does not fit the tool's schema; nothing ran.
+
+    The message is for the model, at most 1,000 characters: which parameter is wrong, and why.
+    `bare` is the same without the values that were given, which may be credentials.
+    """
+
+    def __init__(self, message: str = "", bare: str | None = None) -> None:
+        super().__init__(message)
+        self.bare = message if bare is None else bare
+
+
+class Blocked(SaysoError):
+    """Raise it in a request interceptor to answer with `message` instead of running the agent.
+
+    A response interceptor that raises it takes back the whole reply, a callable the rest of it.
+
+    The caller gets `message` as the reply and `meta_data.blocked = {"code": code}`
+    (interface.md, "Agent configuration"; design, section 7).
+    """
+
+    def __init__(self, message: str, code: str = "BLOCKED") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+class Silence(SaysoError):
+    """Raise it, where Blocked can be raised, to say nothing at all (interface.md, rule 6)."""
+
+    def __init__(self, reasoning: str = "") -> None:
+        super().__init__(reasoning)
+        self.reasoning = reasoning
+
+
+def message_of(error: BaseException) -> str:
+    """The text of an exception of user code; empty when the exception cannot tell it."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
+def named(error: BaseException) -> str:
+    """The type of an exception, and its text where it can tell it."""
+    name, text = type(error).__name__, message_of(error)
+    return f"{name}: {text}" if text else name
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The one of the `known` names that was probably meant by `name`; None where none is alike."""
+    import difflib  # needed for a mistake alone
+
+    return next(iter(difflib.get_close_matches(name, [*known], 1, cutoff)), None)
+
+
+def counted(number: float, noun: str) -> str:
+    """`number` of what `noun` names, in words: "1 call", "2 calls"."""
+    return f"{number:.12g} {noun}" + ("" if number == 1 else "s")
+
+
+def reasons(error: BaseException) -> str:
+    """What `error`, its notes and its causes say, in one line."""
+    said = [str(error)]
+    cause: BaseException | None = error
+    while cause is not None:
+        said += getattr(cause, "__notes__", ())
+        cause = cause.__cause__
+        if cause is not None:
+            said.append(named(cause))
+    return " ".join(": ".join(said).split())

@@ -1,0 +1,396 @@
+"""The host: one agent, its plugins and its ledger; the only doors a protocol plugin uses.
+
+    stream = host.stream(request, caller)     # an EventStream: the turn's events as they come
+    reply = await host.chat(request, caller)  # the same turn, folded
+
+Both run the turn off the caller's loop. What fails before or in a turn is an `error` event on
+the stream and an exception of `chat`; `host.failure` says how a protocol shows it. `host.calls` is
+the door for single tool calls, of protocols that have no conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from sayso.agent import Agent, as_agent
+from sayso.approvals import carries_calls
+from sayso.config import Config, bearer_tokens, state_dir
+from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
+from sayso.events import fold
+from sayso.ledger.record import Ledger
+from sayso.ledger.stores import open_store
+from sayso.messages import AgentMessage, ChatRequest, beyond_text
+from sayso.models import Model, checked_model, load_model
+from sayso.models.offline import Offline
+from sayso.plugins import Plugins
+from sayso.plugins.own_hooks import agent_plugin
+from sayso.plugins.resources import resources
+from sayso.policy import Policy
+from sayso.start_lines import start_lines
+from sayso.turns.direct import DirectCalls
+from sayso.turns.engine import Engine
+from sayso.turns.failures import Failure
+from sayso.turns.gate import Gate
+from sayso.turns.output import Gathered, Sink
+from sayso.turns.slots import PATIENCE, Slots
+from sayso.turns.streams import Begun, EventStream
+from sayso.turns.tool_loop import is_built_in
+from sayso.turns.turn import Caller
+from sayso.workers import Workers
+from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
+
+logger = logging.getLogger("sayso.host")
+_LOOK = 0.1
+_PURGE_SECONDS = 3600.0
+_SOON = 60.0
+_TO_RECORD = 5.0
+
+
+class Host:
+    """One service: agent, plugins, ledger, workers. Made by `Host.create`, started once."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        config: Config,
+        plugins: Plugins,
+        model: Model,
+        extras: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.extras = dict(extras or {})
+        self.tokens = _tokens(config)
+        self.agent = agent
+        self.config = config
+        self.plugins = plugins
+        self.model = model
+        self.stopping = False
+        self._drained_by: float | None = None
+        self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
+        self.code = UserCode(self.workers)
+        self.policy = Policy(config.approvals.rules)
+        self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
+        self.ledger = ledger_of(config, for_callable=agent.function is not None)
+        self._running: set[EventStream] = set()
+        self._begun: set[Begun] = set()
+        self._watching = False
+        self._cut_off = False
+        runs_own_code = agent.function is not None or not is_built_in(model)
+        self._blocks_at_once = runs_own_code and _goes_straight(agent, plugins)
+        self.engine = Engine(
+            agent=agent,
+            model=model,
+            model_config={**agent.model_config, **config.model.given()},
+            ledger=self.ledger,
+            gate=self.gate,
+            code=self.code,
+            plugins=plugins,
+            host=self,
+            limits=config.limits,
+            slots=Slots(config.limits.turns),
+            approvals=config.approvals,
+        )
+        self.calls = DirectCalls(self.engine)
+
+    @classmethod
+    def create(
+        cls,
+        agent: object,
+        config: Config,
+        given: Sequence[object] = (),
+        extras: Mapping[str, Any] | None = None,
+    ) -> Host:
+        """The host of `agent` as configured, not started. Raises StartupError naming the cause.
+
+        `given` are plugins given as objects, beside the installed ones; `extras` the options that
+        are objects (`channel_router`, `a2a_agent_card`), which plugins find as `host.extras`.
+        """
+        try:
+            declared = as_agent(agent)
+        except TypeError as error:
+            raise ConfigError(str(error)) from None
+        own = agent_plugin(declared)
+        plugins = Plugins.load(config, [*given, *([own] if own is not None else [])])
+        return cls(declared, config, plugins, _model(declared, config), extras)
+
+    @asynccontextmanager
+    async def life(self, only: Collection[str] | None = None) -> AsyncIterator[None]:
+        """The service's life on the server's loop: workers, ledger, resources, lifespans.
+
+        `only` names the plugins whose lifespan this process has; None means all.
+        """
+        if self.workers.closed:
+            self._live_again()
+        await self.workers.start()
+        try:
+            await self.workers.on_engine_loop(self.ledger.open)
+            purging = self.workers.on_engine_loop(self._purge)
+            async with resources(self), self._ending(), self.plugins.lifespans(self, only=only):
+                yield
+            purging.cancel()
+        finally:
+            self.stopping = True
+            # What has broken off as the resources went.
+            await self._finish_background(1.0)
+            await self.workers.on_engine_loop(self.ledger.close)
+            # Who lets turns little time to end lets the code that was given up little more.
+            most = min(5.0, self.config.server.drain_timeout + 1.0)
+            await self.workers.close(min(most, max(1.0, self.time_to_record())))
+
+    @asynccontextmanager
+    async def _ending(self) -> AsyncIterator[None]:
+        """Let running calls end while the resources, which they may use, still exist."""
+        try:
+            yield
+        finally:
+            self.stopping = True
+            await self._finish_background(min(4.0, self.time_to_record()))
+
+    def _live_again(self) -> None:
+        """Recreate what the end of an earlier life has closed."""
+        server = self.config.server
+        self.workers = Workers(loops=server.worker_loops, threads=server.threads)
+        self.code.workers = self.workers
+        for_callable = self.agent.function is not None
+        self.ledger = self.engine.ledger = ledger_of(self.config, for_callable=for_callable)
+        self.stopping = self._cut_off = False
+        self._drained_by = None
+
+    async def _purge(self) -> None:
+        """Keep the ledger bounded: remove what is old, soon after the start and every hour.
+
+        Contents kept for less than an hour are removed within that time, or a minute, of being due.
+        """
+        kept = min(self.config.approvals.retention, self.config.approvals.ttl)
+        pause = min(_PURGE_SECONDS, max(_SOON, kept))
+        await asyncio.sleep(_SOON)
+        while True:
+            try:
+                await self.ledger.purge(self.config.approvals.retention)
+            except Exception:
+                logger.warning("the ledger could not be purged", exc_info=True)
+            await asyncio.sleep(pause)
+
+    async def _finish_background(self, seconds: float) -> None:
+        """Let claimed calls end and be recorded, for at most `seconds`."""
+
+        async def wait() -> None:
+            tasks = list(self.engine.background)
+            if tasks:
+                await asyncio.wait(tasks, timeout=seconds)
+
+        await self.workers.on_engine_loop(wait)
+
+    def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
+        """Start one turn; its events come from the EventStream, ending with one terminal event."""
+        return EventStream(self, request, caller)
+
+    async def chat(self, request: ChatRequest, caller: Caller) -> AgentMessage:
+        """Run one turn and give its reply: the fold of its events.
+
+        Raises RequestError when the request is refused, TurnError or what user code raised when
+        the turn failed; `failure` says how to show either. Cancelling it cancels the turn.
+        """
+        gathered = Gathered()
+        await self.end_of(self.begin(request, caller, gathered))
+        return fold(gathered.events)
+
+    async def end_of(self, begun: Begun) -> None:
+        """Return when the turn has ended; raises as `chat` does."""
+        try:
+            await begun.running
+        except asyncio.CancelledError as error:
+            raise self.cut_short(begun) or error from None
+        finally:
+            self._begun.discard(begun)
+
+    def failure_of(self, begun: Begun) -> BaseException | None:
+        """Why a turn that has ended gave no answer; None for one that did."""
+        self._begun.discard(begun)
+        error = begun.running.failure()
+        if isinstance(error, asyncio.CancelledError):
+            return self.cut_short(begun) or Stopping()
+        return error
+
+    def cut_short(self, begun: Begun) -> Exception | None:
+        """Why a turn was cancelled, where that was not its client's doing."""
+        if begun.overdue:
+            return TurnTimeout(self.config.limits.turn_time)
+        return Stopping() if self._cut_off else None
+
+    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
+        """Start a turn on the loop that suits it best.
+
+        As a rule that is the engine loop, which no user code blocks. A turn of the agent's own code
+        that does not need the ledger is spared the way there and back while home is free: it runs
+        at home, and the agent's code in the same task until something suspends it. Raises
+        NotStarted outside the app's lifespan.
+        """
+        if self.workers.home is None:
+            raise NotStarted
+        seconds = self.config.limits.turn_time
+        at_home = self._blocks_at_once and self.workers.calm and self.engine.slots.free
+        more = beyond_text(request.messages)
+        involved = bool(more) and carries_calls(more)
+        run = partial(self.engine.run, request, more, caller, sink, involved=involved)
+        if at_home and not involved:
+            work = partial(run, timed=False)
+            begun = Begun(self.workers.spawn(work), monotonic() + seconds + 0.5)
+        else:
+            # The engine counts the time from when the turn has its place; ours is the last resort.
+            work = partial(run, timed=True)
+            begun = Begun(self.workers.on_engine_loop(work), monotonic() + seconds + PATIENCE + 1.0)
+        self._begun.add(begun)
+        if not self._watching:
+            self._watching = True
+            asyncio.get_running_loop().call_later(_LOOK, self._watch)
+        return begun
+
+    def _watch(self) -> None:
+        """Look for turns that exceed their time: one timer for all costs a turn nothing."""
+        now = monotonic()
+        for begun in list(self._begun):
+            begun.check(now)
+        self._watching = bool(self._begun)
+        if self._watching:
+            asyncio.get_running_loop().call_later(_LOOK, self._watch)
+
+    async def check_ledger(self) -> None:
+        """Raise LedgerUnavailable where no approval could be recorded, NotStarted before there is a
+        ledger."""
+        if self.workers.home is None:
+            raise NotStarted
+        await self.workers.on_engine_loop(self.ledger.check)
+
+    def failure(self, error: BaseException) -> Failure:
+        """How to show `error` to a caller; what is not the caller's fault is logged."""
+        return Failure.of(error, debug=self.config.server.debug)
+
+    async def drain(self, timeout: float) -> None:
+        """Take no new turn, let running ones end, single calls, and approved ones whose client has
+        gone, for at most `timeout` seconds; then end every stream with one `error`."""
+        self.stopping = True
+        self._drained_by = deadline = monotonic() + timeout
+        if any(left := self._left()):
+            logger.info("stopping; %s have %g s (drain_timeout) to end", _counted(left), timeout)
+        while any(self._left()) and monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        if any(left := self._left()):
+            what = "%s did not end within drain_timeout, %g s"
+            logger.warning(what, _counted(left), timeout)
+        self._cut_off = True
+        for stream in list(self._running):
+            stream.stop()
+        for begun in list(self._begun):
+            begun.running.cancel()
+        deadline = monotonic() + 2.0
+        while (self._running or self._begun) and monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    def _left(self) -> tuple[int, int]:
+        """How many turns run, and how many calls: approved ones, and those of `host.calls`."""
+        return self.engine.slots.taken, len(self.engine.background)
+
+    def time_to_end(self) -> float:
+        """Seconds that what runs beside the turns may still take at the end of the service: what
+        the drain of the turns has left of `server.drain_timeout`."""
+        if self._drained_by is None:
+            return self.config.server.drain_timeout
+        return max(0.0, self._drained_by - monotonic())
+
+    def time_to_record(self) -> float:
+        """Seconds that approved calls may still take, at the end of the service, to end and be
+        recorded: five more than the drain, for all that waits for them together."""
+        if self._drained_by is None:
+            return _TO_RECORD
+        return max(0.0, self._drained_by + _TO_RECORD - monotonic())
+
+    @property
+    def guarded(self) -> bool:
+        """Whether callers have to say who they are."""
+        implemented = self.plugins.implementations("authenticate")
+        return self.config.auth.scheme != "none" or bool(implemented)
+
+    def describe(self) -> list[str]:
+        """What is served, line by line, for the start."""
+        return start_lines(self)
+
+    @property
+    def turns_running(self) -> int:
+        """How many turns hold a place."""
+        return self.engine.slots.taken
+
+
+def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
+    """Whether no turn at home ever waits for a thread while another's async code may block home.
+
+    It would be held up there. So the code of a turn must be all async, or one plain callable. There
+    must be no event handler either: one that blocks is abandoned after a while, which has to be
+    noticed elsewhere.
+    """
+    if plugins.implementations("on_event"):
+        return False
+    hooks = ("intercept_request", "intercept_response")
+    around = [impl.function for hook in hooks for impl in plugins.implementations(hook)]
+    around += (*agent.request_interceptors, *agent.response_interceptors)
+    if callable(agent.system_context):
+        around.append(agent.system_context)
+    if (function := agent.function) is None:
+        # A call with a time limit is one that its turn waits for.
+        straight = all(t.is_async and t.timeout is None for t in agent.tools.values())
+    else:
+        is_async = is_coroutine_function(function) or is_async_generator_function(function)
+        straight = not around or is_async
+    return straight and all(map(is_coroutine_function, around))
+
+
+def _tokens(config: Config) -> dict[str, bytes]:
+    if config.auth.scheme != "bearer":
+        return {}
+    return {
+        name: secret.get_secret_value().encode() for name, secret in bearer_tokens(config).items()
+    }
+
+
+def _model(agent: Agent, config: Config) -> Model:
+    given = config.model.name or agent.model
+    if given is not None and not isinstance(given, str):
+        return checked_model(given)
+    if given is None and agent.function is not None:
+        # It is named where a model is shown, and hardly ever asked.
+        return Offline()
+    settings: dict[str, Any] = {"timeout": config.model.timeout}
+    if config.model.base_url:
+        settings["base_url"] = config.model.base_url
+    return load_model(given or "offline", settings)
+
+
+def _counted(left: tuple[int, int]) -> str:
+    return f"{counted(left[0], 'turn')} and {counted(left[1], 'call')}"
+
+
+def ledger_of(config: Config, *, for_callable: bool = False) -> Ledger:
+    """The ledger that `[approvals]` configures, not opened. Raises ConfigError."""
+    given = config.approvals
+    url = given.ledger or "sqlite://"
+    base = config.path("approvals.ledger", ".")
+    needs_state = url == "sqlite://"
+    store = open_store(url, base, state_dir(config) if needs_state else base)
+    if config.server.workers > 1 and not store.shared:
+        raise ConfigError(
+            f"the ledger {store.url!r} holds for one process, but server.workers is "
+            f"{config.server.workers}; use 'sqlite://' or 'postgresql://...'"
+        )
+    return Ledger(
+        store,
+        ttl=given.ttl,
+        lease=given.lease,
+        deciders=given.deciders,
+        accept_unissued=given.accept_unissued,
+        for_callable=for_callable,
+    )

@@ -1,0 +1,232 @@
+"""Who may call: authentication, and the hosts and origins that web pages may use."""
+
+import asyncio
+import hmac
+import ipaddress
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from sayso.credentials import secret_forms
+from sayso.errors import AgentError, Busy, RequestError, TurnError, Unauthenticated
+from sayso.host import Host
+from sayso.http.endpoints import PRINCIPAL, standard_error
+from sayso.traces import hide
+
+_HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
+PUBLIC = {"/health", "/ready", "/.well-known/agent.json", "/.well-known/agent-card.json"}
+"""Paths that are answered without authentication: they hold nothing that is anyone's."""
+PATIENCE = 30.0
+"""Seconds that a plugin has to say who calls."""
+
+
+class Fixed:
+    """An ASGI application that answers with one fixed body."""
+
+    def __init__(self, body: bytes, status: int = 200) -> None:
+        self.headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        self.start = {"type": "http.response.start", "status": status}
+        self.body = {"type": "http.response.body", "body": body}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Copies: middleware adds its headers in place, or packs the body.
+        await send({**self.start, "headers": [*self.headers]})
+        await send({**self.body})
+
+
+def _refusal(status: int, detail: str, code: str) -> Fixed:
+    return Fixed(to_json({"detail": detail, "code": code}), status)
+
+
+async def _deny(answer: Fixed, scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse a request, or a WebSocket handshake with the same status where the server can."""
+    if scope["type"] == "http":
+        await answer(scope, receive, send)
+        return
+    await receive()
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    start = {**answer.start, "headers": answer.headers}
+    await send({**start, "type": "websocket.http.response.start"})
+    await send({**answer.body, "type": "websocket.http.response.body"})
+
+
+class Authentication:
+    """Names the caller on every route except the public ones; 401 for an unknown caller."""
+
+    def __init__(self, app: ASGIApp, host: Host) -> None:
+        self.app = app
+        self.host = host
+        self.files = host.plugins.public_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = _path(scope)
+        is_file = path in self.files and scope.get("method") in ("GET", "HEAD")
+        if scope["type"] in ("http", "websocket") and not (path in PUBLIC or is_file):
+            try:
+                scope[PRINCIPAL] = await authenticate(self.host, scope)
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError):
+                    # The server has waited long enough to learn who calls.
+                    error = Busy("the service is stopping")
+                failure = self.host.failure(error)
+                status, body = standard_error(error, failure)
+                answer = Fixed(to_json(body), status)
+                answer.headers += failure.headers
+                await _deny(answer, scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+def _path(scope: Scope) -> str:
+    """The path as the router sees it: without that of an app that mounts this one."""
+    path, root = str(scope.get("path", "")), str(scope.get("root_path", ""))
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
+
+
+async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
+    """The principal of a request, from the plugins' hooks, then `[auth]`.
+
+    None where nothing requires credentials. Raises Unauthenticated when they are required and
+    nothing recognises the caller, and AgentError when a hook fails.
+    """
+    hooks = host.plugins.implementations("authenticate")
+    if not hooks and host.config.auth.scheme == "none":
+        return None
+    pairs = [(name.decode("latin-1").lower(), value) for name, value in scope["headers"]]
+    if [name for name, _ in pairs].count("authorization") > 1:
+        # Whoever stands between here and the caller may have looked at another than we would.
+        raise Unauthenticated("there is more than one 'Authorization' header")
+    headers = {name: value.decode("latin-1") for name, value in pairs}
+    for impl in hooks:
+        bound = impl.bound(headers=headers, scope=scope, host=host)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                principal = await host.code.call(bound)
+        except (RequestError, TurnError):
+            raise
+        except Exception as error:
+            failed = AgentError(f"plugin {impl.plugin!r} could not say who calls")
+            # A name that is looked up by its token fails with that token in its text.
+            given = headers.get("authorization", "")
+            hide(failed, secret_forms([given, given.partition(" ")[2]]))
+            raise failed from error
+        if isinstance(principal, str) and principal.strip():
+            return principal
+        if principal is not None:
+            # A False or an empty name was hardly meant to let the caller in.
+            raise AgentError(f"plugin {impl.plugin!r} named the caller by what is no name")
+    if host.config.auth.scheme == "bearer":
+        return bearer(host, headers.get("authorization", ""))
+    raise Unauthenticated
+
+
+def bearer(host: Host, header: str) -> str:
+    """The principal whose token the `Authorization` header carries; raises Unauthenticated."""
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != "bearer":
+        raise Unauthenticated("a bearer token is needed: 'Authorization: Bearer TOKEN'")
+    given = token.strip().encode("utf-8", "surrogateescape")
+    found = ""
+    for name, known in host.tokens.items():
+        # Every token is compared, so the time tells nothing about which one came close.
+        if hmac.compare_digest(known, given):
+            found = name
+    if not found:
+        raise Unauthenticated("the bearer token is not valid")
+    return found
+
+
+class WebPages:
+    """Keeps foreign web pages out (design, section 6, "Web pages")."""
+
+    def __init__(self, app: ASGIApp, host: Host) -> None:
+        self.app = app
+        server = host.config.server
+        self.loopback = is_loopback(server.host)
+        self.hosts = {form for name in server.hosts for form in (name, name.strip("[]"))}
+        self.origins = set(server.cors_origins)
+        self.serves = lru_cache(256)(self._serves)
+        """Whether a request with this `Host` header is let in."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "websocket" or (kind == "http" and self.loopback):
+            host = origin = ""
+            for name, value in scope["headers"]:
+                if name == b"host":
+                    host = value.decode("latin-1").lower()
+                elif name == b"origin":
+                    origin = value.decode("latin-1")
+            if self.loopback and not self._known(host):
+                message = f"this host name is not served; add it to server.hosts: {host[:100]!r}"
+                await _deny(_refusal(421, message, "UNKNOWN_HOST"), scope, receive, send)
+                return
+            if kind == "websocket" and origin and not self._own(origin, host):
+                message = "pages of this origin may not connect; see server.cors_origins"
+                await _deny(_refusal(403, message, "FOREIGN_ORIGIN"), scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _serves(self, host: bytes) -> bool:
+        known = not self.loopback or self._known(host.decode("latin-1").lower())
+        return known and is_host(host)
+
+    def _known(self, host: str) -> bool:
+        name = _without_port(host)
+        return not host or is_loopback(name) or name in self.hosts or host in self.hosts
+
+    def _own(self, origin: str, host: str) -> bool:
+        if "*" in self.origins or origin in self.origins:
+            return True
+        return host != "" and origin.partition("://")[2].lower() == host
+
+
+def is_host(value: bytes) -> bool:
+    """Whether `Host` may have this value (RFC 3986, section 3.2.2)."""
+    return _HOST.fullmatch(value) is not None
+
+
+def with_one_host(
+    headers: list[tuple[bytes, bytes]], target: bytes, *, required: bool
+) -> list[tuple[bytes, bytes]]:
+    """The headers with the host that is asked for (RFC 9112, section 3.2); raises ValueError."""
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) > 1 or (required and not hosts):
+        raise ValueError("there is not one host")
+    if b"://" in target and not target.startswith(b"/"):
+        # That of the target counts.
+        hosts = [target.split(b"/", 3)[2]]
+        headers = [header for header in headers if header[0] != b"host"]
+        headers.append((b"host", hosts[0]))
+    if not all(map(is_host, hosts)):
+        raise ValueError("there is no such host")
+    return headers
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    # With a dot at the end it is the same name, written in full.
+    return host.partition(":")[0].removesuffix(".")
+
+
+@lru_cache(256)
+def is_loopback(name: str) -> bool:
+    """Whether `name` is this machine's own name or address."""
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    # Before Python 3.13 ::ffff:127.0.0.1 is no loopback address.
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback

@@ -1,0 +1,225 @@
+"""Chat over HTTP: raw ASGI endpoints that protocol plugins put on their routes.
+
+A plain ASGI object costs half of what a path operation does; middleware applies all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.types import Receive, Scope, Send
+
+from sayso.encoding import reply_json
+from sayso.errors import Busy, InvalidRequest, RequestError, TooLarge, UnsupportedMediaType
+from sayso.host import Host
+from sayso.http.disconnect import DisconnectWatch
+from sayso.http.ndjson import stream_reply
+from sayso.messages import ChatRequest
+from sayso.requests import parse_request
+from sayso.turns.failures import Failure
+from sayso.turns.output import Gathered
+from sayso.turns.turn import Caller
+from sayso.workers import per_loop
+
+PRINCIPAL = "sayso.principal"
+"""Where the authentication of the app puts the caller's name in an ASGI scope."""
+
+LONG = 64 * 2**10
+"""Bytes above which a body or a frame waits for its turn to be read."""
+_ROUNDS = 3
+"""Rounds of the event loop between two long bodies: a short request is read, run and answered."""
+
+_PLAIN = {b"", b"identity", b"chunked"}
+JSON = (b"content-type", b"application/json")
+Headers = Sequence[tuple[bytes, bytes]]
+ErrorShape = Callable[[BaseException, Failure], tuple[int, dict[str, Any]]]
+"""How a protocol words a refusal or a failure: the HTTP status and a JSON body."""
+
+
+def caller_of(scope: Scope, protocol: str) -> Caller:
+    """Who calls: the authenticated principal and the peer's address."""
+    client = scope.get("client")
+    return Caller(protocol, scope.get(PRINCIPAL), client[0] if client else None)
+
+
+def is_json(kind: bytes) -> bool:
+    """Whether this is the `Content-Type` of JSON."""
+    return kind == JSON[1] or kind.split(b";", 1)[0].strip().lower() == JSON[1]
+
+
+_reading = per_loop(asyncio.Lock)
+
+
+async def turn_to_read(body: str | bytes | bytearray) -> None:
+    """Return when it is the turn of this body or frame to be read: at once, unless it is long.
+
+    To read a long one takes up to a second in which nobody is answered. Ten that have come
+    together would take ten seconds in one go, and their callers hold up everybody's `/health`;
+    whoever waits is served between two of them. What is long to write there waits in the same line.
+    """
+    if len(body) > LONG:
+        async with _reading():
+            for _ in range(_ROUNDS):
+                await asyncio.sleep(0)
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body, as soon as it may be read (`turn_to_read`).
+
+    Raises UnsupportedMediaType for one that is not JSON or is compressed, TooLarge for one above
+    `limit` bytes, and InvalidRequest for one that breaks off.
+    """
+    length = b""
+    kind = b""
+    codings = b""
+    for name, value in scope["headers"]:
+        if name == b"content-type":
+            kind = value
+        elif name == b"content-length":
+            length = value
+        elif name in (b"content-encoding", b"transfer-encoding"):
+            codings += b"," + value.lower()
+    if not is_json(kind):
+        raise UnsupportedMediaType
+    if codings and not {coding.strip() for coding in codings.split(b",")} <= _PLAIN:
+        raise UnsupportedMediaType(
+            "the request body must not be compressed: send it without a content coding"
+        )
+    if length.isdigit() and int(length) > limit:
+        raise TooLarge("request body", limit)
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body") and len(body) <= limit:
+        await turn_to_read(body)
+        return body
+    # A list of pieces of two bytes would take twenty times the memory that the limit allows.
+    whole = bytearray(body)
+    while message.get("more_body") and len(whole) <= limit:
+        message = await receive()
+        whole += message.get("body", b"")
+    if len(whole) > limit:
+        raise TooLarge("request body", limit)
+    if message.get("type") == "http.disconnect":
+        # What came may be a whole request all the same, with a decision in it.
+        raise InvalidRequest.at(["body"], "json_invalid", "the body broke off before its end")
+    await turn_to_read(whole)
+    return bytes(whole)
+
+
+def standard_error(error: BaseException, failure: Failure) -> tuple[int, dict[str, Any]]:
+    """V2's error bodies (design, section 7): the list form for 422, else `detail` and `code`."""
+    if isinstance(error, InvalidRequest):
+        return 422, {"detail": error.items}
+    body: dict[str, Any] = {"detail": failure.message, "code": failure.code}
+    if failure.incident:
+        body["incident"] = failure.incident
+    if isinstance(error, RequestError):
+        body |= error.extra()
+    return failure.status, body
+
+
+class ChatEndpoint:
+    """An ASGI application for one chat path: reads a ChatRequest, answers whole or as a stream.
+
+    `forward_fields` forwards and echoes the request fields (V2, interface.md, rule 1);
+    `deprecated` is what the OpenAPI document says of the path.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        protocol: str,
+        *,
+        stream: bool = False,
+        forward_fields: bool = False,
+        errors: ErrorShape = standard_error,
+        deprecated: bool = False,
+    ) -> None:
+        self.host = host
+        self.protocol = protocol
+        self.streams = stream
+        self.forward_fields = forward_fields
+        self.errors = errors
+        self.deprecated = deprecated
+        # A model looks at all messages; a callable may not.
+        self._lazily = host.agent.function is not None
+        self.cancels = host.config.server.on_disconnect == "cancel"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request (ASGI)."""
+        try:
+            body = await read_body(scope, receive, self.host.config.limits.body)
+            known = caller_of(scope, self.protocol)
+            request, caller = self.read(body, known.principal, known.address)
+        except asyncio.CancelledError:
+            # The server has waited long enough for the rest of the body.
+            await _respond(send, *self.refusal(Busy("the service is stopping")))
+            return
+        except Exception as error:
+            await _respond(send, *self.refusal(error))
+            return
+        if self.streams:
+            await stream_reply(self.host, request, caller, receive, send)
+        else:
+            await self._reply(request, caller, receive, send)
+
+    def read(
+        self, body: bytes | str, principal: str | None, address: str | None
+    ) -> tuple[ChatRequest, Caller]:
+        """The request and who calls, from where; raises RequestError."""
+        limits = self.host.config.limits
+        request = parse_request(
+            body,
+            messages=limits.messages,
+            nesting=limits.nesting,
+            values=limits.values,
+            lazily=self._lazily,
+        )
+        fields = request.request_fields if self.forward_fields else None
+        return request, Caller(self.protocol, principal, address, request_fields=fields)
+
+    def refusal(self, error: BaseException) -> tuple[int, bytes, Headers]:
+        """Status, body and further headers of the reply to a request that failed."""
+        failure = self.host.failure(error)
+        status, body = self.shown(error, failure)
+        return status, to_json(body), failure.headers
+
+    def shown(self, error: BaseException, failure: Failure) -> tuple[int, dict[str, Any]]:
+        """Status and body of the reply that reports `failure`."""
+        status, body = self.errors(error, failure)
+        if self.streams:
+            body = {"type": "error", "error": failure.message, **body}
+        return status, body
+
+    async def _reply(
+        self, request: ChatRequest, caller: Caller, receive: Receive, send: Send
+    ) -> None:
+        gathered = Gathered()
+        try:
+            begun = self.host.begin(request, caller, gathered)
+            watch = DisconnectWatch(receive, begun.running.cancel if self.cancels else None)
+            try:
+                await self.host.end_of(begun)
+            finally:
+                watch.stop()
+            body = reply_json(gathered.events)
+        except asyncio.CancelledError:
+            return
+        except Exception as error:
+            await _respond(send, *self.refusal(error))
+            return
+        await _respond(send, 200, body)
+
+
+async def _respond(send: Send, status: int, body: bytes, headers: Headers = ()) -> None:
+    length = (b"content-length", str(len(body)).encode())
+    start = {
+        "type": "http.response.start",
+        "status": status,
+        "headers": [JSON, length, *headers],
+    }
+    await send(start)
+    await send({"type": "http.response.body", "body": body})

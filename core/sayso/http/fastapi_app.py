@@ -1,0 +1,47 @@
+"""The application as a FastAPI, for its documents, its routers and its traces."""
+
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.routing import Router
+
+from sayso._version import __version__
+from sayso.host import Host
+from sayso.http.asgi import App
+from sayso.plugins.routes import each_route
+
+
+class FastAPIApp(App, FastAPI):
+    """An App that is a FastAPI: `/docs` and `/openapi.json` where `server.docs` has them."""
+
+    def __init__(self, host: Host) -> None:
+        docs = host.config.server.docs
+        super().__init__(
+            host,
+            title="Sayso",
+            version=__version__,
+            docs_url="/docs" if docs else None,
+            redoc_url=None,
+            openapi_url="/openapi.json" if docs else None,
+        )
+
+    def include(self, router: Router) -> None:
+        """Add `router` with its lifespan, as FastAPI does where it is one of FastAPI's."""
+        if isinstance(router, APIRouter):
+            self.include_router(router)
+        else:
+            super().include(router)
+
+    def openapi(self) -> dict[str, Any]:
+        """The OpenAPI document, the plain routes among its paths."""
+        if not self.openapi_schema:
+            from sayso.http.openapi import with_raw_routes
+
+            routes = [(path, route) for path, _, route in each_route(self.router.routes) if path]
+            self.openapi_schema = with_raw_routes(super().openapi(), self.host, routes)
+        return self.openapi_schema
+
+    def traced(self) -> bool:
+        # Since 0.165 FastAPI traces requests by itself, where OpenTelemetry is set up.
+        telemetry = getattr(self, "_native_telemetry", None)
+        return telemetry is not None and telemetry.enabled()

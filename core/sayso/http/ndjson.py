@@ -1,0 +1,62 @@
+"""A turn as an NDJSON stream over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from starlette.types import Receive, Send
+
+from sayso.http.disconnect import DisconnectWatch
+from sayso.messages import ChatRequest
+from sayso.turns.turn import Caller
+
+if TYPE_CHECKING:
+    from sayso.host import Host
+
+NDJSON = (
+    (b"content-type", b"application/x-ndjson"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+"""The headers of a stream of events."""
+
+
+async def stream_reply(
+    host: Host, request: ChatRequest, caller: Caller, receive: Receive, send: Send
+) -> None:
+    """Send a turn as NDJSON, one event a line; what waits leaves in one chunk."""
+    head = _Head(send)
+    stream = host.stream(request, caller)
+    watch = DisconnectWatch(receive, stream.drop, head.sent)
+    try:
+        more = True
+        while more:
+            lines, more = await stream.lines()
+            if head.waits:
+                await head.sent()
+            await send({"type": "http.response.body", "body": lines, "more_body": more})
+    finally:
+        watch.stop()
+        await stream.aclose()
+
+
+class _Head:
+    """The head of the response: with the first events, or before them where they take their time.
+
+    Alone it would be a packet more for every turn.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._sending = asyncio.Lock()
+        self.waits = True
+
+    async def sent(self) -> None:
+        """Return when it has been sent."""
+        async with self._sending:
+            if self.waits:
+                # A list of its own: middleware adds its headers in place.
+                start = {"type": "http.response.start", "status": 200, "headers": [*NDJSON]}
+                await self._send(start)
+                self.waits = False

@@ -1,0 +1,165 @@
+"""The OpenAPI document of the routes that are no path operations of FastAPI's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any, get_args
+
+from pydantic import TypeAdapter
+from starlette.routing import BaseRoute, Route, compile_path
+
+from sayso.errors import (
+    AgentError,
+    ApprovalsPending,
+    Busy,
+    InvalidRequest,
+    LedgerUnavailable,
+    MessagesMissing,
+    ModelError,
+    RequestError,
+    StillRunning,
+    Stopping,
+    TooLarge,
+    TurnError,
+    TurnTimeout,
+    Unauthenticated,
+    UnsupportedMediaType,
+)
+from sayso.events import Event
+from sayso.host import Host
+from sayso.http.access import PUBLIC
+from sayso.http.endpoints import ChatEndpoint, standard_error
+from sayso.messages import AgentMessage, ChatRequest
+from sayso.turns.failures import Failure
+
+_COMPONENT = "#/components/schemas/"
+_CORE = {"/health": "Says that the service lives", "/ready": "Says whether new turns are taken"}
+_STATUS = {
+    "type": "object",
+    "properties": {"status": {"type": "string"}},
+    "required": ["status"],
+}
+_NOT_READY = {**_STATUS, "properties": {"status": {"type": "string"}, "detail": {"type": "string"}}}
+
+
+def with_raw_routes(
+    document: dict[str, Any], host: Host, routes: Iterable[tuple[str, BaseRoute]]
+) -> dict[str, Any]:
+    """`document` with each plain route, the chat endpoints with their bodies, replies, and
+    refusals; static files, which are nobody's data, are left out."""
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    # Routes of others may have models of the same names.
+    is_taken = any(schemas.get(name, own) != own for name, own in _schemas("").items())
+    prefix = "Sayso" if is_taken else ""
+    schemas |= _schemas(prefix)
+    if bearer := host.config.auth.scheme == "bearer":
+        components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"bearer": []}]
+    for path, route in routes:
+        if type(route) is not Route or not route.methods or not route.include_in_schema:
+            continue
+        if path in host.plugins.public_paths:
+            continue
+        _, shown, parameters = compile_path(path)
+        operations = document["paths"].setdefault(shown, {})
+        for method in sorted(route.methods - {"HEAD"}):
+            if isinstance(route.endpoint, ChatEndpoint):
+                operation = _chat(route.endpoint, prefix)
+            else:
+                schema = _STATUS if path in _CORE else {}
+                operation = _operation(_CORE.get(path, f"{method} {shown}"), _json(schema))
+            if path == "/ready":
+                operation["responses"]["503"] = _response(503, _json(_NOT_READY))
+            if parameters:
+                operation["parameters"] = [_parameter(name) for name in parameters]
+            if bearer and path in PUBLIC:
+                operation["security"] = []
+            operations[method.lower()] = operation
+    return document
+
+
+def _schemas(prefix: str) -> dict[str, Any]:
+    """What chat endpoints take and send, by the names that `_chat` refers to."""
+    events = get_args(Event)
+    given = [
+        (ChatRequest, "validation", TypeAdapter(ChatRequest)),
+        (AgentMessage, "serialization", TypeAdapter(AgentMessage)),
+        *((each, "serialization", TypeAdapter(each)) for each in events),
+    ]
+    template = f"{_COMPONENT}{prefix}{{model}}"
+    _, made = TypeAdapter.json_schemas(given, ref_template=template)  # type: ignore[arg-type]
+    schemas: dict[str, Any] = made["$defs"]
+    for each in events:
+        schema = schemas[each.__name__]
+        # Of all instances one, and so no field of the dataclass.
+        schema["properties"] = {"type": {"const": each.type}, **schema["properties"]}
+        schema["required"] = ["type", *schema.get("required", [])]
+    schemas["Event"] = {"oneOf": [_reference(prefix + each.__name__) for each in events]}
+    return {prefix + name: schema for name, schema in schemas.items()}
+
+
+def _reference(name: str) -> dict[str, str]:
+    return {"$ref": f"{_COMPONENT}{name}"}
+
+
+def _parameter(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _chat(endpoint: ChatEndpoint, prefix: str) -> dict[str, Any]:
+    body = {"required": True, "content": _json(_reference(f"{prefix}ChatRequest"))}
+    reply = _json(_reference(f"{prefix}AgentMessage"))
+    if endpoint.streams:
+        reply = {"application/x-ndjson": {"schema": _reference(f"{prefix}Event")}}
+    what = "One turn, as a stream of events" if endpoint.streams else "One turn, as one message"
+    operation = {**_operation(f"{what} ({endpoint.protocol})", reply), "requestBody": body}
+    operation["responses"] |= _refusals(endpoint)
+    return {**operation, "deprecated": True} if endpoint.deprecated else operation
+
+
+def _refusals(endpoint: ChatEndpoint) -> dict[str, Any]:
+    """What is sent in place of a reply, by status, with the body of each cause as an example.
+
+    A stream has begun with 200 when a turn fails: the failure is its last event.
+    """
+    causes: list[RequestError | TurnError] = [
+        MessagesMissing(),
+        InvalidRequest.at(["body", "messages", 0, "role"], "missing", "Field required"),
+        TooLarge("request body", endpoint.host.config.limits.body),
+        UnsupportedMediaType(),
+    ]
+    if not endpoint.streams:
+        causes += [ApprovalsPending(["call_1"]), Busy(), StillRunning(), Stopping()]
+        causes += [AgentError(), TurnTimeout(endpoint.host.config.limits.turn_time)]
+        causes += [LedgerUnavailable(), ModelError("server", "the model failed")]
+        causes.append(ModelError("overloaded", "the model is overloaded"))
+    told = [(each, *endpoint.shown(each, _failure(each))) for each in causes]
+    if endpoint.host.guarded:
+        # Told before the request reaches its protocol.
+        nobody = Unauthenticated()
+        told.append((nobody, *standard_error(nobody, _failure(nobody))))
+    responses: dict[str, Any] = {}
+    for error, status, body in told:
+        described = responses.setdefault(str(status), _response(status, _json({"type": "object"})))
+        content = described["content"]["application/json"]
+        content.setdefault("examples", {})[type(error).__name__] = {"value": body}
+    return responses
+
+
+def _failure(error: RequestError | TurnError) -> Failure:
+    incident = None if isinstance(error, RequestError) else "1f2e3d4c5b6a"
+    return Failure(error.status, error.code, str(error), incident)
+
+
+def _operation(summary: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {"summary": summary, "responses": {"200": _response(200, content)}}
+
+
+def _response(status: int, content: dict[str, Any]) -> dict[str, Any]:
+    return {"description": HTTPStatus(status).phrase, "content": content}
+
+
+def _json(schema: Any) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}

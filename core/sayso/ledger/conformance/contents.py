@@ -1,0 +1,195 @@
+"""Checks of what a store holds and finds."""
+
+from __future__ import annotations
+
+from sayso.errors import LedgerUnavailable
+from sayso.ledger import (
+    Decision,
+    Owner,
+)
+from sayso.ledger.conformance.samples import (
+    NESTED,
+    STRANGE,
+    Check,
+    Factory,
+    found,
+    get,
+    opened,
+    proposal,
+    put,
+    turn,
+)
+
+
+async def rows_come_back_as_they_were(factory: Factory) -> None:
+    """Each field of each row, whatever JSON value it holds."""
+    decision = Decision(True, 1_001.5, "me", True, STRANGE, "::1", STRANGE, True)
+    owner = Owner("owner", "boot", 7, 1_500.25)
+    full = proposal(
+        "full",
+        kind="command",
+        input=NESTED,
+        conversation=STRANGE,
+        reference=STRANGE,
+        turn=STRANGE,
+        description=STRANGE,
+        input_description=NESTED,
+        intent=STRANGE,
+        principal=STRANGE,
+        tenant=STRANGE,
+        user=STRANGE,
+        protocol="v2",
+        address="127.0.0.1",
+        client=STRANGE,
+        state="EXECUTING",
+        idempotent=True,
+        decision=decision,
+        edited=NESTED,
+        owner=owner,
+        fence=7,
+        finished=1_600.125,
+        duration=0.1,
+        output=STRANGE,
+        session=NESTED,
+        index=3,
+    )
+    waiting = turn(
+        STRANGE,
+        conversation=STRANGE,
+        reference=STRANGE,
+        principal=STRANGE,
+        tenant=STRANGE,
+        user=STRANGE,
+        transcript=[NESTED, {}],
+        prefix=STRANGE,
+        calls=[STRANGE, "b"],
+        from_callable=True,
+        state="RESUMING",
+        request=STRANGE,
+        reply=NESTED,
+        owner=owner,
+        fence=9,
+        ended=1_700.5,
+    )
+    async with opened(factory) as store:
+        await put(store, full, waiting, proposal("bare"), turn("bare"))
+        assert await get(store, "full") == full
+        assert await get(store, "bare") == proposal("bare")
+        turns = await store.run(lambda tx: tx.turns([STRANGE, "bare", "unknown"]))
+        assert turns == {STRANGE: waiting, "bare": turn("bare")}
+        assert await found(store, conversation=STRANGE, turn=STRANGE, owner="owner") == ["full"]
+        unknown = [STRANGE, "", "x" * 10_000, "%", "' OR 1=1"]
+        assert await store.run(lambda tx: tx.proposals(unknown)) == {}
+
+
+async def long_texts_come_back(factory: Factory) -> None:
+    """A megabyte of output, and identifiers far longer than an index likes."""
+    long = proposal(
+        "long",
+        kind="command",
+        conversation="c" * 100_000,
+        output="x\0\u20ac" * 350_000,
+        reference="r" * 100_000,
+    )
+    near = proposal("near", conversation="c" * 100_001)
+    async with opened(factory) as store:
+        await put(store, long, near)
+        assert await get(store, "long") == long
+        assert await found(store, conversation="c" * 100_000) == ["long"]
+
+
+async def rows_are_copies(factory: Factory) -> None:
+    """Changing what was put or read changes nothing that is stored."""
+    async with opened(factory) as store:
+        given = proposal("a", input={"list": [1]})
+        await put(store, given)
+        given.input["list"].append(2)
+        read = await get(store, "a")
+        assert read is not None
+        read.input["list"].append(3)
+        read.state = "DONE"
+        assert await get(store, "a") == proposal("a", input={"list": [1]})
+
+
+async def rows_outlive_the_store(factory: Factory) -> None:
+    """Closed and opened again, a shared store still has them; a closed one refuses to run."""
+    store = factory()
+    await store.open()
+    await put(store, proposal("a"))
+    await store.close()
+    await store.close()
+    try:
+        await store.run(lambda tx: tx.find())
+    except LedgerUnavailable:
+        pass
+    else:
+        raise AssertionError("a closed store ran a work")
+    if store.shared:
+        async with opened(factory) as again:
+            assert await get(again, "a") == proposal("a")
+
+
+async def find_takes_every_filter(factory: Factory) -> None:
+    """Each filter alone, all of them together, and values that are empty."""
+    owner = Owner("owner-1", "boot", 1, 5.0)
+    async with opened(factory) as store:
+        await put(
+            store,
+            proposal("a", kind="command", turn="t1", conversation="c1", reference="r1"),
+            proposal(
+                "b",
+                kind="command",
+                turn="t1",
+                conversation="c1",
+                reference="r2",
+                index=1,
+                state="DONE",
+            ),
+            proposal(
+                "c",
+                kind="command",
+                turn="t2",
+                conversation="c2",
+                reference="r1",
+                state="EXECUTING",
+                owner=owner,
+                created=1_001.0,
+            ),
+        )
+        assert await found(store) == ["a", "b", "c"]
+        assert await found(store, turn="t1") == ["a", "b"]
+        assert await found(store, conversation="c2") == ["c"]
+        assert await found(store, reference="r1") == ["a", "c"]
+        assert await found(store, state="DONE") == ["b"]
+        assert await found(store, owner="owner-1") == ["c"]
+        assert await found(store, turn="t1", conversation="c1", reference="r2", state="DONE") == [
+            "b"
+        ]
+        assert await found(store, reference="r1", state="DONE") == []
+        assert await found(store, conversation="") == []
+
+
+async def find_pages_in_order(factory: Factory) -> None:
+    """By `created`, then `index`, or the other way round; each row on exactly one page."""
+    rows = [proposal(f"p{n:02}", created=1_000.0 + n // 4, index=3 - n % 4) for n in range(24)]
+    order = [p.id for p in sorted(rows, key=lambda p: p.order)]
+    async with opened(factory) as store:
+        await put(store, *reversed(rows))
+        for given in ({}, {"state": "PENDING"}, {"turn": "turn"}):
+            for newest in (False, True):
+                pages: list[str] = []
+                way = {"newest": newest, "limit": 7, **given}
+                while page := await found(store, after=pages[-1] if pages else None, **way):
+                    assert len(page) <= 7
+                    pages += page
+                assert pages == (order[::-1] if newest else order)
+
+
+CHECKS: tuple[Check, ...] = (
+    rows_come_back_as_they_were,
+    long_texts_come_back,
+    rows_are_copies,
+    rows_outlive_the_store,
+    find_takes_every_filter,
+    find_pages_in_order,
+)

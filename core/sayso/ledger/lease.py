@@ -1,0 +1,51 @@
+"""The lease of this process on what it has claimed, renewed for as long as it lives."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from sayso.errors import LedgerUnavailable
+from sayso.ledger import Store
+
+logger = logging.getLogger("sayso.ledger")
+
+
+class Lease:
+    """Shows other processes that the process `owner` lives, from its first claim on.
+
+    It is renewed three times in `seconds`.
+    """
+
+    def __init__(self, store: Store, owner: str, seconds: float) -> None:
+        self._store = store
+        self._owner = owner
+        self._seconds = seconds
+        self._held = False
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+
+    def hold(self) -> None:
+        """Begin to renew the lease, unless that has begun; raises LedgerUnavailable."""
+        with self._lock:
+            if self._held or not self._store.shared:
+                return
+            self._store.hold(self._owner)
+            renewer = threading.Thread(target=self._renew, name="sayso-lease", daemon=True)
+            try:
+                renewer.start()
+            except RuntimeError as error:
+                # Without it this process would pass for dead in the middle of a long call.
+                raise LedgerUnavailable(f"no claim can be kept alive: {error}") from error
+            self._held = True
+
+    def stop(self) -> None:
+        """Renew the lease no more."""
+        self._stopped.set()
+
+    def _renew(self) -> None:
+        while not self._stopped.wait(self._seconds / 3):
+            try:
+                self._store.renew(self._owner, self._seconds)
+            except Exception as error:
+                logger.warning("the lease of this process could not be renewed: %r", error)

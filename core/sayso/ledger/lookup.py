@@ -1,0 +1,123 @@
+"""Which row a command without an id means (design, section 6, "Commands")."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cached_property
+
+from sayso.canonical import canonical
+from sayso.ledger import OPEN, Proposal, Transaction
+from sayso.ledger.choices import Choice, Conversation, Requester, command_identity
+
+_ByText = dict[bytes, list[Proposal]]
+
+
+class Lookup:
+    """The rows that the commands of one request may mean, in one transaction.
+
+    Nothing is looked for twice: a request may hold thousands of commands, and thousands of
+    messages before them. `shown` are the rows that its ids name and their turns'; `visible` and
+    `settle` are those of the rules.
+    """
+
+    def __init__(
+        self,
+        tx: Transaction,
+        who: Requester,
+        conversation: Conversation,
+        shown: Collection[str],
+        visible: Callable[[Proposal, Requester], bool],
+        settle: Callable[[Transaction, Proposal], Proposal],
+    ) -> None:
+        self._tx = tx
+        self._who = who
+        self._conversation = conversation
+        # Those that are found here join them.
+        self._shown = frozenset(shown)
+        self._visible = visible
+        self._settle = settle
+        self._found: dict[tuple[bytes, int], Sequence[Proposal]] = {}
+        self._own: _ByText | None = None
+        self._walked: dict[int, _ByText] = {}
+        # The places where something may have been proposed; those without it leave.
+        self._left = list(range(len(conversation.references)))
+
+    def row(self, choice: Choice) -> Proposal | None:
+        """The row that the command means; equal commands of one turn are taken in their order."""
+        wanted = canonical(command_identity(choice.input or {}))
+        place = (wanted, choice.message)
+        if place not in self._found:
+            by_id = bool(self._conversation.id)
+            self._found[place] = self._in_conversation(*place) if by_id else self._nearest(*place)
+        same = self._found[place]
+        return same[min(choice.ordinal, len(same) - 1)] if same else None
+
+    def _in_conversation(self, wanted: bytes, message: int) -> Sequence[Proposal]:
+        if self._own is None:
+            # Of more than one page those that were made last.
+            found = self._tx.find(conversation=self._conversation.id, newest=True)
+            self._own = self._by_text(reversed(found))
+        rows = self._own.get(wanted, [])
+        near = {row.reference for row in rows}
+        places = sorted(self._places[one] for one in near if one in self._places)
+        if places:
+            # Asked for twice, as after a lost reply: what was decided, else the newer one.
+            reference = self._conversation.references[_nearest_first(places, message)[0]]
+            same = self._told([row for row in rows if row.reference == reference])
+            return _of_turn(same, [row for row in same if row.decision] or same)
+        return _of_turn(rows, rows)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {one: place for place, one in enumerate(self._conversation.references)}
+
+    def _nearest(self, wanted: bytes, message: int) -> Sequence[Proposal]:
+        for rows in self._near(message):
+            if wanted not in rows:
+                continue
+            equal = [self._settle(self._tx, row) for row in self._told(rows[wanted])]
+            open_ = [row for row in equal if row.state in OPEN]
+            same = _of_turn(equal, open_ or equal)
+            # Of several turns that have ended, nobody knows whose outcome is asked for.
+            return same if open_ or len(same) == len(equal) else []
+        return []
+
+    def _told(self, rows: Sequence[Proposal]) -> Sequence[Proposal]:
+        """Of rows that were proposed at one place those of which the client has the reply, where
+        its messages have any id of that."""
+        return [row for row in rows if row.id in self._shown] or rows
+
+    def _near(self, message: int) -> Iterator[_ByText]:
+        """What was proposed to this user after each reference, the nearest to the message first."""
+        for place in _nearest_first(self._left, message):
+            if place not in self._walked:
+                reference = self._conversation.references[place]
+                # Everybody who says the same has this reference.
+                found = self._tx.find(reference=reference, newest=True)
+                own = (row for row in reversed(found) if row.user == self._who.user)
+                self._walked[place] = self._by_text(own)
+            if rows := self._walked[place]:
+                yield rows
+            else:
+                del self._left[bisect_left(self._left, place)]
+
+    def _by_text(self, rows: Iterable[Proposal]) -> _ByText:
+        found: _ByText = {}
+        for row in rows:
+            if row.kind == "command" and self._visible(row, self._who):
+                found.setdefault(canonical(command_identity(row.input)), []).append(row)
+        return found
+
+
+def _nearest_first(places: Sequence[int], message: int) -> list[int]:
+    """The ascending `places` in the order in which what a message decides is looked for: what was
+    proposed before it, the latest first. What was proposed in answer to it comes after."""
+    after = bisect_left(places, message)
+    return [*reversed(places[:after]), *reversed(places[after:])]
+
+
+def _of_turn(rows: Sequence[Proposal], stated: Sequence[Proposal]) -> Sequence[Proposal]:
+    """The rows of the turn of what was `stated` last."""
+    turn = max(stated, key=lambda row: row.created).turn if stated else None
+    return [row for row in rows if row.turn == turn]

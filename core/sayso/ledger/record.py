@@ -1,0 +1,380 @@
+"""The record of proposals, decisions and outcomes: each coroutine one transaction, or a wait.
+
+The rules are in `rules`, written once over a `Store` (design, section 6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+from sayso.errors import InvalidRequest, LedgerUnavailable, StillRunning
+from sayso.ledger import (
+    OPEN,
+    Decision,
+    Proposal,
+    Reading,
+    State,
+    Store,
+    SuspendedTurn,
+    Transaction,
+)
+from sayso.ledger.choices import (
+    Choice,
+    Continuation,
+    Conversation,
+    Decided,
+    Edit,
+    Grant,
+    Requester,
+    name_of,
+)
+from sayso.ledger.lease import Lease
+from sayso.ledger.log import log
+from sayso.ledger.owners import boot_id
+from sayso.ledger.rules import Rules, suspend_again
+from sayso.ledger.writes import Writes
+
+T = TypeVar("T")
+_REPLIES_KEPT = 8
+
+
+class Ledger:
+    """The record of proposals, decisions and outcomes over one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        ttl: float = 86_400.0,
+        lease: float = 15.0,
+        deciders: Literal["principal", "any"] = "principal",
+        accept_unissued: bool = False,
+        for_callable: bool = False,
+    ) -> None:
+        self.store = store
+        self.ttl = ttl
+        self.accept_unissued = accept_unissued
+        self.owner = secrets.token_hex(16)
+        self._rules = Rules(
+            self.owner,
+            boot_id(),
+            ttl,
+            lease,
+            deciders,
+            accept_unissued,
+            for_callable,
+            store.dead,
+        )
+        self._lease = Lease(store, self.owner, lease)
+        self._writes = Writes(store)
+
+    def visible(self, row: Proposal, who: Requester) -> bool:
+        """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
+        return self._rules.visible(row, who)
+
+    async def open(self) -> None:
+        """Open the store; raises ConfigError naming it and the way out."""
+        await self.store.open()
+
+    async def check(self) -> None:
+        """Raise LedgerUnavailable where the store does not answer."""
+        await self.store.run(lambda tx: None)
+
+    async def close(self) -> None:
+        """Stop renewing leases and close the store."""
+        self._writes.stop()
+        self._lease.stop()
+        await self.store.close()
+
+    async def propose(
+        self,
+        turn: SuspendedTurn | None,
+        proposals: Sequence[Proposal],
+        continuing: Continuation | None = None,
+        reply: dict[str, Any] | None = None,
+    ) -> None:
+        """Record proposals with their suspended turn, and the reply that ends a continuation.
+
+        One transaction: a crash leaves either all of it or nothing. It does not wait for the disk:
+        what a loss of power takes of it runs nothing, for an approval of an unknown call is refused
+        and a continuation without a reply is claimed again. Raises StillRunning when another
+        process took the continuation over meanwhile.
+        """
+        continued = [id_ for id_, _ in continuing.turns] if continuing is not None else []
+
+        def work(tx: Transaction) -> None:
+            if turn is not None:
+                tx.put_turn(replace(turn, created=tx.now))
+            for proposal in proposals:
+                row = replace(proposal, created=tx.now, expires=tx.now + self.ttl)
+                tx.put(row)
+                log(tx, "proposed", row)
+            if continuing is not None:
+                rows = tx.turns(continued)
+                for id_, fence in continuing.turns:
+                    row_ = rows.get(id_)
+                    if row_ is None or row_.fence != fence:
+                        raise StillRunning
+                    kept = list((row_.reply or {}).items())[-(_REPLIES_KEPT - 1) :]
+                    row_.reply = {**dict(kept), continuing.request: reply or {}}
+                    row_.state, row_.owner, row_.ended = "ENDED", None, tx.now
+                    tx.put_turn(row_)
+
+        await self.store.run(Reading(work, turns=continued, flushed=False))
+        self._writes.notify(continued)
+
+    async def decide(
+        self,
+        choices: Sequence[Choice],
+        shown: Iterable[str],
+        who: Requester,
+        conversation: Conversation,
+        *,
+        edit: Edit | None = None,
+        dry: bool = False,
+        claim: bool = True,
+        decided_by: str | None = None,
+    ) -> Decided:
+        """Match the choices to proposals, record the decisions, and claim what may run now.
+
+        `shown` are further ids of the history. Raises InvalidRequest, with one item for each
+        refused choice and nothing recorded. `dry` only looks: no decision, no grant; without
+        `claim` decisions are recorded and nothing is granted. `decided_by` names the person
+        where `who` only stands for the proposal's principal (the command line).
+        """
+        ids = list(dict.fromkeys([*shown, *(c.id for c in choices if c.id)]))
+        token = secrets.token_hex(8)
+        claim = claim and not dry and any(c.approved for c in choices)
+        if claim:
+            self._lease.hold()
+
+        late: list[str] = []
+
+        def work(tx: Transaction) -> Decided:
+            found = self._rules.rows(tx, ids, who)
+            self._rules.choose(tx, choices, found, who, conversation, dry=dry)
+            late[:] = [row.id for _, row in found.chosen if row.state == "EXPIRED"]
+            self._rules.check(found, edit)
+            if not dry:
+                self._rules.record(tx, found, who, edit, decided_by)
+                if claim:
+                    self._rules.claim(tx, found, who, token)
+                self._rules.write(tx, found)
+            return found
+
+        reading = Reading(work, proposals=ids)
+        try:
+            return await (self._claiming(reading, token) if claim else self.store.run(reading))
+        except InvalidRequest:
+            # What was told to have expired stays so, whatever becomes of the clock; the refusal
+            # has undone that it was recorded.
+            if late:
+                await self.settle(late)
+            raise
+
+    async def _claiming(
+        self, work: Callable[[Transaction], T], token: str, turns: Sequence[str] = ()
+    ) -> T:
+        """The result of a claim. A claim whose commit is in doubt is undone in the background:
+        nobody would ever end it, and it would look alive for as long as this process."""
+        try:
+            return await self.store.run(work)
+        except (LedgerUnavailable, asyncio.CancelledError):
+            self._writes.later(partial(self._rules.disown, token=token, turns=turns), turns)
+            raise
+
+    async def give_back(self, grants: Sequence[Grant], told: Sequence[Proposal] = ()) -> None:
+        """Undo the claims of those `grants` that were not spent, and of the rejected calls `told`
+        of which the callable was not told."""
+        unspent = [grant for grant in grants if not grant.spent]
+        ids = [grant.proposal.id for grant in unspent] + [row.id for row in told]
+
+        def work(tx: Transaction) -> None:
+            rows = tx.proposals(ids)
+            for grant in unspent:
+                row = rows.get(grant.proposal.id)
+                if row is not None and row.state == "EXECUTING" and row.fence == grant.fence:
+                    self._rules.unclaim(tx, row)
+            for row in told:
+                if row.id in rows and row.owner is not None:
+                    self._rules.untell(tx, rows[row.id], row.owner.claim)
+
+        if ids:
+            for grant in unspent:
+                grant.spend()
+            await self._writes.now_or_later(work, ids)
+
+    async def claim_for_callable(self, turn: str, found: Decided) -> None:
+        """Claim what is decided of a callable's turn at once: approved calls to carry out, and
+        rejected ones to tell it; each once."""
+        self._lease.hold()
+        token = secrets.token_hex(8)
+
+        def work(tx: Transaction) -> Decided:
+            rows = [self._rules.settle(tx, row) for row in tx.find(turn=turn)]
+            claimed = Decided(rows={row.id: row for row in rows})
+            for row in rows:
+                if row.state == "APPROVED":
+                    self._rules.grant(tx, claimed, row, token)
+                elif row.state == "REJECTED" and row.owner is None:
+                    self._rules.tell(tx, claimed, row, token)
+            return claimed
+
+        claimed = await self._claiming(work, token, [turn])
+        found.rows |= claimed.rows
+        found.grants += claimed.grants
+        found.told += claimed.told
+
+    async def finish(
+        self,
+        grant: Grant,
+        state: State,
+        output: str,
+        *,
+        duration: float | None = None,
+        session: dict[str, Any] | None = None,
+    ) -> bool:
+        """Record the outcome of a claimed call; false when a later claim made ours void.
+
+        An INDETERMINATE call whose real end comes later takes that end.
+        """
+
+        def work(tx: Transaction) -> bool:
+            return self._rules.finish(tx, grant, state, output, duration, session)
+
+        id_ = grant.proposal.id
+        return await self._writes.told([id_], self.store.run(Reading(work, proposals=[id_])))
+
+    async def finish_last(
+        self,
+        grant: Grant,
+        state: State,
+        output: str,
+        request: str,
+        *,
+        duration: float | None = None,
+        session: dict[str, Any] | None = None,
+    ) -> tuple[bool, Continuation | None]:
+        """`finish`, then `continue_turns` for the turn of the call if that was its only call.
+
+        One transaction instead of two. Without a continuation, because another request has
+        continued the turn or does so now, `continue_turns` has to be called.
+        """
+        self._lease.hold()
+        token = secrets.token_hex(8)
+
+        def work(tx: Transaction) -> tuple[bool, Continuation | None]:
+            if not self._rules.finish(tx, grant, state, output, duration, session):
+                return False, None
+            return True, self._rules.go_on(tx, grant, request, token)
+
+        id_ = grant.proposal.id
+        reading = Reading(work, proposals=[id_])
+        return await self._writes.told([id_], self._claiming(reading, token, [grant.proposal.turn]))
+
+    async def reject(
+        self, ids: Sequence[str], reason: str, who: Requester, *, approved: bool = False
+    ) -> list[Proposal]:
+        """Reject those of `ids` that are pending, with `approved` also those that were approved and
+        have not begun to run; gives the rejected rows."""
+        open_ = OPEN if approved else {"PENDING"}
+
+        def work(tx: Transaction) -> list[Proposal]:
+            found = [self._rules.settle(tx, row) for row in tx.proposals(ids).values()]
+            rows = [r for r in found if r.state in open_ and self.visible(r, who)]
+            for row in rows:
+                row.decision = Decision(False, tx.now, *name_of(who), reason=reason)
+                row.state, row.finished, row.output = "REJECTED", tx.now, f"Rejected: {reason}"
+                tx.put(row)
+                log(tx, "rejected", row)
+            return rows
+
+        return await self.store.run(work)
+
+    async def continue_turns(
+        self, ids: Sequence[str], request: str, *, decided: Collection[str] | None, until: float
+    ) -> Continuation | dict[str, Any]:
+        """Claim the continuation of suspended turns for the message whose digest is `request`.
+
+        Gives the recorded reply instead when this message already continued one of them, or when
+        the last replies know all calls that are `decided`; None for a message that has words of
+        its own, which need an answer. While another request continues a turn, waits; raises
+        StillRunning when `until` (monotonic seconds) passes first.
+        """
+        self._lease.hold()
+        token = secrets.token_hex(8)
+
+        def work(tx: Transaction) -> Continuation | dict[str, Any] | str:
+            turns = [self._rules.settle_turn(tx, t) for t in tx.turns(ids).values()]
+            for turn in turns:
+                if turn.reply and request in turn.reply:
+                    return dict(turn.reply[request])
+            for turn in turns:
+                if turn.state == "RESUMING":
+                    return turn.id
+            replies = [list(turn.reply.values())[-1] for turn in turns if turn.reply]
+            if decided is not None and replies and len(replies) == len(turns):
+                if {id_ for reply in replies for id_ in reply.get("known", ())}.issuperset(decided):
+                    return dict(replies[-1])
+            return self._rules.claim_turns(tx, turns, request, token)
+
+        reading = Reading(work, turns=ids)
+        while isinstance(outcome := await self._claiming(reading, token, ids), str):
+            await self._writes.changed(outcome, until)
+        return outcome
+
+    async def release(self, continuation: Continuation) -> None:
+        """Give back a continuation that failed or was cancelled, so that it can be claimed again.
+
+        While the store is away this is retried in the background.
+        """
+        ids = [id_ for id_, _ in continuation.turns]
+
+        def work(tx: Transaction) -> None:
+            turns = tx.turns(ids)
+            for id_, fence in continuation.turns:
+                if id_ in turns and turns[id_].fence == fence:
+                    suspend_again(tx, turns[id_])
+
+        await self._writes.now_or_later(work, ids)
+
+    def check_recorded(self, id_: str) -> None:
+        """Raise LedgerUnavailable if the store has been refusing this row's outcome for long:
+        waiting on helps nobody."""
+        self._writes.check(id_)
+
+    async def outcomes(self, ids: Sequence[str], until: float) -> dict[str, Proposal]:
+        """The rows once none of them executes any more; raises StillRunning after `until`."""
+        while True:
+            rows = await self.settle(ids)
+            running = next((r.id for r in rows.values() if r.state == "EXECUTING"), None)
+            if running is None:
+                return rows
+            await self._writes.changed(running, until)
+
+    async def purge(self, retention: float) -> tuple[int, int, int]:
+        """Remove contents older than `retention` seconds, and turns that ended `ttl` seconds ago.
+
+        Gives the numbers of contents, turns and log rows that were removed; the log is kept.
+        """
+        total = [0, 0, 0]
+
+        def work(tx: Transaction) -> tuple[int, int, int]:
+            return tx.purge(contents_before=tx.now - retention, turns_before=tx.now - self.ttl)
+
+        while any(counts := await self.store.run(work)):
+            total = [a + b for a, b in zip(total, counts, strict=True)]
+        return total[0], total[1], total[2]
+
+    async def settle(self, ids: Sequence[str]) -> dict[str, Proposal]:
+        """The rows, updated for what has expired and for owners that have died."""
+
+        def work(tx: Transaction) -> dict[str, Proposal]:
+            return {id_: self._rules.settle(tx, r) for id_, r in tx.proposals(ids).items()}
+
+        return await self.store.run(work)

@@ -1,0 +1,385 @@
+"""The rules of the ledger, as steps of one transaction: who may decide, what may run, once."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sayso.canonical import canonical
+from sayso.errors import InvalidRequest, ToolInputError
+from sayso.ledger import OPEN, Owner, Proposal, State, SuspendedTurn, Transaction
+from sayso.ledger.choices import (
+    MINT,
+    Choice,
+    Continuation,
+    Conversation,
+    Decided,
+    Edit,
+    Grant,
+    Requester,
+    command_identity,
+    complete,
+    contradiction,
+    decision_of,
+    edited_twice,
+    not_issued,
+    refuse,
+    refused,
+    renamed,
+    unknown_outcome,
+)
+from sayso.ledger.log import log
+from sayso.ledger.lookup import Lookup
+
+logger = logging.getLogger("sayso.ledger")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules as configured, for the process `owner`; `gone` tells that an owner has surely
+    died."""
+
+    owner: str
+    boot: str
+    ttl: float
+    lease: float
+    deciders: Literal["principal", "any"]
+    accept_unissued: bool
+    for_callable: bool
+    """Whether the agent is a plain callable: then what nobody proposed is for it to carry out."""
+    gone: Callable[[Owner], bool]
+    logged: set[tuple[str, int]] = field(default_factory=set)
+    """The claims, by call and fence, of which the log says that their process died."""
+
+    def rows(self, tx: Transaction, ids: Sequence[str], who: Requester) -> Decided:
+        """The visible proposals with these ids, and all others of their turns."""
+        found = Decided()
+        rows = [r for r in tx.proposals(ids).values() if self.visible(r, who)]
+        known = {row.id: row for row in rows}
+        turns = tx.turns(list({r.turn for r in rows}))
+        for id_ in {r.turn for r in rows}:
+            calls = turns[id_].calls if id_ in turns else []
+            # A turn of which all rows are there already needs no second look for them.
+            whole = bool(calls) and known.keys() >= set(calls)
+            for row in [known[call] for call in calls] if whole else tx.find(turn=id_):
+                found.rows[row.id] = self.settle(tx, row)
+        found.keep_turns(turns.values(), who)
+        return found
+
+    def visible(self, row: Proposal, who: Requester) -> bool:
+        """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
+        if row.tenant is not None and who.tenant is not None and row.tenant != who.tenant:
+            return False
+        return row.principal == who.principal or self.deciders == "any"
+
+    def settle(self, tx: Transaction, row: Proposal) -> Proposal:
+        """The row, updated if it has expired or its owner has died."""
+        if row.state in OPEN and tx.now >= row.expires:
+            row.state = "EXPIRED"
+        elif row.state == "EXECUTING" and row.owner and self._dead(row.owner, tx.now):
+            row.state, row.finished = "INDETERMINATE", tx.now
+            why = "the process that ran it has ended"
+            unrecorded = f"{why} before its result was recorded"
+            row.output = unknown_outcome(unrecorded, idempotent=row.idempotent)
+            # A transaction that is refused or retried looks again.
+            if (claim := (row.id, row.owner.fence)) not in self.logged:
+                self.logged.add(claim)
+                logger.warning("call %s of %s: %s, its outcome is unknown", row.id, row.name, why)
+        else:
+            return row
+        tx.put(row)
+        log(tx, row.state.lower(), row)
+        return row
+
+    def _dead(self, owner: Owner, now: float) -> bool:
+        # This process lives, whatever became of its lease.
+        return owner.id != self.owner and (owner.lease < now or self.gone(owner))
+
+    def choose(
+        self,
+        tx: Transaction,
+        choices: Sequence[Choice],
+        found: Decided,
+        who: Requester,
+        conversation: Conversation,
+        *,
+        dry: bool,
+    ) -> None:
+        """Pair each choice with its row; raises InvalidRequest for what was never proposed."""
+        unknown: list[Choice] = []
+        lookup = Lookup(tx, who, conversation, found.rows, self.visible, self.settle)
+        rows = [_row(choice, found, lookup) for choice in choices]
+        turn = secrets.token_hex(16)
+        for index, (choice, row) in enumerate(zip(choices, rows, strict=True)):
+            if row is None and choice.id:
+                # Stated twice, and issued for the first time by what stands before it here.
+                row = _row(choice, found, lookup)
+            if row is None and self.accept_unissued and _may_be_issued(choice):
+                row = self._unissued(tx, choice, who, conversation)
+                if not row.turn:
+                    row.turn, row.index = turn, index
+                    if not dry:
+                        log(tx, "unissued", row)
+            if row is None:
+                unknown.append(choice)
+                continue
+            if row.id not in found.rows:
+                self._adopt(tx, found, row, who)
+            found.chosen.append((choice, found.rows[row.id]))
+        refuse([not_issued(c) for c in unknown if c.approved and not c.copy])
+        if self.for_callable:
+            found.callables |= {row.turn for row in found.rows.values() if row.unissued}
+
+    def _adopt(self, tx: Transaction, found: Decided, row: Proposal, who: Requester) -> None:
+        for sibling in tx.find(turn=row.turn):
+            found.rows[sibling.id] = self.settle(tx, sibling)
+        found.rows.setdefault(row.id, row)
+        found.keep_turns(tx.turns([row.turn]).values(), who)
+
+    def _unissued(
+        self, tx: Transaction, choice: Choice, who: Requester, conversation: Conversation
+    ) -> Proposal:
+        """The row of a call that this service never proposed; only with `accept_unissued`.
+
+        It is recorded with its decision. A command without an id has one by which the same
+        request finds it again.
+        """
+        id_ = choice.id or _name(choice, who, conversation)
+        known = tx.proposals([id_]).get(id_)
+        if known is not None and (choice.id or not self.visible(known, who)):
+            raise InvalidRequest([not_issued(choice)])
+        if known is not None:
+            return self.settle(tx, known)
+        return Proposal(
+            id=id_,
+            kind=choice.kind or "tool_call",
+            name=choice.name or "command",
+            input=choice.input or {},
+            turn="",
+            index=0,
+            call_id=id_,
+            created=tx.now,
+            expires=tx.now + self.ttl,
+            conversation=conversation.id,
+            **who._asdict(),
+        )
+
+    def check(self, found: Decided, edit: Edit | None) -> None:
+        """Raise InvalidRequest for choices that are changed, too late or contradictory."""
+        items: list[dict[str, Any]] = []
+        decided = [(choice, row) for choice, row in found.chosen if not choice.copy]
+        for choice, row in decided:
+            if kind := contradiction(choice, row):
+                items.append(refused(choice, *kind))
+            elif choice.approved and found.changed(choice, row):
+                if message := _wrong_edit(choice, row, edit):
+                    items.append(refused(choice, "approval_changed", message))
+        by_row: dict[str, set[bool]] = {}
+        for choice, row in decided:
+            by_row.setdefault(row.id, set()).add(choice.approved)
+        twice = edited_twice(found)
+        for choice, row in decided:
+            if len(by_row[row.id]) > 1:
+                items.append(refused(choice, "approval_conflict", "two decisions contradict"))
+            elif choice.approved and row.id in twice:
+                items.append(refused(choice, "approval_conflict", "two decisions state two inputs"))
+        refuse(items)
+
+    def record(
+        self,
+        tx: Transaction,
+        found: Decided,
+        who: Requester,
+        edit: Edit | None,
+        decided_by: str | None,
+    ) -> None:
+        """Record the decisions of this request; `write` stores the rows that no claim stores."""
+        # Of two carriers of one decision the first may state no input, and the other a changed one.
+        changes = {
+            row.id: choice.input or {}
+            for choice, row in found.chosen
+            if choice.approved and not choice.copy and found.changed(choice, row)
+        }
+        for choice, row in found.chosen:
+            if choice.copy or row.state != "PENDING":
+                continue
+            if edit and row.id in changes:
+                row.edited = edit(row, changes[row.id])
+            row.decision = decision_of(choice, who, tx.now)
+            if decided_by is not None:
+                row.decision.who, row.decision.claimed = decided_by, True
+            row.state = "APPROVED" if choice.approved else "REJECTED"
+            if not choice.approved:
+                row.finished, row.output = tx.now, f"Rejected: {choice.reason or 'no reason given'}"
+            log(tx, row.state.lower(), row)
+            found.fresh.append(row.id)
+
+    def write(self, tx: Transaction, found: Decided) -> None:
+        """Store the rows that were decided and not claimed; a claim stores its own."""
+        claimed = {grant.proposal.id for grant in found.grants}
+        for id_ in found.fresh:
+            if id_ not in claimed:
+                tx.put(found.rows[id_])
+
+    def claim(self, tx: Transaction, found: Decided, who: Requester, token: str) -> None:
+        """Grant what was approved and has not run."""
+        for choice, row in found.chosen:
+            again = row.state == "INDETERMINATE" and row.idempotent
+            again = again and not (choice.copy or row.purged)
+            startable = choice.approved and (row.state == "APPROVED" or again)
+            if not startable or row.turn in found.callables:
+                continue
+            if again:
+                # A second run is this decision's, perhaps another person's.
+                row.decision = decision_of(choice, who, tx.now)
+                log(tx, "approved", row)
+            self.grant(tx, found, row, token)
+
+    def grant(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
+        """Claim one row and mint the grant for it."""
+        again = row.state == "INDETERMINATE"
+        if again:
+            self._reopen(tx, row.turn)
+        row.fence += 1
+        # The output of a run of which nobody knows the end stays, for `unclaim`.
+        row.state, row.finished = "EXECUTING", None
+        row.owner = self.owner_of(row.fence, tx.now, token)
+        tx.put(row)
+        log(tx, "claimed", row)
+        found.grants.append(Grant(row, MINT, again=again))
+
+    def _reopen(self, tx: Transaction, id_: str) -> None:
+        """Let the turn be continued again: its recorded replies tell an outcome that is about to
+        change."""
+        turn = tx.turns([id_]).get(id_)
+        if turn is not None and self.settle_turn(tx, turn).state == "ENDED":
+            turn.state, turn.reply, turn.ended = "SUSPENDED", None, None
+            tx.put_turn(turn)
+
+    def owner_of(self, fence: int, now: float, token: str) -> Owner:
+        """This process as the owner of a row, for the claim `token`."""
+        return Owner(self.owner, self.boot, fence, now + self.lease, token)
+
+    def disown(self, tx: Transaction, token: str, turns: Sequence[str]) -> None:
+        """Undo whatever a claim of ours, whose commit is in doubt, has claimed."""
+        for row in tx.find(owner=self.owner, state="EXECUTING"):
+            if row.owner is not None and row.owner.claim == token:
+                self.unclaim(tx, row)
+        for id_ in turns:
+            for row in tx.find(turn=id_, state="REJECTED"):
+                self.untell(tx, row, token)
+        for turn in tx.turns(turns).values():
+            if turn.owner is not None and turn.owner.claim == token:
+                suspend_again(tx, turn)
+
+    def tell(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
+        """Claim a rejected call of a callable, which is told of it once."""
+        row.owner = self.owner_of(row.fence, tx.now, token)
+        tx.put(row)
+        found.told.append(row)
+
+    def untell(self, tx: Transaction, row: Proposal, token: str) -> None:
+        """Undo the claim `token` of a rejected call of which the callable was not told."""
+        if row.owner is not None and row.owner.claim == token:
+            row.owner = None
+            tx.put(row)
+
+    def unclaim(self, tx: Transaction, row: Proposal) -> None:
+        """Restore the row to its state before a claim of which nothing ran."""
+        row.state, row.owner = "APPROVED", None
+        if row.output is not None:
+            row.state, row.finished = "INDETERMINATE", tx.now
+        tx.put(row)
+        log(tx, "unclaimed", row)
+
+    def finish(
+        self,
+        tx: Transaction,
+        grant: Grant,
+        state: State,
+        output: str,
+        duration: float | None,
+        session: dict[str, Any] | None,
+    ) -> bool:
+        """Record the outcome of a claimed call; false when a later claim made ours void."""
+        row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
+        if row is None or row.fence != grant.fence:
+            return False
+        if row.state not in ("EXECUTING", "INDETERMINATE"):
+            return False
+        if row.state == "EXECUTING" or session is not None:
+            # A late end says nothing of it: what was recorded when the call was given up stands.
+            row.session = session
+        row.state, row.output, row.duration = state, output, duration
+        row.finished, row.owner = tx.now, None
+        tx.put(row)
+        log(tx, state.lower(), row)
+        return True
+
+    def go_on(self, tx: Transaction, grant: Grant, request: str, token: str) -> Continuation | None:
+        """Claim the continuation of the turn if this was its only call and nobody continues it
+        yet."""
+        turn = tx.turns([grant.proposal.turn]).get(grant.proposal.turn)
+        if turn is None or turn.calls != [grant.proposal.id]:
+            return None
+        if turn.state != "SUSPENDED" or turn.reply:
+            return None
+        return self.claim_turns(tx, [turn], request, token)
+
+    def claim_turns(
+        self, tx: Transaction, turns: Sequence[SuspendedTurn], request: str, token: str
+    ) -> Continuation:
+        """Claim the continuation of these turns."""
+        for turn in turns:
+            turn.fence += 1
+            # No end any more, or a purge would take the turn while it goes on.
+            turn.state, turn.request, turn.ended = "RESUMING", request, None
+            turn.owner = self.owner_of(turn.fence, tx.now, token)
+            tx.put_turn(turn)
+        return Continuation([(t.id, t.fence) for t in turns], request)
+
+    def settle_turn(self, tx: Transaction, turn: SuspendedTurn) -> SuspendedTurn:
+        """The turn, updated if its owner has died."""
+        if turn.state == "RESUMING" and turn.owner and self._dead(turn.owner, tx.now):
+            turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
+        return turn
+
+
+def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:
+    row = found.rows.get(choice.id) if choice.id else lookup.row(choice)
+    return row if row is None or choice.kind in (None, row.kind) else None
+
+
+def _may_be_issued(choice: Choice) -> bool:
+    return choice.approved and not choice.copy and complete(choice)
+
+
+def _name(choice: Choice, who: Requester, conversation: Conversation) -> str:
+    """The id for a command that was never proposed and has none."""
+    place = [conversation.id, *conversation.references[choice.message : choice.message + 1]]
+    wanted = command_identity(choice.input or {})
+    parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
+    return hashlib.sha256(canonical(parts)).hexdigest()[:32]
+
+
+def _wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
+    """Why an approval may not change the call as the choice does; empty where it may."""
+    allowed = None
+    if edit and choice.input is not None and not renamed(choice, row) and row.state == "PENDING":
+        try:
+            allowed = edit(row, choice.input)
+        except ToolInputError as error:
+            return f"the changed input does not fit the tool: {error.bare}"
+    return "the name or input differs from what was proposed" if allowed is None else ""
+
+
+def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
+    """Suspend a turn again whose continuation failed, so that another request can continue it."""
+    if turn.state == "RESUMING":
+        turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
+        turn.ended = tx.now if turn.reply else None
+        tx.put_turn(turn)

@@ -1,0 +1,209 @@
+"""A connection to an SQLite database, and the lock by which processes take turns on its file."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sayso.errors import LedgerUnavailable
+from sayso.ledger import LogRow, locks
+from sayso.ledger.rows import Row, Statement
+from sayso.ledger.tables import HEAD, SCHEMA, SET_META, TABLES
+from sayso.ledger.texts import dump_log, load_log
+from sayso.ledger.writer import unavailable
+
+logger = logging.getLogger("sayso.ledger")
+
+APPLICATION = 0x41535354
+"""The mark of an approvals store in its file."""
+WAYS_OUT = {
+    "NOTADB": "is no approvals store; move it away or set 'approvals.ledger' to another file",
+    "CORRUPT": "is damaged; restore it from a backup, or move it away to begin a new one",
+    "READONLY": "cannot be written; check the permissions of the file and its folder",
+    "CANTOPEN": "cannot be opened; check the permissions of the file and its folder",
+    "PERM": "cannot be opened; check the permissions of the file and its folder",
+    "FULL": "cannot grow, the disk is full; free some space",
+    "IOERR": "cannot be read or written; check the disk and its free space",
+    "BUSY": "is locked by another process; end that process, a backup tool perhaps",
+}
+"""What is said of the store for each of SQLite's errors, with the way out."""
+UNFLUSHED = "cannot be flushed to disk; check the disk, restart the service"
+
+
+class Gate:
+    """A lock on a file, taken by one transaction of all processes at a time.
+
+    SQLite lets waiting writers poll, up to 100 ms apart and in no order; this lock wakes the next
+    one at once. Correctness rests on SQLite's own locks alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = locks.opened(path)
+
+    def wait(self, seconds: float) -> None:
+        """Enter within `seconds`; LedgerUnavailable where another process, stopped perhaps, does
+        not leave."""
+        end = time.monotonic() + seconds
+        while not locks.taken(self._descriptor):
+            if time.monotonic() > end:
+                raise LedgerUnavailable(WAYS_OUT["BUSY"])
+            time.sleep(0.01)
+
+    def enter(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
+    def leave(self) -> None:
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        locks.closed(self._descriptor)
+
+
+class SqliteConnection:
+    """`Connection` over sqlite3; with a `gate` and the `path` of its file, or in memory.
+
+    `flushed` is whether commits from now on return only when they are on the disk.
+    """
+
+    lock = ""
+    flushed = True
+    _flushes = True
+    """As `flushed`, for SQLite."""
+    _behind = False
+    """Whether commits may not be on the disk yet."""
+    _ended = ""
+    """Why nothing is taken any more."""
+    _log: int | None = None
+    errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+    distant = False
+
+    def __init__(
+        self, raw: sqlite3.Connection, gate: Gate | None = None, path: Path | None = None
+    ) -> None:
+        self.raw = raw
+        self._gate = gate
+        self._path = path
+        self._inodes: dict[str | Path, int] = {path: path.stat().st_ino} if path else {}
+
+    def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        return self.raw.execute(sql, values).fetchall()
+
+    def write(self, sql: str, values: Sequence[object] = ()) -> None:
+        self.raw.execute(sql, values)
+
+    def begin(
+        self, asked: Sequence[Statement] = ()
+    ) -> tuple[float, LogRow | None, list[list[Row]]]:
+        try:
+            self.enter()
+            rows = self.read(HEAD)
+            return time.time(), load_log(rows[0][0]) if rows else None, self.read_all(asked)
+        except sqlite3.Error as error:
+            raise unavailable(error, self.explained(error)) from error
+
+    def read_all(self, asked: Sequence[Statement]) -> list[list[Row]]:
+        return [self.read(sql, values) for sql, values in asked]
+
+    def wait(self, seconds: float) -> None:
+        """Let others leave the store first; LedgerUnavailable where that takes longer."""
+        if self._gate:
+            self._gate.wait(seconds)
+
+    def enter(self) -> None:
+        """Begin, on a file that may have no tables yet."""
+        if self._gate:
+            self._gate.enter()
+        if self._ended:
+            raise LedgerUnavailable(f"the approvals store {self._ended}")
+        self._check_file()
+        if self._flushes != self.flushed:
+            self.raw.execute(f"PRAGMA synchronous = {'FULL' if self.flushed else 'NORMAL'}")
+            self._flushes = self.flushed
+        self.raw.execute("BEGIN IMMEDIATE")
+
+    def commit(self, head: LogRow | None) -> None:
+        if head:
+            self.write(SET_META, ("head", dump_log(head)))
+        self.raw.execute("COMMIT")
+        self._behind = not self.flushed
+        if self._gate:
+            self._gate.leave()
+
+    def open_log(self) -> None:
+        """Open the write-ahead log for `flush`, which must not come to want a descriptor."""
+        # SQLite makes the log when it first reads, beside the file that a link stands for.
+        self.read(HEAD)
+        file = os.path.realpath(self._path or "")
+        self._log = os.open(f"{file}-wal", os.O_RDONLY)
+        self._inodes |= {path: os.stat(path).st_ino for path in (f"{file}-wal", f"{file}-shm")}
+
+    def flush(self) -> None:
+        """Have all commits on the disk; after `open_log`."""
+        if not self._behind or self._log is None:
+            return
+        self._behind = False
+        try:
+            getattr(os, "fdatasync", os.fsync)(self._log)
+        except OSError:
+            # Nothing says what of it is on the disk; closed, it refuses all that would build on it.
+            logger.exception("the approvals store %s", UNFLUSHED)
+            self._end(UNFLUSHED)
+
+    def rollback(self) -> None:
+        try:
+            if self.raw.in_transaction:
+                self.raw.execute("ROLLBACK")
+        except sqlite3.Error:
+            # A failed ROLLBACK leaves no way to trust the connection; closed, it refuses all.
+            self._end("cannot take back a change; check the disk, restart the service")
+        finally:
+            if self._gate:
+                self._gate.leave()
+
+    def retryable(self, error: Exception) -> bool:
+        return False
+
+    def explained(self, error: Exception) -> str:
+        return f"the approvals store {str(self._path or 'memory://')!r} {way_out(error)}"
+
+    def close(self) -> None:
+        self.raw.close()
+        if self._gate:
+            self._gate.close()
+        if self._log is not None:
+            os.close(self._log)
+
+    def _end(self, why: str) -> None:
+        self._ended = self._ended or why
+        self.raw.close()
+
+    def _check_file(self) -> None:
+        """A removed file, also of the log, would take commits that nobody ever sees again."""
+        try:
+            if all(os.stat(path).st_ino == inode for path, inode in self._inodes.items()):
+                return
+        except OSError:
+            pass
+        gone = LedgerUnavailable("the approvals store was moved or removed; restart the service")
+        gone.add_note(f"it was {str(self._path)!r}")
+        raise gone
+
+
+def make_tables(db: SqliteConnection) -> None:
+    """Create the tables of the current schema in an empty database, in the running transaction."""
+    for statement in TABLES.format(text="TEXT", serial="INTEGER").split(";"):
+        db.raw.execute(statement)
+    db.raw.execute(f"PRAGMA application_id = {APPLICATION}")
+    db.raw.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+def way_out(error: Exception) -> str:
+    """What is said of the store for an error, with the way out."""
+    name = getattr(error, "sqlite_errorname", "").removeprefix("SQLITE_")
+    return WAYS_OUT.get(name.split("_")[0], f"failed: {error}")

@@ -1,0 +1,75 @@
+"""Stores by their URL: the built-in ones, and those of other distributions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+from sayso.config.factories import installed, made
+from sayso.errors import ConfigError, nearest
+from sayso.ledger import Store
+
+_BUILT_IN = ("memory", "postgresql", "sqlite")
+_MEMBERS = ("url", "shared", "open", "close", "run", "renew", "hold", "dead")
+
+
+def open_store(url: str, base: Path, state_dir: Path) -> Store:
+    """The store that `url` names, not opened yet.
+
+    `memory://`; `sqlite:///name.db` relative to the folder `base`, `sqlite:////absolute.db`, and
+    `sqlite://` for `approvals.db` in `state_dir`; `postgresql://...` as libpq reads it; any other
+    scheme by entry point. Raises ConfigError for an unknown scheme or a missing package.
+    """
+    scheme, _, rest = url.partition("://")
+    match scheme:
+        case "memory":
+            from sayso.ledger.memory import MemoryStore
+
+            return MemoryStore()
+        case "sqlite":
+            return _sqlite(rest, base, state_dir)
+        case "postgresql":
+            return _postgresql(url)
+    return _installed(scheme, url)
+
+
+def _sqlite(rest: str, base: Path, state_dir: Path) -> Store:
+    from sayso.ledger.sqlite import SqliteStore
+
+    if rest and not rest.strip("/"):
+        raise ConfigError("'approvals.ledger' names no file; try: sqlite:///approvals.db")
+    if not rest.startswith("/") and rest:
+        raise ConfigError(
+            "'approvals.ledger' has too few slashes; try: sqlite:///relative.db or "
+            "sqlite:////absolute.db"
+        )
+    return SqliteStore(base / unquote(rest[1:]) if rest else state_dir / "approvals.db")
+
+
+def _postgresql(url: str) -> Store:
+    try:
+        from sayso.ledger.postgres import PostgresStore
+    except ImportError as error:
+        raise ConfigError(
+            "the PostgreSQL ledger needs psycopg; try: pip install 'sayso[postgres]'"
+        ) from error
+    return PostgresStore(url)
+
+
+def _installed(scheme: str, url: str) -> Store:
+    found = installed("sayso.ledgers")
+    if scheme not in found:
+        names = sorted({*_BUILT_IN, *found})
+        # What stands behind the first word may be a password.
+        shown = re.split(r"[^\w.+-]", scheme, maxsplit=1)[0][:20]
+        close = nearest(shown, names)
+        meant = f"; did you mean {close!r}?" if close else ""
+        if "://" not in url and "." in shown:
+            meant = "; a file is written sqlite:///NAME.db"
+        raise ConfigError(
+            f"'approvals.ledger' has the unknown scheme {shown!r}; "
+            f"known: {', '.join(map(repr, names))}{meant}"
+        )
+    store: Store = made(found[scheme], "ledger", _MEMBERS, url)
+    return store

@@ -1,0 +1,48 @@
+"""The tables of the SQL stores, and the statements that need no row of them as an object.
+
+The statements are common to SQLite and PostgreSQL, with `?` for values. Each index is a page more
+that an approval writes: there is one for what is looked up, and none besides.
+"""
+
+from __future__ import annotations
+
+SCHEMA = 1
+"""The version of the tables below; a store with a larger one is refused."""
+
+TABLES = """
+CREATE TABLE sayso_meta (key {text} PRIMARY KEY, value {text} NOT NULL);
+CREATE TABLE sayso_proposals (
+    id {text} PRIMARY KEY, turn {text}, conversation {text}, reference {text},
+    state {text} NOT NULL, owner {text}, lease DOUBLE PRECISION,
+    created DOUBLE PRECISION NOT NULL, position BIGINT NOT NULL,
+    ended DOUBLE PRECISION, kept INTEGER NOT NULL, doc {text} NOT NULL);
+CREATE INDEX sayso_proposals_turn ON sayso_proposals (turn) WHERE turn IS NOT NULL;
+CREATE INDEX sayso_proposals_conversation ON sayso_proposals (conversation)
+    WHERE conversation IS NOT NULL;
+CREATE INDEX sayso_proposals_reference ON sayso_proposals (reference)
+    WHERE reference IS NOT NULL;
+CREATE INDEX sayso_proposals_owner ON sayso_proposals (owner, state) WHERE owner IS NOT NULL;
+CREATE INDEX sayso_proposals_state ON sayso_proposals (state, created, position, id);
+CREATE INDEX sayso_proposals_created ON sayso_proposals (created, position, id);
+CREATE INDEX sayso_proposals_ended ON sayso_proposals (ended) WHERE kept = 1;
+CREATE TABLE sayso_contents (id {text} PRIMARY KEY, doc {text} NOT NULL);
+CREATE TABLE sayso_turns (
+    id {text} PRIMARY KEY, state {text} NOT NULL, owner {text}, lease DOUBLE PRECISION,
+    created DOUBLE PRECISION NOT NULL, ended DOUBLE PRECISION, doc {text} NOT NULL);
+CREATE INDEX sayso_turns_owner ON sayso_turns (owner, state) WHERE owner IS NOT NULL;
+CREATE INDEX sayso_turns_ended ON sayso_turns (ended) WHERE ended IS NOT NULL;
+CREATE INDEX sayso_turns_open ON sayso_turns (created) WHERE ended IS NULL;
+CREATE TABLE sayso_log (
+    seq {serial} PRIMARY KEY, at DOUBLE PRECISION NOT NULL, previous {text} NOT NULL,
+    hash {text} NOT NULL, entry {text} NOT NULL);
+"""
+
+RENEW = (
+    "UPDATE sayso_proposals SET lease = ? WHERE owner = ? AND state = 'EXECUTING'",
+    "UPDATE sayso_turns SET lease = ? WHERE owner = ? AND state = 'RESUMING'",
+)
+HEAD = "SELECT value FROM sayso_meta WHERE key = 'head'"
+SET_META = (
+    "INSERT INTO sayso_meta (key, value) VALUES (?, ?) "
+    "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+)

@@ -1,0 +1,111 @@
+"""Proposals, suspended turns and log rows as JSON texts, for a store's columns.
+
+The texts are pure ASCII, so NUL and lone surrogates reach no database as such.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from hashlib import sha256
+from operator import attrgetter
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from sayso.ledger import Decision, LogRow, Owner, Proposal, SuspendedTurn
+
+_CONTENTS = ("input", "edited", "output", "session", "intent")
+_DOC = tuple(f.name for f in fields(Proposal) if f.name not in _CONTENTS)
+_TURN_DOC = tuple(f.name for f in fields(SuspendedTurn))
+_OWNER = tuple(f.name for f in fields(Owner))
+_DECISION = tuple(f.name for f in fields(Decision) if f.name != "reason")
+_doc_of = attrgetter(*_DOC)
+_turn_doc_of = attrgetter(*_TURN_DOC)
+_owner_of = attrgetter(*_OWNER)
+_decision_of = attrgetter(*_DECISION)
+_contents_of = attrgetter(*_CONTENTS)
+_LONGEST_KEY = 400
+
+
+def dumps(value: object) -> str:
+    """`value` as compact JSON text in ASCII."""
+    try:
+        # Four times as fast, but for lone surrogates, which it does not take.
+        return to_json(value, ensure_ascii=True, inf_nan_mode="constants").decode()
+    except ValueError:
+        return json.dumps(value, separators=(",", ":"))
+
+
+def loads(text: str) -> Any:
+    """The inverse of `dumps`."""
+    try:
+        return from_json(text)
+    except ValueError:
+        return json.loads(text)
+
+
+def key(text: str) -> str:
+    """`text` as an indexed column holds it: printable ASCII of bounded length, one to one."""
+    if len(text) <= _LONGEST_KEY and text.isascii() and text.isalnum():
+        # An id of Sayso's own, as nearly all are.
+        return text
+    if len(text) > _LONGEST_KEY:
+        return "\\#" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return text.encode("unicode_escape").decode("ascii")
+
+
+def dump_proposal(proposal: Proposal) -> tuple[str, str]:
+    """The JSON texts of the row and of its contents."""
+    doc = dict(zip(_DOC, _doc_of(proposal), strict=True))
+    decision = proposal.decision
+    doc["owner"] = _dump_owner(proposal.owner)
+    doc["decision"] = decision and dict(zip(_DECISION, _decision_of(decision), strict=True))
+    contents = [*_contents_of(proposal), decision.reason if decision else None]
+    return dumps(doc), dumps(contents)
+
+
+NO_CONTENTS = dumps([{}, None, None, None, None, None])
+"""The contents of a proposal that has none, or none any more."""
+
+
+def load_proposal(doc: str, contents: str | None, lease: float | None) -> Proposal:
+    """The inverse of `dump_proposal`; `contents` is None when purged, `lease` the column."""
+    row: dict[str, Any] = loads(doc)
+    *values, reason = loads(contents or NO_CONTENTS)
+    row["owner"] = _load_owner(row["owner"], lease)
+    if row["decision"]:
+        row["decision"] = Decision(**row["decision"], reason=reason)
+    return Proposal(**row, **dict(zip(_CONTENTS, values, strict=True)))
+
+
+def dump_turn(turn: SuspendedTurn) -> str:
+    """The JSON text of the row."""
+    doc = dict(zip(_TURN_DOC, _turn_doc_of(turn), strict=True))
+    doc["owner"] = _dump_owner(turn.owner)
+    return dumps(doc)
+
+
+def load_turn(doc: str, lease: float | None) -> SuspendedTurn:
+    """The inverse of `dump_turn`; `lease` is the column, which a renewal changes alone."""
+    row: dict[str, Any] = loads(doc)
+    row["owner"] = _load_owner(row["owner"], lease)
+    return SuspendedTurn(**row)
+
+
+def dump_log(row: LogRow) -> str:
+    """The JSON text of a log row, as the head record holds it."""
+    return dumps([row.seq, row.at, row.entry, row.previous, row.hash])
+
+
+def load_log(text: str) -> LogRow:
+    """The inverse of `dump_log`."""
+    return LogRow(*loads(text))
+
+
+def _dump_owner(owner: Owner | None) -> dict[str, Any] | None:
+    return dict(zip(_OWNER, _owner_of(owner), strict=True)) if owner else None
+
+
+def _load_owner(value: dict[str, Any] | None, lease: float | None) -> Owner | None:
+    return Owner(**{**value, "lease": lease}) if value else None

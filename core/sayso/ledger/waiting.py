@@ -1,0 +1,52 @@
+"""Waiting for a row that another request, of this process or another, is about to change."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterable
+
+from sayso.errors import StillRunning
+
+
+class Waiting:
+    """The requests that wait for rows to change; used from several loops."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+
+    async def changed(self, id_: str, until: float) -> None:
+        """Return when the row may have changed: after a notice of this process, or after a moment.
+
+        Raises StillRunning after `until`.
+        """
+        left = until - time.monotonic()
+        if left <= 0:
+            raise StillRunning
+        entry = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            self._waiting.setdefault(id_, []).append(entry)
+        try:
+            # Other processes give no notice; they are looked at again this often.
+            async with asyncio.timeout(min(left, 0.25)):
+                await entry[1].wait()
+        except TimeoutError:
+            pass
+        finally:
+            with self._lock:
+                waiting = self._waiting.get(id_, [])
+                if entry in waiting:
+                    waiting.remove(entry)
+                if not waiting:
+                    self._waiting.pop(id_, None)
+
+    def notify(self, ids: Iterable[str]) -> None:
+        """Wake the requests of this process that wait for these rows."""
+        for id_ in ids:
+            with self._lock:
+                entries = self._waiting.pop(id_, [])
+            for loop, event in entries:
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(event.set)

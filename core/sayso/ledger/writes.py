@@ -1,0 +1,90 @@
+"""Writes that must reach the store: retried, and told to the requests that wait for them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from sayso.errors import LedgerUnavailable
+from sayso.ledger import Store, Transaction
+from sayso.ledger.waiting import Waiting
+
+T = TypeVar("T")
+Work = Callable[[Transaction], None]
+_PATIENCE = 10.0
+_UNRECORDED = (
+    "the approvals store does not take the outcome of what has run; it is kept until it does: "
+    "send the same request again"
+)
+
+
+class Writes:
+    """The writes of this process to rows that requests may wait for."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._stopped = False
+        self._background: set[asyncio.Task[None]] = set()
+        self._waiting = Waiting()
+        # Since when the store refuses to record what became of these calls and turns.
+        self._refused: dict[str, float] = {}
+
+    def stop(self) -> None:
+        """Give up what is still to be written."""
+        self._stopped = True
+        for task in self._background:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+
+    async def told(self, ids: Sequence[str], writing: Awaitable[T]) -> T:
+        """The result of `writing`; requests that wait for these rows are notified."""
+        try:
+            written = await writing
+        except LedgerUnavailable:
+            for id_ in ids:
+                self._refused.setdefault(id_, time.monotonic())
+            raise
+        for id_ in ids:
+            self._refused.pop(id_, None)
+        self._waiting.notify(ids)
+        return written
+
+    async def now_or_later(self, work: Work, ids: Sequence[str]) -> None:
+        """Run `work`, or if the store is away, have it run `later`."""
+        try:
+            await self.told(ids, self._store.run(work))
+        except LedgerUnavailable:
+            self.later(work, ids)
+
+    def later(self, work: Work, ids: Sequence[str]) -> None:
+        """Run `work` in the background as soon as the store takes it, until `stop`."""
+        task = asyncio.ensure_future(self._retried(work, ids))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def _retried(self, work: Work, ids: Sequence[str]) -> None:
+        pause = 0.05
+        while not self._stopped:
+            try:
+                await self.told(ids, self._store.run(work))
+            except LedgerUnavailable:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 5.0)
+            else:
+                return
+
+    def notify(self, ids: Sequence[str]) -> None:
+        """Wake the requests of this process that wait for these rows."""
+        self._waiting.notify(ids)
+
+    async def changed(self, id_: str, until: float) -> None:
+        """Return when the row may have changed; raises StillRunning, or as `check` does."""
+        self.check(id_)
+        await self._waiting.changed(id_, until)
+
+    def check(self, id_: str) -> None:
+        """Raise LedgerUnavailable if the store has been refusing this row for long."""
+        since = self._refused.get(id_)
+        if since is not None and time.monotonic() - since > _PATIENCE:
+            raise LedgerUnavailable(_UNRECORDED)

@@ -1,0 +1,286 @@
+"""What a language model is to Sayso: one async generator over plain values.
+
+An adapter turns an `Ask` into text deltas, thoughts and tool starts, and ends with exactly one
+`Reply`. The tool loop, approvals and retries of a turn are the engine's; an adapter retries only
+before its first delta. `ModelError` is the only exception that leaves it.
+
+The values that each turn makes are to be read and not changed, but not frozen: that would make
+each of them cost three times as much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from typing import Any, Literal, Protocol, cast, runtime_checkable
+
+from sayso.errors import ConfigError, ModelError, named
+from sayso.events import TextDelta
+
+__all__ = [
+    "Ask",
+    "Block",
+    "Call",
+    "Model",
+    "ModelError",
+    "ModelEvent",
+    "Reply",
+    "Result",
+    "Text",
+    "TextDelta",
+    "Thought",
+    "ToolDefinition",
+    "ToolStart",
+    "Turn",
+    "Usage",
+    "checked_model",
+    "dump_turns",
+    "load_model",
+    "load_turns",
+]
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Text:
+    """Plain text; never blank. A `note` is the service's own, among a user's words."""
+
+    text: str
+    note: bool = field(default=False, compare=False)
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Call:
+    """A tool call of the model.
+
+    `error` says why `input` could not be read (broken JSON); such a call is never run.
+    """
+
+    id: str
+    name: str
+    input: Mapping[str, Any]
+    error: str | None = None
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Result:
+    """The outcome of the call `call_id`, never blank."""
+
+    call_id: str
+    output: str
+    is_error: bool = False
+
+
+Block = Text | Call | Result
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Turn:
+    """One message to or from the model.
+
+    Results come first in a user turn, texts after. `raw` holds what the provider said besides, as
+    JSON values that only its own adapter reads. Under the adapter's name, `{"anthropic": [...]}`,
+    stand blocks that are sent in place of `blocks` while everything before them is unchanged;
+    under that of adapter and model, `{"openai:gemini-3-pro": [...]}`, what is sent beside `blocks`
+    wherever the turn stands, in the order of its calls and whatever their ids.
+    """
+
+    role: Literal["user", "assistant"]
+    blocks: Sequence[Block]
+    raw: Mapping[str, Any] | None = None
+
+
+def bound_to_model(raw: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What of a turn's `raw` its model takes back wherever the turn stands; None if nothing."""
+    return {key: value for key, value in (raw or {}).items() if ":" in key} or None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDefinition:
+    """A tool as the model sees it; `input_schema` is a JSON schema of type object."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Ask:
+    """One call of the model.
+
+    `turns` alternate between user and assistant, begin with user and end with user. `system` is
+    the static prompt (cacheable), `context` the part computed for this request; either may be
+    empty. `config` holds model-config keys (interface.md, "Model config keys"); only keys that
+    the user set are in it, so an adapter can tell a default from a wish. `schema` asks for one
+    JSON document of that schema as the reply's text instead of prose.
+    """
+
+    turns: Sequence[Turn]
+    system: str = ""
+    context: str = ""
+    tools: Sequence[ToolDefinition] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    schema: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Thought:
+    """A piece of the model's thinking, or prose between tool calls; shown as a status line."""
+
+    text: str
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class ToolStart:
+    """The model began to write a call of the tool `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one model call; cached ones are not part of `input_tokens`."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+
+Stop = Literal["end_turn", "tool_use", "max_tokens", "refusal", "pause"]
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Reply:
+    """The end of a model call.
+
+    `stop` is `tool_use` only when `turn` has calls to run. With `max_tokens` or `refusal` the
+    calls of `turn` are broken or unwanted and must not be run. `pause` asks to send the turn back
+    as it is.
+    """
+
+    turn: Turn
+    stop: Stop
+    usage: Usage = Usage()
+
+
+ModelEvent = TextDelta | Thought | ToolStart | Reply
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A language model; make one instance for each service, used from several event loops.
+
+    What is bound to an event loop (HTTP clients) is made with `sayso.per_loop`.
+    """
+
+    provider: str
+    name: str
+
+    def stream(self, ask: Ask) -> AsyncIterator[ModelEvent]:
+        """Deltas as they come, then exactly one Reply, last. Raises only ModelError."""
+        ...
+
+
+def dump_turns(turns: Sequence[Turn]) -> list[dict[str, Any]]:
+    """`turns` as JSON values, for the ledger."""
+    return [
+        {"role": turn.role, "blocks": [_dump(b) for b in turn.blocks], "raw": turn.raw}
+        for turn in turns
+    ]
+
+
+def load_turns(values: Sequence[Mapping[str, Any]]) -> list[Turn]:
+    """The inverse of `dump_turns`."""
+    return [
+        Turn(value["role"], tuple(_load(b) for b in value["blocks"]), value["raw"])
+        for value in values
+    ]
+
+
+def _dump(block: Block) -> dict[str, Any]:
+    match block:
+        case Text():
+            return {"text": block.text}
+        case Call():
+            return {
+                "call": block.id,
+                "name": block.name,
+                "input": dict(block.input),
+                "error": block.error,
+            }
+        case Result():
+            return {"result": block.call_id, "output": block.output, "is_error": block.is_error}
+
+
+def _load(value: Mapping[str, Any]) -> Block:
+    if "text" in value:
+        return Text(value["text"])
+    if "call" in value:
+        return Call(value["call"], value["name"], value["input"], value["error"])
+    return Result(value["result"], value["output"], value["is_error"])
+
+
+_Factory = Callable[[str, Mapping[str, Any]], Model]
+_BUILT_IN = ("anthropic", "offline", "openai")
+_PACKAGES = ("anthropic", "httpx2")
+
+
+def load_model(spec: str, settings: Mapping[str, Any]) -> Model:
+    """The model that `spec` names: `anthropic:ID`, `anthropic`, `openai:ID` or `offline`.
+
+    Further providers are factories `(name, settings) -> Model` in the entry-point group
+    `sayso.models`. `settings` may carry `base_url`, `api_key`, `timeout` and `retries`. Raises
+    ConfigError for an unknown provider, a missing extra or missing credentials.
+    """
+    provider, _, name = spec.strip().partition(":")
+    # The built-in ones are known without metadata, and the newer metadata module is slow to load.
+    factory = _built_in(provider, spec) if provider in _BUILT_IN else _installed(provider)
+    return factory(name, settings)
+
+
+def checked_model(given: object) -> Model:
+    """`given`, which the agent has as its model; raises ConfigError for what is no Model."""
+    if isinstance(given, type):
+        name = given.__name__
+        raise ConfigError(
+            f"the agent's model is no Model: the class {name}; give an instance: {name}()"
+        )
+    kind = type(given).__name__
+    if not callable(getattr(given, "stream", None)):
+        raise ConfigError(f"the agent's model is no Model: {kind}")
+    for name in ("provider", "name"):
+        if not isinstance(getattr(given, name, None), str):
+            raise ConfigError(f"the agent's model is no Model: give {kind} a text as {name!r}")
+    return cast("Model", given)
+
+
+def _built_in(provider: str, spec: str) -> _Factory:
+    try:
+        factory: _Factory = import_module(f"sayso.models.{provider}").connect
+        return factory
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in _PACKAGES:
+            raise ConfigError(
+                f"model {spec!r} needs the package {error.name!r}; "
+                f"try: pip install 'sayso[{provider}]'"
+            ) from None
+        raise ConfigError(
+            f"the model {spec!r} cannot be loaded: {named(error)}; "
+            f"try: pip install --force-reinstall 'sayso[{provider}]'"
+        ) from error
+
+
+def _installed(provider: str) -> _Factory:
+    from sayso.config.factories import installed, made
+
+    found = installed("sayso.models")
+    if provider in found:
+        return partial(made, found[provider], "model", ("provider", "name", "stream"))
+    known = ", ".join(sorted({*_BUILT_IN, *found}))
+    raise ConfigError(
+        f"there is no model provider {provider!r}; write 'provider:id' with one of: {known}"
+    )

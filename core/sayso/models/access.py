@@ -1,0 +1,63 @@
+"""The address of a provider and the key to it, checked at the start.
+
+Later, each mistake would look like a lost connection.
+"""
+
+from __future__ import annotations
+
+from ssl import SSLContext
+
+import httpx2
+
+from sayso.errors import ConfigError
+
+
+def checked_address(address: str, provider: str, example: str) -> httpx2.URL:
+    """`address` as a URL. Raises ConfigError for any but an http(s) one."""
+    try:
+        url = httpx2.URL(address)
+    except (httpx2.InvalidURL, ValueError):
+        url = httpx2.URL("")
+    if url.scheme not in ("http", "https") or not url.host or (url.port or 0) > 65535:
+        raise ConfigError(
+            f"the base URL of model {provider!r} is no http(s) address; try one such as {example!r}"
+        )
+    return url
+
+
+def check_key(key: str, model: str) -> None:
+    """Raise ConfigError, which does not show it, for a key that no header can carry."""
+    if not (key.isascii() and key.isprintable() and key == key.strip()):
+        raise ConfigError(
+            f"the key for model {model!r} has a line end, a space around it or a character that "
+            "no request can carry; set it without"
+        )
+
+
+def certificates() -> SSLContext:
+    """What a provider's certificate is checked against; reading it takes tens of milliseconds.
+
+    Raises ConfigError where the environment names certificates that cannot be read, or a proxy
+    that no client can use.
+    """
+    try:
+        found = httpx2.create_ssl_context()
+    except OSError as error:
+        why = f"{type(error).__name__}: {error.strerror or error}"
+        raise ConfigError(
+            f"the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read ({why})"
+        ) from None
+    try:
+        httpx2.AsyncClient(verify=found)
+    except ImportError:
+        raise ConfigError(
+            "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names a SOCKS proxy, which needs another "
+            "package; try: pip install 'httpx2[socks]'"
+        ) from None
+    except (ValueError, httpx2.InvalidURL):
+        # Its text has the address, which may hold a password.
+        raise ConfigError(
+            "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY or NO_PROXY holds what is no address of a proxy; "
+            "try one such as 'http://proxy.example:3128', or unset it"
+        ) from None
+    return found

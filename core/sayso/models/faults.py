@@ -1,0 +1,191 @@
+"""Failures of a provider as `ModelError`, and when a call is tried again.
+
+The messages are sentences of our own: a provider's words may repeat a key or the conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import email.utils
+import logging
+import math
+import re
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, suppress
+from datetime import UTC, datetime
+
+import httpx2
+
+from sayso.errors import ModelError, ModelErrorKind
+from sayso.models import ModelEvent
+
+log = logging.getLogger("sayso.models")
+
+LONGEST_WAIT = 10.0
+"""Seconds; a provider that asks for a longer pause gets no second try within the turn."""
+
+_KINDS: Mapping[int, ModelErrorKind] = {
+    401: "auth",
+    403: "auth",
+    404: "not_found",
+    408: "timeout",
+    409: "server",
+    429: "rate_limit",
+    503: "overloaded",
+    504: "timeout",
+    529: "overloaded",
+}
+_SENTENCES: Mapping[ModelErrorKind, str] = {
+    "auth": "did not accept the credentials",
+    "bad_request": "refused the request",
+    "not_found": "does not know the model or the address",
+    "rate_limit": "is limiting the rate of requests",
+    "overloaded": "is overloaded",
+    "server": "failed",
+    "connection": "could not be reached, or the connection was lost",
+    "timeout": "did not answer in time",
+    "protocol": "sent an answer that could not be read",
+}
+_RETRYABLE: frozenset[ModelErrorKind] = frozenset(
+    {"rate_limit", "overloaded", "server", "connection", "timeout"}
+)
+
+
+def fault(
+    provider: str, kind: ModelErrorKind, detail: str = "", *, retry_after: float | None = None
+) -> ModelError:
+    """A ModelError that says `the model provider PROVIDER …`; `detail` must be words of ours."""
+    sentence = f"the model provider {provider!r} {_SENTENCES[kind]}"
+    return ModelError(
+        kind,
+        f"{sentence}: {detail}" if detail else sentence,
+        retryable=kind in _RETRYABLE,
+        retry_after=retry_after,
+    )
+
+
+def lost(provider: str, error: BaseException) -> ModelError:
+    """The error for a connection that could not be made, or broke; the log says why."""
+    found: BaseException | None = error
+    cause: OSError | None = None
+    while found is not None:
+        cause = found if isinstance(found, OSError) else cause
+        found = found.__cause__ or found.__context__
+    if cause is not None:
+        what = f"{type(cause).__name__}: {cause.strerror or cause}"
+        log.info("no connection to the model provider %r: %s", provider, what)
+    if not isinstance(cause, ssl.SSLCertVerificationError):
+        return fault(provider, "connection")
+    way_out = "its certificate is not trusted; set SSL_CERT_FILE to a file of those that are"
+    return ModelError("connection", f"{fault(provider, 'connection')}: {way_out}")
+
+
+def status_fault(provider: str, status: int, headers: Mapping[str, str]) -> ModelError:
+    """The error for an HTTP status of 400 and above."""
+    kind = _KINDS.get(status) or ("server" if status >= 500 else "bad_request")
+    return fault(provider, kind, f"status {status}", retry_after=retry_after(headers))
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the provider asks to wait, from `retry-after-ms` or `retry-after`."""
+    try:
+        seconds = _seconds(headers)
+    except (ValueError, OverflowError):
+        return None
+    return seconds if seconds is not None and math.isfinite(seconds) else None
+
+
+def _seconds(headers: Mapping[str, str]) -> float | None:
+    if (millis := headers.get("retry-after-ms")) is not None:
+        return max(0.0, float(millis) / 1000)
+    value = headers.get("retry-after")
+    if value is None:
+        return None
+    if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
+        return float(value)
+    return _seconds_until(email.utils.parsedate_to_datetime(value))
+
+
+def _seconds_until(date: datetime) -> float:
+    moment = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+
+
+async def retried(
+    attempt: Callable[[], AsyncGenerator[ModelEvent, None]],
+    failure: Callable[[Exception], ModelError],
+    retries: int,
+) -> AsyncGenerator[ModelEvent, None]:
+    """The events of `attempt()`, called again after a passing fault if nothing was yielded yet.
+
+    Whatever it raises becomes the ModelError that `failure` makes of it.
+    """
+    for number in range(retries + 1):
+        begun = False
+        try:
+            async with aclosing(attempt()) as events:
+                async for event in events:
+                    begun = True
+                    yield event
+            return
+        except Exception as error:
+            failed = failure(error)
+        pause = _pause(failed, number)
+        if begun or number == retries or pause is None:
+            # Raised out here so that it holds no reference to the client's error, and its request.
+            raise failed
+        log.info("%s; trying again in %.1f s", failed, pause)
+        await asyncio.sleep(pause)
+
+
+def _pause(error: ModelError, number: int) -> float | None:
+    # A stalled call has used up the caller's patience once already.
+    if not error.retryable or error.kind == "timeout":
+        return None
+    wait = error.retry_after if error.retry_after is not None else 0.5 * 2.0**number
+    return wait if wait <= LONGEST_WAIT else None
+
+
+def cut_off(provider: str, *, begun: bool) -> ModelError:
+    """The error for a stream that ended too early; `begun`: after a first event of the format."""
+    if begun:
+        return fault(provider, "connection", "it ended before it was complete")
+    return fault(provider, "protocol", "it is no stream of events")
+
+
+async def drain(rest: AsyncIterator[object]) -> None:
+    """Read the rest of a complete message's stream if it is there already.
+
+    Only then is the connection reused; what goes wrong here no longer matters.
+    """
+    with suppress(Exception):
+        async with asyncio.timeout(0.2):
+            async for _ in rest:
+                pass
+
+
+def failure(provider: str, error: Exception) -> ModelError:
+    """The error for what a call of the provider raised; the log says where it was unforeseen."""
+    match error:
+        case ModelError():
+            return error
+        case httpx2.TimeoutException():
+            return fault(provider, "timeout")
+        case httpx2.TransportError():
+            return lost(provider, error)
+        case ValueError() | LookupError() | TypeError() | AttributeError() | httpx2.HTTPError():
+            log.info("unreadable answer of the model provider: %s", _where(error))
+        case _:
+            log.warning("unforeseen failure of a model call: %s", _where(error))
+    return fault(provider, "protocol")
+
+
+def _where(error: BaseException) -> str:
+    """The type and place of an error, without its text."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return type(error).__name__
+    return f"{type(error).__name__} in {trace.tb_frame.f_code.co_qualname}:{trace.tb_lineno}"

@@ -1,0 +1,67 @@
+"""An agent's own interceptors and event handlers, as one more plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sayso.agent import Agent, RequestContext
+from sayso.hookspecs import hookimpl
+from sayso.messages import AgentMessage, ChatRequest
+from sayso.plugins import Plugin
+from sayso.plugins.discovery import AGENT
+
+if TYPE_CHECKING:
+    from sayso.host import Host
+
+
+def agent_plugin(agent: Agent) -> Plugin | None:
+    """The agent's own interceptors and handlers as one more plugin; None without any."""
+    # One implementation each: the next one sees what the turn made of the one before, and a
+    # handler that hangs keeps nothing from the others.
+    hooks = {
+        f"{hook.__name__}_{place:04}": hook(function)
+        for hook, functions in (
+            (intercept_request, agent.request_interceptors),
+            (intercept_response, agent.response_interceptors),
+            (on_event, agent.on_event),
+        )
+        for place, function in enumerate(functions)
+    }
+    if not hooks:
+        return None
+    made = type("AgentPlugin", (Plugin,), {"name": AGENT, **hooks})
+    plugin: Plugin = made()
+    return plugin
+
+
+def intercept_request(interceptor: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook that calls this interceptor of requests."""
+
+    @hookimpl(specname="intercept_request")
+    async def hook(self: Plugin, request: ChatRequest, context: RequestContext, host: Host) -> Any:
+        return await host.code.call(interceptor, request, context)
+
+    return hook
+
+
+def intercept_response(interceptor: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook that calls this interceptor of replies."""
+
+    @hookimpl(specname="intercept_response")
+    async def hook(
+        self: Plugin, response: AgentMessage, context: RequestContext, host: Host
+    ) -> Any:
+        return await host.code.call(interceptor, response, context)
+
+    return hook
+
+
+def on_event(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """The hook that calls this handler of events."""
+
+    @hookimpl(specname="on_event")
+    async def hook(self: Plugin, event: Any, host: Host) -> None:
+        await host.code.call(handler, event)
+
+    return hook

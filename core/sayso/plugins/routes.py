@@ -1,0 +1,158 @@
+"""The routes of plugins, and what two plugins may not both claim."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sayso.errors import PluginError
+from sayso.plugins.implementations import ONE_TOO_MANY
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute, Router
+
+    from sayso.host import Host
+    from sayso.plugins.implementations import Impl
+
+OWN = ("/health", "/ready")
+"""What the core answers with GET, before all others."""
+
+DOCS = ("/docs", "/docs/oauth2-redirect", "/openapi.json")
+"""What it answers besides where `server.docs` is true."""
+
+LOST_MIDDLEWARE = (
+    "a Starlette Router's middleware is not its routes'; mount the router, "
+    "Mount('/path', app=router), or give each Route its own"
+)
+_CORE = "sayso itself"
+_ANY, _WEBSOCKET, _MOUNT = "*", "WEBSOCKET", "MOUNT"
+_PARAMETER = re.compile(r"\{[^}]*\}")
+
+
+def collect_routes(
+    implementations: Sequence[Impl], host: Host, timeout: float
+) -> tuple[tuple[str, Router], ...]:
+    """Each plugin's router with its name; raises PluginError when two claim one route, or when one
+    answers for a route of another."""
+    routers = []
+    docs = DOCS if host.config.server.docs else ()
+    own = [Claim("GET", path, _CORE) for path in (*OWN, *docs)]
+    claimed: list[Claim] = []
+    for impl in implementations:
+        router = _router(impl, host, timeout)
+        if router is None:
+            continue
+        for method, path in claims(router):
+            if not path:
+                raise PluginError(
+                    f"{impl.described}: a route of its router has no path, or a Mount that of all, "
+                    "'/'; write '/' for a route, give the router a prefix, or mount at '/name'"
+                )
+            claim = Claim(method, path, impl.plugin)
+            before = [(one, claim) for one in (*own, *claimed)]
+            # Whose turn is first would depend on the order of the plugins.
+            for wide, narrow in (*before, *((claim, one) for one in claimed)):
+                if wide.covers(narrow):
+                    raise PluginError(f"{_conflict(wide, narrow)}; {_way_out(wide)}")
+            claimed.append(claim)
+        routers.append((impl.plugin, router))
+    return tuple(routers)
+
+
+def _conflict(wide: Claim, narrow: Claim) -> str:
+    if wide.shape != narrow.shape:
+        return f"{wide} of plugin {wide.owner!r} covers {narrow} of plugin {narrow.owner!r}"
+    method = wide.method if narrow.method == _ANY else narrow.method
+    return f"{method} {narrow.path} is claimed by {wide.owner!r} and by plugin {narrow.owner!r}"
+
+
+def _way_out(wide: Claim) -> str:
+    if wide.owner != _CORE:
+        return ONE_TOO_MANY
+    return "give it another path" + (", or set server.docs = false" if wide.path in DOCS else "")
+
+
+class Claim:
+    """A method and path, or what is mounted at a path, with who claims it."""
+
+    def __init__(self, method: str, path: str, owner: str) -> None:
+        from starlette.routing import compile_path
+
+        self.method, self.path, self.owner = method, path, owner
+        whole = f"{path}/{{path:path}}" if method == _MOUNT else path
+        # Paths that match alike have one shape.
+        self.shape = _PARAMETER.sub("{}", whole)
+        self._sample = _PARAMETER.sub("x", whole)
+        self._pattern = compile_path(whole)[0] if "{" in whole else None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    def covers(self, other: Claim) -> bool:
+        """Whether it, if it comes first, answers what is for `other`, which is another owner's."""
+        if self.owner == other.owner or not _overlap(self.method, other.method):
+            return False
+        if self.shape == other.shape:
+            return True
+        return self._pattern is not None and self._pattern.match(other._sample) is not None
+
+
+def _overlap(one: str, other: str) -> bool:
+    both = {one, other}
+    return len(both) == 1 or _MOUNT in both or (_ANY in both and _WEBSOCKET not in both)
+
+
+def claims(router: Router) -> Iterator[tuple[str, str]]:
+    """Each method and path of `router`; WEBSOCKET and MOUNT count as methods, `*` is any other."""
+    from starlette.routing import Mount, WebSocketRoute
+
+    for path, methods, route in each_route(router.routes):
+        if path is None:
+            continue
+        if methods is None:
+            kinds = ((_WEBSOCKET, WebSocketRoute), (_MOUNT, Mount))
+            methods = {next((name for name, kind in kinds if isinstance(route, kind)), _ANY)}
+        for method in sorted(methods):
+            yield method, path
+
+
+def each_route(
+    routes: Sequence[BaseRoute],
+) -> Iterator[tuple[str | None, Collection[str] | None, Any]]:
+    """Path, methods and route of each, those of FastAPI's nested routers among them."""
+    if (fastapi := sys.modules.get("fastapi.routing")) is not None:
+        for each in fastapi.iter_route_contexts(routes):
+            yield each.path, each.methods, each.original_route
+        return
+    # Nobody imported FastAPI, so none of the routes is FastAPI's.
+    for route in routes:
+        yield getattr(route, "path", None), getattr(route, "methods", None), route
+
+
+def is_api_router(router: Router) -> bool:
+    """Whether `router` is FastAPI's, which is not imported to tell."""
+    fastapi = sys.modules.get("fastapi")
+    return fastapi is not None and isinstance(router, fastapi.APIRouter)
+
+
+def loses_middleware(router: Router) -> bool:
+    """Whether `router` has middleware, perhaps to keep callers out, that its routes lack alone."""
+    return not is_api_router(router) and router.middleware_stack != router.app
+
+
+def _router(impl: Impl, host: Host, timeout: float) -> Router | None:
+    from starlette.routing import Router
+
+    router = impl.at_start(timeout, host=host)
+    if router is None:
+        return None
+    if not isinstance(router, Router):
+        raise PluginError(
+            f"{impl.described}: register_routes returned {type(router).__name__}; "
+            "return a fastapi.APIRouter, a starlette Router, or None"
+        )
+    if loses_middleware(router):
+        raise PluginError(f"{impl.described}: {LOST_MIDDLEWARE}")
+    return router

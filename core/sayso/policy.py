@@ -1,0 +1,144 @@
+"""Rules of the configuration on what needs approval: `[[approvals.rules]]`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from functools import cached_property
+from typing import Any, Literal
+
+from sayso.canonical import canonical
+from sayso.config.settings import ApprovalRule
+from sayso.messages import PlatformContext
+from sayso.tools import Tool
+
+Verdict = Literal["allow", "require", "deny"]
+
+
+class Policy:
+    """Approval rules: the first that matches decides; else the tool's own `requires_approval`."""
+
+    def __init__(self, rules: Sequence[ApprovalRule]) -> None:
+        self.rules = list(rules)
+        self.reads_inputs = any(rule.arguments for rule in rules)
+        """Whether a verdict has inputs validated, by what users wrote perhaps."""
+
+    def verdict(
+        self,
+        tool: Tool[..., Any],
+        input: Mapping[str, Any] | None,
+        platform: PlatformContext | None,
+    ) -> Verdict:
+        """Whether this call runs at once, waits for approval, or is refused.
+
+        A rule that asks or refuses goes by what was sent and by what the tool would get: a default
+        counts, and a number that was sent as text. With no `input` yet, rules on arguments match
+        nothing.
+        """
+        sent = _Input(tool, input) if self.reads_inputs and input is not None else None
+        for rule in self.rules:
+            if self._matches(rule, tool, sent, platform):
+                return rule.action
+        return "require" if tool.requires_approval else "allow"
+
+    def _matches(
+        self,
+        rule: ApprovalRule,
+        tool: Tool[..., Any],
+        input: _Input | None,
+        platform: PlatformContext | None,
+    ) -> bool:
+        if not fnmatchcase(tool.name, rule.tool):
+            return False
+        if rule.arguments:
+            if input is None:
+                return False
+            meets = input.is_sent if rule.action == "allow" else input.holds
+            if not all(meets(name, wanted) for name, wanted in rule.arguments.items()):
+                return False
+        if not rule.platform:
+            return True
+        stated = platform or PlatformContext()
+        fields = {**(stated.model_extra or {}), **stated.model_dump(mode="json")}
+        return all(_fits(pattern, fields.get(name)) for name, pattern in rule.platform.items())
+
+    def loosened(self, tools: Sequence[Tool[..., Any]]) -> list[str]:
+        """The gated tools that some rule lets run without approval, for the start-up lines."""
+        return [
+            tool.name
+            for tool in tools
+            if tool.requires_approval
+            and any(r.action == "allow" and fnmatchcase(tool.name, r.tool) for r in self.rules)
+        ]
+
+    def idle(self, tools: Sequence[Tool[..., Any]]) -> list[str]:
+        """The names in rules that match no tool, misspelt perhaps."""
+        names = dict.fromkeys(rule.tool for rule in self.rules)
+        return [n for n in names if not any(fnmatchcase(tool.name, n) for tool in tools)]
+
+    def misnamed(self, tools: Sequence[Tool[..., Any]]) -> list[tuple[str, str]]:
+        """The arguments in rules, each with its rule's `tool`, that no tool it names has."""
+        stated = dict.fromkeys((name, rule.tool) for rule in self.rules for name in rule.arguments)
+        return [
+            (name, pattern)
+            for name, pattern in stated
+            if (meant := [tool for tool in tools if fnmatchcase(tool.name, pattern)])
+            and not any(tool.takes(name) for tool in meant)
+        ]
+
+
+def forbidden(name: str) -> str:
+    """The answer to a call of the tool `name` that a rule refuses."""
+    return f"a rule of this service forbids this call of {name!r}"
+
+
+class _Input:
+    """The input of a call, as it was sent and as the tool would get it."""
+
+    def __init__(self, tool: Tool[..., Any], sent: Mapping[str, Any]) -> None:
+        self._tool = tool
+        self._sent = sent
+
+    @cached_property
+    def _got(self) -> dict[str, Any]:
+        return self._tool.as_called(self._sent)
+
+    def is_sent(self, name: str, wanted: Any) -> bool:
+        """Whether just this was sent, in an argument that the tool does not ignore."""
+        if name not in self._sent or not _fits(wanted, self._sent[name]):
+            return False
+        if name in self._tool.input_schema["properties"]:
+            return True
+        return name in self._got and _fits(wanted, self._got[name])
+
+    def holds(self, name: str, wanted: Any) -> bool:
+        """Whether the argument holds this, among other things perhaps."""
+        forms = (self._sent, self._got)
+        return any(name in form and _covers(wanted, form[name]) for form in forms)
+
+
+def _fits(wanted: Any, value: Any) -> bool:
+    if isinstance(wanted, str) and isinstance(value, str):
+        return value == wanted or fnmatchcase(value, wanted)
+    return canonical(wanted) == canonical(value)
+
+
+def _covers(wanted: Any, value: Any) -> bool:
+    """Whether `value` is what is wanted, or a list or table that has it; 22 and "22" are one."""
+    if _fits(wanted, value):
+        return True
+    match wanted, value:
+        case dict(), dict():
+            return bool(wanted) and all(n in value and _covers(wanted[n], value[n]) for n in wanted)
+        case list(), list() if wanted:
+            return all(any(_covers(one, item) for item in value) for one in wanted)
+        case _, list():
+            return any(_covers(wanted, item) for item in value)
+        case str(), bool() | int() | float():
+            return fnmatchcase(canonical(value).decode(), wanted)
+        case bool() | int() | float() | dict() | list(), str():
+            with suppress(ValueError, RecursionError):
+                return _covers(wanted, json.loads(value))
+    return False

@@ -1,0 +1,76 @@
+"""A child process of the supervisor: how it is started, what it is told and what it reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+from sayso.service.place import VARIABLE, Role
+
+
+@dataclass(eq=False)
+class Child:
+    """A child process as the supervisor sees it; once ready it takes the place of `replaces`.
+
+    `own` is the number of its socket, `listens` are those of all it was told to listen on. One that
+    is `closed` listens no more, since it ends. `failed` is why it could not start.
+    """
+
+    role: Role
+    process: subprocess.Popen[bytes]
+    link: socket.socket
+    born: float
+    own: int
+    listens: set[int]
+    ready: bool = False
+    closed: bool = False
+    failed: str | None = None
+    ending: float | None = None
+    unread: bytes = b""
+    replaces: Child | None = field(default=None, repr=False)
+
+    def listen(self, numbers: set[int]) -> None:
+        """Tell it to listen on these sockets and no others."""
+        # A child that hears nothing, since it is stopped, must not hold up the others.
+        with suppress(OSError):
+            self.link.sendall(json.dumps({"listen": sorted(numbers)}).encode() + b"\n")
+            self.listens = numbers
+
+    def said(self) -> list[dict[str, Any]] | None:
+        """What it has reported since the last call, once `link` is readable; None at the end."""
+        try:
+            data = self.link.recv(65536)
+        except OSError:
+            data = b""
+        if not data:
+            return None
+        *lines, self.unread = (self.unread + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+
+def start_child(
+    command: Sequence[str],
+    place: Mapping[str, Any],
+    listening: Sequence[socket.socket],
+    replaces: Child | None,
+) -> Child:
+    """A process that runs `command` in `place`, with these sockets; OSError where none is had."""
+    ours, theirs = socket.socketpair()
+    link, *numbers = inherited = [each.fileno() for each in (theirs, *listening)]
+    values = {**place, "link": link, "listening": numbers}
+    with theirs, ExitStack() as unless_begun:
+        unless_begun.enter_context(ours)
+        process = subprocess.Popen(
+            command, env=os.environ | {VARIABLE: json.dumps(values)}, pass_fds=inherited
+        )
+        unless_begun.pop_all()
+    ours.setblocking(False)
+    own = place["own"]
+    return Child(place["role"], process, ours, monotonic(), own, {own}, replaces=replaces)

@@ -1,0 +1,132 @@
+"""The place of a child process: what it inherits from its supervisor, and how it reports to it.
+
+A child is the same command line run again with its place in the environment; its call of `serve`
+finds the place and serves on the sockets that it inherited.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from sayso.errors import ConfigError
+from sayso.service.ports import serves_on
+
+VARIABLE = "_SAYSO_PLACE"
+Role = Literal["worker", "plugins"]
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+class Place:
+    """What a child process has from its supervisor.
+
+    `listening` are the sockets of all workers, `own` is the number of the one that this worker
+    listens on until it is told otherwise. `first` is true for the child that tells people about
+    the service, `guarded` where callers of the service have had to say who they are.
+    """
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.role: Role = values["role"]
+        self.first: bool = values["first"]
+        self.reload: bool = values["reload"]
+        self.guarded: bool = values["guarded"]
+        self.link = socket.socket(fileno=values["link"])
+        self.listening = [socket.socket(fileno=number) for number in values["listening"]]
+        self.own: int = values["own"]
+        self._unread = b""
+        for inherited in (self.link, *self.listening):
+            inherited.set_inheritable(False)
+        for listening in self.listening:
+            serves_on(listening)
+
+    def check(self, host: Any) -> None:
+        """Raise ConfigError where callers need no longer say who they are.
+
+        The plugin that asked them may be gone by accident, which must not open a service that runs.
+        """
+        if self.guarded and not host.guarded:
+            raise ConfigError(
+                "callers had to say who they are when this service started, and nothing asks them "
+                "now: a plugin is gone or cannot be loaded; restart the service if that is meant"
+            )
+
+    def report(self, app: Any) -> None:
+        """Tell the supervisor that this process serves, and what it must know of it."""
+        files = _own_files() if self.reload else []
+        own = app is not None and bool(app.host.plugins.own_process)
+        guarded = app is not None and app.host.guarded
+        said = {"own_process": own, "guarded": guarded, "files": files}
+        self.link.sendall(json.dumps(said).encode() + b"\n")
+
+    def report_failed(self, cause: str) -> None:
+        """Tell the supervisor why this process does not serve."""
+        with suppress(OSError):
+            self.link.sendall(json.dumps({"failed": cause}).encode() + b"\n")
+
+    def report_closed(self) -> None:
+        """Tell the supervisor that this process, which ends, listens no more."""
+        with suppress(OSError):
+            self.link.sendall(b'{"closed": true}\n')
+
+    def told(self) -> set[int] | None:
+        """What the supervisor said last, once `link` is readable: the sockets to listen on.
+
+        None when the supervisor is gone. Raises BlockingIOError when it has not said it all.
+        """
+        try:
+            data = self.link.recv(65536)
+        except ConnectionError:
+            data = b""
+        if not data:
+            return None
+        *said, self._unread = (self._unread + data).split(b"\n")
+        if not said:
+            raise BlockingIOError
+        return set(json.loads(said[-1])["listen"])
+
+    def close(self) -> None:
+        """Close what was inherited; the supervisor sees the end of the link."""
+        for inherited in (self.link, *self.listening):
+            inherited.close()
+
+
+def take_place() -> Place | None:
+    """The place of this process; None when nobody supervises it. Only the first call gets it."""
+    text = os.environ.pop(VARIABLE, None)
+    return Place(json.loads(text)) if text else None
+
+
+def command() -> list[str]:
+    """The command line that runs this program again; ConfigError where there is none."""
+    if os.name == "nt":
+        raise ConfigError("reload and workers above 1 need a POSIX system; use workers = 1")
+    arguments = sys.orig_argv[1:]
+    main = sys.modules["__main__"]
+    if not os.path.isfile(getattr(main, "__file__", None) or "") and "-c" not in arguments:
+        raise ConfigError(
+            "the agent cannot be found again in child processes: this program has no file to run "
+            "again; put it into a script, or use workers = 1 without reload"
+        )
+    return [sys.executable, *arguments]
+
+
+def _own_files() -> list[str]:
+    """The source files of this process that are the user's own, not an installed package's."""
+    # Not all below sys.prefix: that may be the project's own folder, or /usr.
+    library = os.path.dirname(os.__file__) + os.sep
+    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return sorted(
+        {
+            file
+            for file in files
+            if file
+            and not file.startswith(library)
+            and _INSTALLED.isdisjoint(Path(file).parts)
+            and os.path.isfile(file)
+        }
+    )

@@ -1,0 +1,117 @@
+"""What the operator reads at the start: what is served, and what looks like a mistake."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sayso.config import origin_of_option
+from sayso.config.layers import Origin, canonical
+from sayso.errors import counted
+from sayso.plugins.discovery import SWITCHES
+
+if TYPE_CHECKING:
+    from sayso.config import Config
+    from sayso.host import Host
+
+
+def start_lines(host: Host) -> list[str]:
+    """The service of `host`, then notes and warnings on how it is configured, a line each."""
+    return [
+        _summary(host),
+        *_setup(host),
+        *_variables(host),
+        *_idle(host),
+        *_rules(host),
+        *_access(host),
+    ]
+
+
+def _summary(host: Host) -> str:
+    agent, model = host.agent, host.model
+    # The offline model is its own provider.
+    named = ":".join(dict.fromkeys(part for part in (model.provider, model.name) if part))
+    what = "a callable" if agent.function else f"model {named}"
+    return (
+        f"agent {agent.name!r} with {what}, {counted(len(agent.tools), 'tool')}; "
+        f"plugins: {', '.join(host.plugins.names) or 'none'}; ledger: {host.ledger.store.url}"
+    )
+
+
+def _setup(host: Host) -> Iterator[str]:
+    if not (host.config.model.name or host.agent.model or host.agent.function):
+        yield (
+            "no model is configured: the built-in offline responder answers; set model.name "
+            "or Agent(model=...), for example 'anthropic:claude-sonnet-5-5'"
+        )
+    hooks = ("register_routes", "lifespan")
+    doors = {impl.plugin for hook in hooks for impl in host.plugins.implementations(hook)}
+    # The console is a page, which talks to the endpoints of V2 or V1.
+    if doors <= {"console"}:
+        yield (
+            "no protocol plugin is active; name one in plugins, or try: pip install 'sayso[v1,v2]'"
+        )
+
+
+def _variables(host: Host) -> Iterator[str]:
+    for name, told in host.config.unread.items():
+        # One that holds a caller's token is named in [auth], or in its file.
+        if os.environ.get(name, "").strip().encode() not in host.tokens.values():
+            yield f"warning: {told}"
+
+
+def _idle(host: Host) -> Iterator[str]:
+    """The settings of plugins that do nothing, since they activate none."""
+    config = host.config
+    given = {key: config.origin(key) for key in config.origins if key.startswith("plugin.")}
+    if "a2a_agent_card" in host.extras:
+        given["plugin.a2a.agent_card"] = origin_of_option("plugin.a2a.agent_card", "keyword")
+    active = {canonical(name) for name in host.plugins.names}
+    for key, origin in given.items():
+        name = key.split(".")[1]
+        if origin.kind == "file" or name in active or _switched_off(config, name):
+            continue
+        way = (
+            f"switch it on by {_switch(name, origin)}" if name in SWITCHES else "name it in plugins"
+        )
+        yield f"warning: {origin.text} is not used: plugin {name!r} is not active; {way}"
+
+
+def _switched_off(config: Config, name: str) -> bool:
+    return name in SWITCHES and getattr(config.server, name) is False
+
+
+def _switch(name: str, origin: Origin) -> str:
+    """What switches the plugin on, in the place where `origin` is."""
+    match origin.kind:
+        case "flag":
+            return f"--{name}"
+        case "environment":
+            return f"SAYSO_SERVER__{name.upper()}=true"
+    return f"{name}=True"
+
+
+def _rules(host: Host) -> Iterator[str]:
+    tools = list(host.agent.tools.values())
+    if loosened := host.policy.loosened(tools):
+        yield f"warning: rules let run without approval: {', '.join(loosened)}"
+    if idle := host.policy.idle(tools):
+        named = ", ".join(map(repr, idle))
+        yield f"warning: approvals.rules name tools that the agent does not have: {named}"
+    if misnamed := host.policy.misnamed(tools):
+        named = ", ".join(f"{name!r} of {tool!r}" for name, tool in misnamed)
+        yield f"warning: approvals.rules name arguments that none of a rule's tools has: {named}"
+    if host.config.approvals.accept_unissued:
+        yield "warning: approvals.accept_unissued lets callers run what they like"
+
+
+def _access(host: Host) -> Iterator[str]:
+    if host.guarded:
+        return
+    everyone = "everyone who reaches this address may call"
+    if host.config.auth.tokens or host.config.auth.tokens_file:
+        unasked = 'although [auth] has tokens; set auth.scheme = "bearer"'
+        yield f"warning: {everyone}, {unasked}"
+    else:
+        yield f"{everyone}; see [auth]"

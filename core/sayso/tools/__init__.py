@@ -1,0 +1,309 @@
+"""Tools: functions that the model may call.
+
+    @tool(requires_approval=True, timeout=60)
+    def delete_pod(name: str, session: Session) -> str:
+        \"\"\"Delete a pod.\"\"\"
+
+interface.md, "Agent configuration"; design, section 8.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypedDict, Unpack, cast, overload
+
+from typing_extensions import ParamSpec, TypeVar
+
+from sayso.config.received import received
+from sayso.errors import ToolInputError
+from sayso.models import ToolDefinition
+from sayso.session import Session
+from sayso.tools.descriptions import describe
+from sayso.tools.docstrings import read_docstring
+from sayso.tools.schemas import Arguments, ModelInputs, SchemaInputs, inputs_of
+from sayso.tools.signatures import layers, plain_function, read_signature
+from sayso.workers.code import is_coroutine_function
+
+__all__ = [
+    "Arguments",
+    "Tool",
+    "ToolInputError",
+    "as_tools",
+    "tool",
+]
+
+P = ParamSpec("P", default=...)
+R = TypeVar("R", default=Any)
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+class Tool(Generic[P, R]):
+    """A function that the model may call, with its schema; calling it calls the function.
+
+    `timeout` is in seconds, None is without one. `editable` names the parameters whose values an
+    approver may change; True is all of them. `read_only`, `destructive` and `title` are hints for
+    MCP clients; None says nothing.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        *,
+        requires_approval: bool = False,
+        name: str | None = None,
+        description: str | None = None,
+        input_schema: Mapping[str, Any] | type[Any] | None = None,
+        timeout: float | None = None,
+        idempotent: bool = False,
+        editable: bool | Sequence[str] = False,
+        read_only: bool | None = None,
+        destructive: bool | None = None,
+        title: str | None = None,
+    ) -> None:
+        self._options: dict[str, Any] = {
+            key: value for key, value in locals().items() if key not in ("self", "fn")
+        }
+        self.fn: Callable[P, R] = _function(fn)
+        self.name = _name(self.fn, name)
+        _check_options(self.name, self._options)
+        self.requires_approval = requires_approval
+        self.timeout = _seconds(self.name, timeout)
+        self.idempotent = idempotent
+        self.read_only, self.destructive, self.title = read_only, destructive, title
+        docs = read_docstring(self.fn)
+        self.description = docs.prose if description is None else description
+        named = input_schema.get("properties", ()) if isinstance(input_schema, Mapping) else ()
+        signature = read_signature(self.fn, self.name, named)
+        self.unbound = signature.unbound
+        self._injected = signature.injected
+        self._inputs = inputs_of(self.name, signature, docs, input_schema)
+        # Whoever reads input by a stated JSON schema, as an MCP server does, fills in its defaults.
+        self._defaults = {**_stated_defaults(self.input_schema), **signature.defaults}
+        self.editable = _editable(self.name, editable, self.input_schema)
+        functools.update_wrapper(self, self.fn, updated=())
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON schema of the input, of type object."""
+        return self._inputs.schema
+
+    @functools.cached_property
+    def input_description(self) -> dict[str, dict[str, str]]:
+        """`{parameter: {type, description}}`, as `ToolCall.input_description` carries it."""
+        return describe(self.input_schema)
+
+    @functools.cached_property
+    def definition(self) -> ToolDefinition:
+        """The tool as the model sees it."""
+        return ToolDefinition(self.name, self.description, self.input_schema)
+
+    @functools.cached_property
+    def is_async(self) -> bool:
+        """Whether the function is a coroutine function; others belong in a thread."""
+        fn: Any = self.fn
+        while isinstance(fn, (functools.partial, Tool)):
+            fn = fn.fn if isinstance(fn, Tool) else fn.func
+        return is_coroutine_function(fn)
+
+    def validate(self, input: Mapping[str, Any]) -> Arguments:
+        """The arguments for `call`; raises ToolInputError with a message for the model."""
+        return self._inputs.read(input)
+
+    def as_called(self, input: Mapping[str, Any]) -> dict[str, Any]:
+        """What the function would get, as JSON values; empty where `input` does not fit.
+
+        Defaults are filled in, a number that was sent as text is a number, and a field
+        stands under each of its names.
+        """
+        try:
+            values = self.validate(input)
+        except ToolInputError:
+            return {}
+        if isinstance(self._inputs, ModelInputs):
+            (instance,) = values.values()
+            found = received(instance, self._inputs.other_names)
+            return found if isinstance(found, dict) else {}
+        values = {**self._defaults, **values}
+        return {n: received(value, self._inputs.other_names) for n, value in values.items()}
+
+    def takes(self, name: str) -> bool:
+        """Whether a call can have the argument `name`, under any of its names."""
+        schema = self.input_schema
+        if isinstance(self._inputs, SchemaInputs) and self._inputs.is_open:
+            # A schema that says nothing of further arguments admits them.
+            schema = {"additionalProperties": True, **schema}
+        more = {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"}
+        return name in {*schema["properties"], *self._defaults, *self._inputs.names} or any(
+            schema.get(key) for key in more
+        )
+
+    def call(self, arguments: Arguments, session: Session, context: object) -> Any:
+        """What the function returns, an awaitable if it is async; `arguments` from `validate`."""
+        fn: Callable[..., Any] = self.fn
+        if not self._injected:
+            return fn(**arguments)
+        given: dict[str, object] = {"session": session, "context": context}
+        injected = {name: given[kind] for name, kind in self._injected.items()}
+        return fn(**arguments, **injected)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.fn(*args, **kwargs)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Tool[..., R]:
+        """The tool of `instance`, for functions declared as tools in a class body."""
+        if instance is None or not self.unbound:
+            return self
+        fn = cast("Callable[..., R]", cast(Any, self.fn).__get__(instance, owner))
+        return Tool(fn, **self._options)
+
+    def __repr__(self) -> str:
+        gate = ", requires_approval=True" if self.requires_approval else ""
+        return f"Tool({self.name!r}{gate})"
+
+
+class ToolOptions(TypedDict, total=False):
+    """The options of `Tool`."""
+
+    requires_approval: bool
+    name: str | None
+    description: str | None
+    input_schema: Mapping[str, Any] | type[Any] | None
+    timeout: float | None
+    idempotent: bool
+    editable: bool | Sequence[str]
+    read_only: bool | None
+    destructive: bool | None
+    title: str | None
+
+
+@overload
+def tool(fn: Callable[P, R], /, **options: Unpack[ToolOptions]) -> Tool[P, R]: ...
+@overload
+def tool(
+    fn: None = None, /, **options: Unpack[ToolOptions]
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a tool of a function, as `@tool`, `@tool(...)` or `tool(function, ...)`.
+
+    The name defaults to the function's, the description to its docstring, the input schema to
+    its signature. What fixes arguments of a tool, binds or wraps one keeps that tool's options
+    but for those given here: it stays gated. Raises TypeError or ValueError, naming the tool, for
+    what cannot be one.
+    """
+    if fn is None:
+        return functools.partial(tool, **options)
+    return _made(fn, options)
+
+
+def _made(fn: Callable[..., Any], options: dict[str, Any]) -> Tool:
+    below = next((layer for layer in layers(fn) if isinstance(layer, Tool)), None)
+    return Tool(fn, **(options if below is None else {**below._options, **options}))
+
+
+def as_tools(items: Iterable[Tool | Callable[..., Any]]) -> dict[str, Tool]:
+    """The tools by name, in order; plain functions become tools that need no approval.
+
+    Raises ValueError for two of one name, and TypeError for what is no tool.
+    """
+    tools: dict[str, Tool] = {}
+    for item in items:
+        made = item if isinstance(item, Tool) else _made(item, {})
+        if made.unbound:
+            raise TypeError(
+                f"tool {made.name!r} is a method without its object; "
+                f"give the one of an instance: 'instance.{made.name}'"
+            )
+        if made.name in tools:
+            raise ValueError(
+                f"two tools are named {made.name!r}: {_origin(tools[made.name].fn)} and "
+                f"{_origin(made.fn)}; give one another name: @tool(name=...)"
+            )
+        tools[made.name] = made
+    return tools
+
+
+def _stated_defaults(schema: Mapping[str, Any]) -> dict[str, Any]:
+    properties = schema["properties"].items()
+    return {k: p["default"] for k, p in properties if isinstance(p, Mapping) and "default" in p}
+
+
+def _function(fn: Any) -> Any:
+    fn = fn.fn if isinstance(fn, Tool) else fn
+    if isinstance(fn, staticmethod):
+        fn = fn.__func__
+    if not callable(fn) or isinstance(fn, type):
+        raise TypeError(f"a tool is a function, not {_origin(fn)}; give a function or a method")
+    below = plain_function(fn)
+    if inspect.isgeneratorfunction(below) or inspect.isasyncgenfunction(below):
+        raise TypeError(
+            f"tool {_origin(fn)} is a generator; return one result, and report progress with "
+            "context.update(text)"
+        )
+    return fn
+
+
+def _name(fn: Any, stated: str | None) -> str:
+    while stated is None and isinstance(fn, functools.partial):
+        fn = fn.func
+    name = stated if stated is not None else getattr(fn, "__name__", type(fn).__name__)
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(
+            f"a tool cannot be named {name!r}; give it a name of 1 to 64 letters, digits, "
+            "'_' and '-': tool(name=...)"
+        )
+    return name
+
+
+def _seconds(name: str, timeout: float | None) -> float | None:
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)):
+        raise TypeError(f"tool {name!r}: timeout must be seconds or None, not {timeout!r}")
+    if not 0 < timeout < math.inf:
+        raise ValueError(f"tool {name!r}: timeout must be above 0 seconds, not {timeout!r}")
+    return float(timeout)
+
+
+_FLAG, _HINT, _TEXT = "true or false", "true, false or None", "a text or None"
+_CHECKED = {
+    "requires_approval": _FLAG,
+    "idempotent": _FLAG,
+    "read_only": _HINT,
+    "destructive": _HINT,
+    "description": _TEXT,
+    "title": _TEXT,
+}
+
+
+def _check_options(name: str, options: Mapping[str, Any]) -> None:
+    for option, expected in _CHECKED.items():
+        value = options[option]
+        right = isinstance(value, str if expected is _TEXT else bool)
+        if not right and (value is not None or expected is _FLAG):
+            raise TypeError(f"tool {name!r}: {option} must be {expected}, not {value!r}")
+
+
+def _editable(
+    name: str, stated: bool | Sequence[str], schema: Mapping[str, Any]
+) -> bool | tuple[str, ...]:
+    if isinstance(stated, bool):
+        return stated
+    if isinstance(stated, str):
+        raise TypeError(f"tool {name!r}: editable takes a list of names; write [{stated!r}]")
+    if not isinstance(stated, Iterable):
+        raise TypeError(f"tool {name!r}: editable takes a list of names, not {stated!r}")
+    unknown = sorted(set(stated) - set(schema["properties"]))
+    if unknown:
+        raise ValueError(f"tool {name!r}: editable names {unknown}, which are no parameters")
+    return tuple(stated)
+
+
+def _origin(fn: object) -> str:
+    below: Any = plain_function(fn) if callable(fn) and not isinstance(fn, type) else fn
+    module, name = getattr(below, "__module__", None), getattr(below, "__qualname__", None)
+    return f"{module}.{name}" if module and name else repr(fn)[:100]

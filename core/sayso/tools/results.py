@@ -1,0 +1,118 @@
+"""What a tool may return, and the text that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from sayso.canonical import is_endless
+from sayso.lenient_json import dump_json, encodable
+
+
+@dataclass(frozen=True, slots=True)
+class TextContent:
+    """A text in a result."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageContent:
+    """An image in a result; `mime` is its media type, such as `image/png`."""
+
+    data: bytes
+    mime: str
+
+
+@dataclass(frozen=True, slots=True)
+class AudioContent:
+    """A sound in a result; `mime` is its media type, such as `audio/wav`."""
+
+    data: bytes
+    mime: str
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceContent:
+    """A document in a result, with the address it is known by."""
+
+    uri: str
+    data: str | bytes
+    mime: str | None = None
+
+
+Content = TextContent | ImageContent | AudioContent | ResourceContent
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """A rich result: what MCP clients get in full, and everyone else as text.
+
+    `structured` is a JSON value beside the content; `is_error` says that the tool failed.
+    """
+
+    content: Sequence[Content | str] = ()
+    structured: Any = None
+    is_error: bool = False
+
+
+def text_of(value: Any) -> str:
+    """The text that a tool's result becomes for model and caller; empty for None.
+
+    Models, dataclasses, dicts and lists become JSON; bytes are read as UTF-8.
+    """
+    if type(value) is str and value.isascii():
+        return value
+    match value:
+        case None:
+            return ""
+        case Enum():
+            return text_of(value.value)
+        case ToolResult():
+            return _rich_text(value)
+        case bytes() | bytearray() | memoryview():
+            return bytes(value).decode("utf-8", "replace")
+        case BaseModel() | dict() | list() | tuple() | set() | frozenset():
+            return _json(value)
+        case int() if is_endless(value):
+            # str() refuses it, and the tool has run.
+            return _json(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return _json(value)
+    return encodable(str(value))
+
+
+def _json(value: Any) -> str:
+    with suppress(ValueError):
+        return to_json(value, fallback=str).decode()
+    with suppress(ValueError):
+        return dump_json(value).decode()
+    return encodable(str(value))
+
+
+def _rich_text(result: ToolResult) -> str:
+    if not result.content:
+        return text_of(result.structured)
+    return "\n".join(_content_text(block) for block in result.content)
+
+
+def _content_text(block: Content | str) -> str:
+    match block:
+        case str():
+            return text_of(block)
+        case TextContent():
+            return text_of(block.text)
+        case ImageContent():
+            return f"[image {block.mime}, {len(block.data)} bytes]"
+        case AudioContent():
+            return f"[audio {block.mime}, {len(block.data)} bytes]"
+        case ResourceContent(data=str() as text):
+            return f"[resource {block.uri}]\n{text_of(text)}"
+        case ResourceContent():
+            return f"[resource {block.uri}, {len(block.data)} bytes]"

@@ -1,0 +1,299 @@
+"""What a tool takes: its JSON schema, and how the model's input becomes arguments.
+
+Three forms: from a function's signature, from a JSON schema, from a typed model (interface.md,
+"Agent configuration").
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import typing
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Protocol, TypeVar, cast
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
+
+from sayso.bodies import is_json
+from sayso.config.received import Names, every_name, other_names
+from sayso.errors import ToolInputError
+from sayso.tools.docstrings import Docstring
+from sayso.tools.parameters import model_of, refined
+from sayso.tools.signatures import EMPTY, Argument, Signature
+from sayso.tools.validation import (
+    SHOWN_ERRORS,
+    as_json,
+    explained,
+    line,
+    refuse_names,
+    shortened,
+    validated,
+)
+
+T = TypeVar("T")
+
+Arguments = dict[str, Any]
+"""Keyword arguments for a tool's function, without the injected ones."""
+
+
+class Inputs(Protocol):
+    """One form of input: `schema` for the model, `read` for what it sends."""
+
+    schema: dict[str, Any]
+
+    @property
+    def names(self) -> Collection[str]:
+        """What arguments are called, by any of their names."""
+        ...
+
+    @property
+    def other_names(self) -> Names:
+        """What the fields of dataclasses and typed dicts in them are called beside their names."""
+        ...
+
+    def read(self, input: Mapping[str, Any]) -> Arguments:
+        """The arguments for the function; raises ToolInputError."""
+        ...
+
+
+def inputs_of(label: str, signature: Signature, docs: Docstring, stated: Any) -> Inputs:
+    """The inputs of the tool called `label`; `stated` is a JSON schema, a typed model or None."""
+    if stated is None:
+        model = _sole_model(signature)
+        if model is None:
+            return SignatureInputs(label, signature, docs)
+        return ModelInputs(label, signature.arguments[0], model)
+    if isinstance(stated, Mapping):
+        return SchemaInputs(label, signature, stated)
+    if not isinstance(stated, type):
+        raise TypeError(
+            f"tool {label!r}: input_schema must be a JSON schema (a dict) or a model (a class)"
+        )
+    if len(signature.arguments) != 1 or signature.rest is not None:
+        raise TypeError(
+            f"tool {label!r}: with a model as input_schema the function takes one parameter for "
+            f"the instance, beside injected ones; it takes {len(signature.arguments)}"
+        )
+    return ModelInputs(label, signature.arguments[0], stated)
+
+
+def _sole_model(signature: Signature) -> type[BaseModel] | None:
+    if len(signature.arguments) != 1 or signature.rest is not None:
+        return None
+    only = signature.arguments[0].annotation
+    while typing.get_origin(only) is Annotated:
+        only = typing.get_args(only)[0]
+    is_model = isinstance(only, type) and issubclass(only, BaseModel)
+    if not is_model or getattr(only, "__pydantic_root_model__", False):
+        return None
+    return cast("type[BaseModel]", only)
+
+
+class SignatureInputs:
+    """Inputs read from a function's signature; a value that was not sent keeps its default."""
+
+    def __init__(self, label: str, signature: Signature, docs: Docstring) -> None:
+        self._closed = signature.closed
+        self._names = [argument.name for argument in signature.arguments]
+        self._field_defaults = {
+            a.name
+            for a in signature.arguments
+            if a.default is EMPTY or isinstance(a.default, FieldInfo)
+        }
+        self._model = _checked_model(label, signature, docs)
+        self._fields = list(zip(self._model.model_fields, self._names, strict=True))
+        self._adapter = TypeAdapter(self._model)
+        self.schema = object_schema(label, self._adapter)
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._names
+
+    @functools.cached_property
+    def other_names(self) -> Names:
+        return other_names(self._adapter.core_schema)
+
+    def read(self, input: Mapping[str, Any]) -> Arguments:
+        if self._closed:
+            refuse_names(self._closed & input.keys(), self._names)
+        instance = validated(self._adapter, input, self._names)
+        # The properties of these names take as long as the validation.
+        sent, more = instance.__pydantic_fields_set__, instance.__pydantic_extra__
+        read = instance.__dict__
+        values = {
+            name: read[field]
+            for field, name in self._fields
+            if field in sent or name in self._field_defaults
+        }
+        return {**values, **more} if more else values
+
+
+class ModelInputs:
+    """Inputs of a typed model: the parameter `argument` gets the instance; where nothing is sent,
+    what the function has as its default."""
+
+    def __init__(self, label: str, argument: Argument, model: type[Any]) -> None:
+        self._name = argument.name
+        self._model = model
+        self._default = argument.default if model in type(argument.default).__mro__ else None
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(refined(model))
+            self.schema = object_schema(label, self._adapter)
+        except (PydanticUserError, NameError) as error:
+            raise _unusable(label, argument.name, error) from error
+
+    @property
+    def names(self) -> Collection[str]:
+        return set(every_name(self._model, self.other_names))
+
+    @functools.cached_property
+    def other_names(self) -> Names:
+        return other_names(self._adapter.core_schema)
+
+    def read(self, input: Mapping[str, Any]) -> Arguments:
+        if self._default is not None and not input:
+            # The function may change what it gets.
+            return {self._name: copy.deepcopy(self._default)}
+        known = list(self.schema.get("properties", {}))
+        return {self._name: validated(self._adapter, input, known)}
+
+
+class SchemaInputs:
+    """Inputs of a JSON schema: the function gets what was sent, by keyword and unchanged."""
+
+    def __init__(self, label: str, signature: Signature, schema: Mapping[str, Any]) -> None:
+        self.schema = _stated_object(label, schema)
+        self.is_open = signature.rest is not None
+        """Whether the function takes all that the schema admits."""
+        self._closed = signature.closed
+        self._names = [argument.name for argument in signature.arguments]
+        self._fit(label, signature)
+        self._validator = _validator(label, self.schema)
+        self.schema = _sayable(self.schema)
+
+    @property
+    def names(self) -> Collection[str]:
+        return self._names
+
+    @property
+    def other_names(self) -> Names:
+        return {}
+
+    def _fit(self, label: str, signature: Signature) -> None:
+        properties = self.schema["properties"]
+        unknown = set() if self.is_open else set(properties) - set(self._names)
+        if taken := unknown | (set(properties) & self._closed):
+            raise ValueError(
+                f"tool {label!r}: its schema has {sorted(taken)}, which the function does not "
+                "take; add the parameters or **kwargs"
+            )
+        required = {a.name for a in signature.arguments if a.default is EMPTY}
+        missing = required - set(self.schema.get("required", ()))
+        if missing:
+            raise ValueError(
+                f"tool {label!r}: the function needs {sorted(missing)}, which its schema does not "
+                "require; add them to 'required' or give them defaults"
+            )
+
+    def read(self, input: Mapping[str, Any]) -> Arguments:
+        as_json(input)
+        # The function may change what it gets; what was approved or asked for stays.
+        given = copy.deepcopy(dict(input))
+        refuse_names(self._closed & given.keys(), self._names)
+        try:
+            errors = list(itertools.islice(self._validator.iter_errors(given), SHOWN_ERRORS))
+        except (ValueError, OverflowError) as error:
+            raise ToolInputError(shortened(f"the input cannot be read: {error}")) from error
+        if errors:
+            raise explained(line(tuple(e.instance_path), e.message, e.instance) for e in errors)
+        if not self.is_open:
+            refuse_names(given.keys() - set(self._names), self._names)
+        return given
+
+
+def object_schema(label: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
+    """The JSON schema of `adapter`, of type object at its top; raises ValueError otherwise."""
+    schema = adapter.json_schema(schema_generator=_Schema)
+    top = schema.pop("$ref", None)
+    if top is not None:
+        # A recursive model refers to itself at the top, where providers want the object.
+        schema = {**copy.deepcopy(schema["$defs"][top.removeprefix("#/$defs/")]), **schema}
+    if schema.get("type") != "object":
+        raise ValueError(
+            f"tool {label!r}: its input is no JSON object; use a model with named fields"
+        )
+    schema.setdefault("properties", {})
+    return _sayable({key: value for key, value in schema.items() if key != "title"})
+
+
+def _sayable(schema: dict[str, Any]) -> dict[str, Any]:
+    """`schema` without what JSON cannot express, such as a default of infinity.
+
+    One such value would have every request with the tool refused.
+    """
+    if is_json(schema):
+        return schema
+    kept: dict[str, Any] = {}
+    for key, value in schema.items():
+        if isinstance(value, dict):
+            kept[key] = _sayable(value)
+        elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
+            kept[key] = [_sayable(item) for item in value]
+        elif is_json(value):
+            kept[key] = value
+    return kept
+
+
+class _Schema(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _checked_model(label: str, signature: Signature, docs: Docstring) -> type[BaseModel]:
+    try:
+        model = model_of(signature.arguments, signature.rest, docs)
+        model.model_json_schema(schema_generator=_Schema)
+        return model
+    except (PydanticUserError, TypeError, NameError) as error:
+        for argument in signature.arguments:
+            try:
+                model_of([argument], None, docs).model_json_schema(schema_generator=_Schema)
+            except (PydanticUserError, TypeError, NameError) as cause:
+                raise _unusable(label, argument.name, cause) from cause
+        raise _unusable(label, "**", error) from error
+
+
+def _unusable(label: str, parameter: str, error: Exception) -> TypeError:
+    reason = str(error).partition("\n")[0]
+    return TypeError(
+        f"tool {label!r}: parameter {parameter!r} cannot be described to a model ({reason}); "
+        "use JSON types, or give an input_schema"
+    )
+
+
+def _stated_object(label: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    stated = copy.deepcopy(dict(schema))
+    if stated.setdefault("type", "object") != "object":
+        raise ValueError(f"tool {label!r}: an input schema must have the type 'object' at its top")
+    if not isinstance(stated.setdefault("properties", {}), dict):
+        raise TypeError(f"tool {label!r}: 'properties' of the input schema must be an object")
+    return stated
+
+
+def _validator(label: str, schema: dict[str, Any]) -> Any:
+    # Only tools with a JSON schema pay for this import.
+    import jsonschema_rs
+
+    try:
+        return jsonschema_rs.validator_for(schema, mask="the value", retriever=_no_retrieval)
+    except ValueError as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"tool {label!r}: input_schema is not valid: {reason}") from error
+
+
+def _no_retrieval(uri: str, /) -> Any:
+    raise ValueError("references to other documents are not followed")

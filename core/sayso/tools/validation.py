@@ -1,0 +1,96 @@
+"""Checking a tool's input, and telling the model what is wrong with it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
+
+from sayso.errors import ToolInputError, message_of
+from sayso.lenient_json import encodable
+
+T = TypeVar("T")
+
+MESSAGE_LIMIT = 1000
+SHOWN_ERRORS = 5
+_SHORT = 60
+_Line = tuple[str, str]
+"""What is wrong, and the value that was given, if it is short."""
+
+
+def validated(adapter: TypeAdapter[T], input: Mapping[str, Any], known: Iterable[str]) -> T:
+    """`input` read as JSON by `adapter`; raises ToolInputError, `known` being what it may name."""
+    raw = as_json(input)
+    try:
+        # Past the adapter's own method, which costs as much as the validation.
+        checked: T = adapter.validator.validate_json(raw)
+    except ValidationError as error:
+        raise explained(_pydantic_lines(error, known)) from None
+    except Exception as error:
+        # A validator of the author's failed in a way of its own.
+        raise ToolInputError(shortened(f"the input was refused: {message_of(error)}")) from error
+    return checked
+
+
+def as_json(input: Mapping[str, Any]) -> bytes:
+    """The input as JSON; raises ToolInputError for one that is none."""
+    try:
+        return to_json(input if type(input) is dict else dict(input))
+    except ValueError as error:
+        raise ToolInputError(shortened(f"the input is no valid JSON: {error}", 300)) from None
+
+
+def _pydantic_lines(error: ValidationError, known: Iterable[str]) -> Iterator[_Line]:
+    for detail in error.errors(include_url=False, include_context=False):
+        where = tuple(detail["loc"])
+        if detail["type"] == "missing":
+            yield f"parameter {_path(where)!r} is missing", ""
+        elif detail["type"] == "extra_forbidden":
+            yield _unknown(_path(where), known if len(where) == 1 else []), ""
+        else:
+            yield line(where, detail["msg"], detail["input"])
+
+
+def line(where: tuple[str | int, ...], message: str, value: object) -> _Line:
+    """What is wrong at one place of the input."""
+    subject = f"parameter {_path(where)!r}" if where else "the input"
+    scalar = isinstance(value, (str, int, float)) and len(str(value)) <= _SHORT
+    got = f", got {json.dumps(value, ensure_ascii=False)}" if scalar else ""
+    return shortened(f"{subject}: {message}", 300), got
+
+
+def _path(where: tuple[str | int, ...]) -> str:
+    return ".".join(str(part) for part in where)[:200]
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    names = ", ".join(known)
+    return f"there is no parameter {name!r}" + (f"; there are: {names}" if names else "")
+
+
+def refuse_names(names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ToolInputError if there are any of these names, which the tool does not know."""
+    wrong = sorted(str(name)[:200] for name in names)
+    if wrong:
+        raise explained((_unknown(name, known), "") for name in wrong)
+
+
+def explained(lines: Iterable[_Line]) -> ToolInputError:
+    """The error that tells the first of these lines."""
+    found = list(dict.fromkeys(itertools.islice(lines, 50)))
+    more = len(found) - SHOWN_ERRORS
+    rest = [f"and {more} more"] if more > 0 else []
+    shown = found[:SHOWN_ERRORS]
+    whole = "; ".join([*(text + got for text, got in shown), *rest])
+    bare = "; ".join([*(text for text, _ in shown), *rest])
+    return ToolInputError(shortened(whole), shortened(bare))
+
+
+def shortened(text: str, limit: int = MESSAGE_LIMIT) -> str:
+    """`text` as valid Unicode, cut to `limit` characters."""
+    clean = encodable(text)
+    return clean if len(clean) <= limit else clean[: limit - 1] + "…"

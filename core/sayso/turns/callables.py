@@ -1,0 +1,162 @@
+"""Plain callables as agents: `(messages, context[, session]) -> result` (design, section 8)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sayso import approvals
+from sayso.agent import DecidedCall
+from sayso.errors import AgentError, Blocked, ModelError, Silence
+from sayso.ledger import Proposal
+from sayso.ledger.choices import Grant
+from sayso.masking import mask
+from sayso.messages import (
+    AgentMessage,
+    Data,
+    ExecutedApproval,
+    ExecutedCommand,
+    ExecutedToolCall,
+)
+from sayso.traces import cut, error_text
+from sayso.turns.ending import finish, suspend
+from sayso.turns.execution import change_of, record, state_of
+from sayso.turns.gate import Outcome
+from sayso.turns.proposals import proposals_of
+from sayso.turns.replies import reply_of, send_outcomes
+
+if TYPE_CHECKING:
+    from sayso.turns.turn import RunningTurn
+
+_ANSWERS = (AgentError, ModelError, Blocked, Silence)
+"""What a callable raises that says by itself how the turn ends."""
+
+
+async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
+    """Let the agent's function answer, with the decisions that it has to carry out; each is given
+    once."""
+    turn.context.decisions = _to_carry_out(turn) if turn.found.rows else ()
+    reply: AgentMessage | str
+    try:
+        if turn.found.grants:
+            reply = await _carry_out(turn, function)
+        else:
+            reply = await reply_of(turn, function, quiet=False)
+    except _ANSWERS:
+        raise
+    except Exception as error:
+        raise AgentError from error
+    if isinstance(reply, str):
+        # What of a reply of nothing but text has not been sent.
+        if reply and turn.out.say(reply):
+            await turn.out.caught_up()
+        await finish(turn, "end_turn")
+        return
+    await _send(turn, reply)
+    proposals = proposals_of(reply, turn)
+    if proposals:
+        await suspend(turn, proposals, [], "", reply=reply)
+    else:
+        await finish(turn, turn.stop, reply=reply)
+
+
+def _to_carry_out(turn: RunningTurn) -> tuple[DecidedCall, ...]:
+    granted = {g.proposal.id for g in turn.found.grants}
+    rows = turn.found.rows
+    given = [rows[id_] for id_ in granted] + turn.found.told
+    states = {row.id: row.state for row in rows.values()}
+    turn.seen = approvals.as_seen(turn.seen, granted, states)
+    given.sort(key=lambda row: row.order)
+    return tuple(_decided(row) for row in given)
+
+
+def _decided(row: Proposal) -> DecidedCall:
+    reason = row.decision.reason if row.decision else None
+    approved = row.state != "REJECTED"
+    return DecidedCall(row.id, row.call_id, row.kind, row.name, row.runs, approved, reason)
+
+
+async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMessage:
+    """Call the agent's function, and record the calls that it carried out."""
+    grants = turn.found.grants
+    for grant in grants:
+        grant.spend()
+    before = state_of(turn.session)
+    start = time.perf_counter()
+    try:
+        reply = await reply_of(turn, function, quiet=True)
+    except Exception as error:
+        took = time.perf_counter() - start
+        change = _change(turn, before)
+        for grant in grants:
+            text = error_text(error, turn.secrets)
+            await _ended(turn, grant, Outcome("FAILED", text, took), change)
+        raise
+    if isinstance(reply, str):
+        reply = AgentMessage(content=reply)
+    took = time.perf_counter() - start
+    change = _change(turn, before, reply.data.session)
+    carried = [grant.proposal for grant in grants]
+    limits = turn.engine.limits
+    for grant in grants:
+        row = grant.proposal
+        output = _stated(reply.data, row, carried) or reply.content
+        failed = output.startswith("Error:")
+        most = limits.command_output if row.kind == "command" else limits.tool_output
+        output = cut(mask(output, turn.secrets), most)
+        await _ended(turn, grant, Outcome("FAILED" if failed else "DONE", output, took), change)
+    return reply
+
+
+def _change(
+    turn: RunningTurn, before: dict[str, Any] | None, stated: dict[str, Any] | None = None
+) -> dict[str, Any] | None:
+    """What carrying out did to the session, for requests that get the outcome without this
+    reply."""
+    try:
+        turn.set_session(stated)
+    except Exception:
+        # No caller could send it back: the reply fails for it, once its outcomes are recorded.
+        return None
+    return change_of(before, turn.session, turn.secrets)
+
+
+async def _ended(
+    turn: RunningTurn, grant: Grant, outcome: Outcome, change: dict[str, Any] | None
+) -> None:
+    await record(turn.engine, grant, outcome, change, unrecorded=turn.unrecorded)
+    row = turn.found.rows[grant.proposal.id]
+    row.state, row.output, row.duration = outcome.state, outcome.output, outcome.duration
+    await turn.ran(row, outcome)
+
+
+async def _send(turn: RunningTurn, reply: AgentMessage) -> None:
+    if turn.found.grants or reply.data.outcomes or reply.data.executed_cmds:
+        await send_outcomes(turn, reply)
+    turn.set_session(reply.data.session)
+    await turn.say(reply.content[len("".join(turn.out.text)) :])
+
+
+def _stated(data: Data, row: Proposal, carried: Sequence[Proposal]) -> str | None:
+    """What the reply says of `row`, one of the calls that were carried out."""
+    told: list[ExecutedToolCall | ExecutedApproval | ExecutedCommand] = [*data.outcomes]
+    if row.kind == "command":
+        told += data.executed_cmds
+    for done in told:
+        if done.id == row.id:
+            return done.output
+    if outputs := [done.output for done in told if done.id == row.call_id]:
+        return _in_order(outputs, row, [r for r in carried if r.call_id == row.call_id])
+    if row.kind != "command":
+        return None
+    text = row.input.get("command")
+    outputs = [ran.output for ran in data.executed_cmds if ran.command == text]
+    return _in_order(outputs, row, [r for r in carried if r.input.get("command") == text])
+
+
+def _in_order(outputs: Sequence[str], row: Proposal, equal: Sequence[Proposal]) -> str | None:
+    """The output of `row` among `equal` calls, which the callable named alike, by an id of its own
+    or by their text: outputs are told in the order of the proposals."""
+    order = [r.id for r in sorted(equal, key=lambda r: r.order)]
+    return outputs[: order.index(row.id) + 1][-1] if outputs else None

@@ -1,0 +1,176 @@
+"""The decisions of a request: recorded, and the approved calls run (design, section 6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sayso import approvals
+from sayso.errors import ApprovalsPending, InvalidRequest
+from sayso.events import ToolCallApproved, ToolCallRejected
+from sayso.ledger import Proposal
+from sayso.ledger.choices import Choice, Decided, Edit, Grant
+from sayso.masking import holds_secret, mask
+from sayso.turns.execution import Resume, carry_out
+from sayso.turns.outcomes import catch_up, collect_outcomes, heard
+
+if TYPE_CHECKING:
+    from sayso.turns.turn import RunningTurn
+
+_SUPERSEDED = "superseded by a new message"
+
+
+async def decide(turn: RunningTurn, *, dry: bool = False, claim: bool = True) -> Decided:
+    """Match the request's decisions to the ledger, record them, claim what may run."""
+    choices = [_storable(turn, choice) for choice in turn.decisions]
+
+    async def with_edit(edit: Edit) -> Decided:
+        return await turn.engine.ledger.decide(
+            choices, turn.shown, turn.who, turn.conversation, edit=edit, dry=dry, claim=claim
+        )
+
+    return await turn.edits.decided(with_edit)
+
+
+def _storable(turn: RunningTurn, choice: Choice) -> Choice:
+    """The choice without secrets; refused if its input, which might be recorded, holds one."""
+    if not turn.secrets:
+        return choice
+    unissued = turn.engine.ledger.accept_unissued and choice.approved and not choice.copy
+    if unissued and holds_secret(choice.input, turn.secrets):
+        text = "the input holds a secret of the platform context"
+        raise InvalidRequest.at(list(choice.loc), "approval_not_issued", text)
+    return replace(choice, reason=mask(choice.reason, turn.secrets))
+
+
+async def carry_decisions(turn: RunningTurn) -> set[str]:
+    """Carry out the decisions; gives the calls whose changes the session has."""
+    known = heard(turn)
+    # A claim that commits is carried out, also when the client leaves meanwhile.
+    await turn.engine.carried(_decide_and_run(turn, known), turn.unrecorded)
+    while await wait_for_others(turn):
+        before = turn.found
+        await turn.engine.carried(_decide_and_run(turn, known), turn.unrecorded)
+        turn.found.grants = [*before.grants, *turn.found.grants]
+        turn.found.fresh = [*before.fresh, *turn.found.fresh]
+    catch_up(turn, known)
+    collect_outcomes(turn, {g.proposal.id for g in turn.found.grants})
+    return known
+
+
+async def _decide_and_run(turn: RunningTurn, known: set[str]) -> None:
+    """Record the decisions and run what was approved; `known` are the calls whose changes the
+    session has."""
+    # A new message may yet be refused, and then nothing must have been claimed.
+    decides = turn.context.has_decision or turn.blank
+    turn.found = await decide(turn, claim=decides)
+    if not decides:
+        await _refuse_new_message(turn)
+        if any(c.approved and row.state == "APPROVED" for c, row in turn.found.chosen):
+            turn.found = await decide(turn)
+    grants = turn.found.grants
+    try:
+        if turn.found.fresh or grants:
+            await turn.accepted()
+            await _tell_decided(turn)
+        catch_up(turn, known)
+    except BaseException:
+        await turn.engine.ledger.give_back(grants)
+        raise
+    known |= {g.proposal.id for g in grants}
+    commands = [g for g in grants if g.proposal.kind == "command"]
+    groups = [[g] for g in grants if g.proposal.kind != "command"]
+    if commands:
+        groups.append(commands)
+    if len(groups) == 1:
+        # Nothing runs beside it: no task of its own.
+        await _carry_out(turn, groups[0])
+    else:
+        await asyncio.gather(*(_carry_out(turn, group) for group in groups))
+
+
+async def _carry_out(turn: RunningTurn, grants: Sequence[Grant]) -> None:
+    """Run calls one after another: commands build on each other, tool calls do not."""
+    resume = Resume(message_digest(turn), turn.take) if _goes_on_at_once(turn) else None
+    for grant in sorted(grants, key=lambda g: g.proposal.order):
+        row = turn.found.rows[grant.proposal.id]
+        context, ran = turn.context, turn.ran
+        await carry_out(turn.engine, row, grant, context, ran, turn.unrecorded, resume)
+
+
+def _goes_on_at_once(turn: RunningTurn) -> bool:
+    """Whether the request decides a single call, so that its turn continues as soon as that call
+    ends."""
+    found = turn.found
+    touched = {row.turn for _, row in found.chosen}
+    return (
+        turn.context.has_decision
+        and len(found.grants) == 1
+        and touched == {found.grants[0].proposal.turn}
+        and touched <= found.turns.keys()
+    )
+
+
+def message_digest(turn: RunningTurn) -> str:
+    """The digest of the message with its decisions; the same when it is sent again."""
+    return approvals.request_digest(turn.said[-1][1], turn.found.chosen)
+
+
+async def _tell_decided(turn: RunningTurn) -> None:
+    for id_ in turn.found.fresh if turn.events_on else ():
+        await turn.fire(decision_event(turn.found.rows[id_], turn.who.principal))
+
+
+def decision_event(row: Proposal, principal: str | None) -> ToolCallApproved | ToolCallRejected:
+    """What event handlers are told of a call that `principal` has just decided."""
+    reason = row.decision.reason if row.decision else None
+    if row.state == "REJECTED":
+        return ToolCallRejected(approvals.approval(row), reason, principal)
+    return ToolCallApproved(approvals.approval(row, execute=True), principal, reason)
+
+
+async def _refuse_new_message(turn: RunningTurn) -> None:
+    """Rule 3 of the contract: no new message while calls are pending."""
+    shown = set(turn.shown)
+    pending = [
+        row.id
+        for row in turn.found.rows.values()
+        if row.state == "PENDING" and row.kind == "tool_call" and row.id in shown
+    ]
+    if not pending:
+        return
+    if turn.engine.approvals.on_new_message != "supersede":
+        raise ApprovalsPending(pending)
+    rejected = await turn.engine.ledger.reject(pending, _SUPERSEDED, turn.who)
+    await turn.accepted()
+    for row in rejected:
+        turn.found.rows[row.id] = row
+        await turn.fire(decision_event(row, turn.who.principal))
+    if len(rejected) < len(pending):
+        # Somebody has decided one since it was read.
+        others = set(pending) - {row.id for row in rejected}
+        turn.found.rows |= await turn.engine.ledger.settle([*others])
+
+
+async def wait_for_others(turn: RunningTurn) -> bool:
+    """Wait for calls that other requests run: those decided here, and those that the continuation
+    of a turn needs whose calls are now all decided. True when one decided here is to be
+    started."""
+    decided = {row.id for c, row in turn.found.chosen if c.approved}
+    touched = {row.turn for c, row in turn.found.chosen if not c.copy}
+    rows = turn.found.rows.values()
+    waiting = {row.turn for row in rows if row.state == "PENDING" and row.kind == "tool_call"}
+    running = [
+        row.id
+        for row in rows
+        if row.state == "EXECUTING" and (row.id in decided or row.turn in touched - waiting)
+    ]
+    if running:
+        turn.slot.pause()
+        try:
+            turn.found.rows |= await turn.engine.ledger.outcomes(running, turn.until)
+        finally:
+            turn.slot.resume()
+    return any(turn.found.rows[id_].startable for id_ in running if id_ in decided)

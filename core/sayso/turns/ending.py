@@ -1,0 +1,163 @@
+"""The end of a turn: the reply is altered, recorded, then sent."""
+
+from __future__ import annotations
+
+import copy
+import json
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sayso import approvals
+from sayso.events import ApprovalRequested, Done, Event, MessageAdded, StopReason, fold_done
+from sayso.ledger import Proposal, SuspendedTurn
+from sayso.lenient_json import dump_json
+from sayso.masking import mask
+from sayso.messages import AgentMessage
+from sayso.models import Turn, dump_turns
+from sayso.session import Session
+from sayso.turns.hidden import hidden_reply, hidden_session, hidden_turns
+from sayso.turns.interceptors import alter
+from sayso.turns.outcomes import decided_calls
+from sayso.turns.output import done_of, proposal_events
+
+if TYPE_CHECKING:
+    from sayso.turns.turn import RunningTurn
+
+_STATED = (
+    "id kind name input turn index call_id created expires description input_description intent"
+).split()
+
+
+async def suspend(
+    turn: RunningTurn,
+    proposals: Sequence[Proposal],
+    transcript: Sequence[Turn],
+    prefix: str,
+    reply: AgentMessage | None = None,
+) -> None:
+    """End the turn with new proposals, recorded before anybody can see them."""
+    if turn.session.conversation is None and any(p.kind == "command" for p in proposals):
+        turn.session.conversation = secrets.token_hex(16)
+    key = turn.session.conversation or ""
+    references = turn.references or approvals.references(turn.said)
+    tools = [tool.name for tool in turn.engine.agent.definitions]
+    hidden, fresh_ids = hidden_turns(transcript, turn.secrets, tools)
+    suspended = SuspendedTurn(
+        id=secrets.token_hex(16),
+        created=0.0,
+        conversation=key,
+        reference=references[-1],
+        principal=turn.who.principal,
+        tenant=turn.who.tenant,
+        user=turn.who.user,
+        transcript=dump_turns(hidden),
+        # A provider refuses blocks of its own that read otherwise.
+        prefix=prefix if hidden is transcript else "",
+        calls=[p.id for p in proposals],
+        from_callable=turn.engine.agent.function is not None,
+    )
+    for i, p in enumerate(proposals):
+        p.turn, p.index = suspended.id, i
+        p.conversation, p.reference = key, references[-1]
+        p.call_id = fresh_ids.get(p.call_id, p.call_id)
+        p.intent = mask(p.intent, turn.secrets)
+        if suspended.from_callable:
+            # Of any other agent they are its tools' own.
+            p.description = mask(p.description, turn.secrets)
+            p.input_description = mask(p.input_description, turn.secrets)
+    await finish(turn, "approval_required", pending=proposals, suspended=suspended, reply=reply)
+
+
+async def finish(
+    turn: RunningTurn,
+    stop: StopReason,
+    *,
+    pending: Sequence[Proposal] = (),
+    suspended: SuspendedTurn | None = None,
+    reply: AgentMessage | None = None,
+) -> None:
+    """Alter, record and send the rest of the reply; no event follows."""
+    last = done(turn, stop, reply)
+    ending: list[Event] = [*proposal_events(pending), last] if pending else [last]
+    altered = None
+    if turn.out.held:
+        # What interceptors do to the session in place is no part of what is recorded.
+        last.session = copy.deepcopy(last.session)
+        altered = await alter(turn, ending)
+    if suspended is not None or turn.continuing is not None:
+        await _record(turn, stop, pending, suspended, last)
+        turn.continuing = None
+    if suspended is not None and turn.events_on:
+        await turn.fire(ApprovalRequested([approvals.approval(row) for row in pending]))
+    if altered is not None:
+        _keep_conversation(turn, altered)
+        if turn.caller.request_fields:
+            altered.meta_data.setdefault("request_context", last.meta_data["request_context"])
+    if turn.events_on:
+        await turn.fire(MessageAdded(_copied(altered or _spoken(turn, ending))))
+    await turn.out.finish(ending, altered)
+
+
+def done(turn: RunningTurn, stop: StopReason, reply: AgentMessage | None = None) -> Done:
+    """The turn's `done` event, with the echo of the request fields and the session."""
+    last = Done(stop)
+    if reply is not None:
+        last = done_of(reply, stop)
+        last.meta_data = dict(last.meta_data)
+    if turn.caller.request_fields:
+        echo = mask(dict(turn.caller.request_fields), turn.secrets)
+        last.meta_data["request_context"] = echo
+    last.session = hidden_session(turn.session, turn.secrets)
+    return last
+
+
+def _keep_conversation(turn: RunningTurn, reply: AgentMessage) -> None:
+    key = turn.session.conversation
+    if key is not None:
+        session = Session(reply.data.session)
+        session.conversation = key
+        reply.data.session = session.dump()
+
+
+def _spoken(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
+    reply = turn.out.whole(ending)
+    reply.content = "".join(turn.out.text)
+    return reply
+
+
+def _copied(reply: AgentMessage) -> AgentMessage:
+    """A copy of the reply for handlers: one that edits it for a log must change no reply."""
+    return AgentMessage.model_validate(json.loads(dump_json(reply)))
+
+
+async def _record(
+    turn: RunningTurn,
+    stop: StopReason,
+    pending: Sequence[Proposal],
+    suspended: SuspendedTurn | None,
+    last: Done,
+) -> None:
+    """Write proposals and the recorded reply before anybody can see them."""
+    recorded = None
+    if turn.continuing is not None:
+        reply = AgentMessage(content="".join(turn.out.text), data=turn.data.model_copy())
+        # The echo is of each request's own fields.
+        meta_data = {k: v for k, v in last.meta_data.items() if k != "request_context"}
+        fold_done(replace(last, meta_data=meta_data), reply)
+        recorded = {
+            "reply": hidden_reply(reply, turn.secrets),
+            "stop_reason": stop,
+            "answers": turn.references[-1],
+            "proposals": [_plain(row) for row in pending],
+            "known": decided_calls(turn, [id_ for id_, _ in turn.continuing.turns]),
+        }
+    await turn.engine.ledger.propose(
+        suspended, list(pending) if suspended else [], turn.continuing, recorded
+    )
+
+
+def _plain(row: Proposal) -> dict[str, Any]:
+    """The fields of a proposal that a recorded reply needs to state it again."""
+    return {name: getattr(row, name) for name in _STATED}

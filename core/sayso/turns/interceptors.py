@@ -1,0 +1,157 @@
+"""The interceptors of requests and replies, run strictly one after another (design, section 4)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sayso import approvals
+from sayso.errors import AgentError, Blocked, InvalidRequest, Silence
+from sayso.events import Event
+from sayso.ledger import OPEN, Proposal
+from sayso.ledger.choices import Choice
+from sayso.messages import (
+    AgentMessage,
+    ChatRequest,
+    Data,
+    Message,
+    beyond_text,
+)
+from sayso.plugins.implementations import Impl
+from sayso.requests import check_messages
+from sayso.session import Session
+from sayso.turns.decisions import decide
+from sayso.turns.execution import change_of, state_of
+
+if TYPE_CHECKING:
+    from sayso.turns.turn import RunningTurn
+
+# They leave as recorded, whatever stands here.
+_PROPOSALS = {"data": {"tool_calls", "cmds", "approvals"}}
+
+
+async def intercept(turn: RunningTurn) -> AgentMessage | None:
+    """Run the request interceptors, one strictly after another; an answer ends the turn."""
+    implementations = turn.engine.plugins.implementations("intercept_request")
+    if implementations or any(
+        m.data is not None and approvals.has_state(m.data)
+        for m in beyond_text(turn.request.messages)
+    ):
+        await _show(turn)
+    answer = None
+    for impl in implementations:
+        bound = impl.bound(request=turn.seen, context=turn.context, host=turn.engine.host)
+        given = await _call(turn, bound, impl.plugin)
+        if isinstance(given, AgentMessage):
+            answer = given
+            break
+        if isinstance(given, ChatRequest):
+            turn.seen = given
+        elif given is not None:
+            raise AgentError(
+                f"a request interceptor returned what is no request: plugin {impl.plugin!r}"
+            )
+    if implementations:
+        _check_request(turn, implementations)
+    return answer
+
+
+def _check_request(turn: RunningTurn, implementations: Sequence[Impl]) -> None:
+    """Raise AgentError if the interceptors left no valid request; nothing has run yet."""
+    failure = f"a request interceptor left no valid request, of {_among(implementations)}"
+    # A dict is easily taken for a Message.
+    messages = turn.seen.messages or []
+    if not all(isinstance(m, Message) and isinstance(m.content, str) for m in messages):
+        raise AgentError(f"{failure}: each message is a Message")
+    try:
+        check_messages(turn.seen)
+    except InvalidRequest as error:
+        raise AgentError(failure) from error
+
+
+async def _show(turn: RunningTurn) -> None:
+    """Prepare the request as user code sees it; refuse here what would be refused later."""
+    live: set[str] = set()
+    states: dict[str, str] = {}
+    decided: Sequence[tuple[Choice, Proposal]] = ()
+    if turn.involved:
+        looked = await decide(turn, dry=True)
+        decided = looked.chosen
+        live = {row.id for c, row in looked.chosen if c.approved and row.state in OPEN}
+        states = {row.id: row.state for row in looked.rows.values()}
+    turn.seen = approvals.as_seen(turn.request, live, states, decided)
+
+
+async def alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
+    """The reply after the response interceptors, one strictly after another."""
+    # A copy: what interceptors do to it in place must not reach the proposals.
+    reply = turn.out.whole(ending).model_copy(deep=True)
+    reply.data.session = Session(reply.data.session).shown()
+    for impl in turn.engine.plugins.implementations("intercept_response"):
+        shown, before = copy.deepcopy(reply.data.session), state_of(turn.session)
+        bound = impl.bound(
+            response=reply, request=turn.seen, context=turn.context, host=turn.engine.host
+        )
+        given = await _call(turn, bound, impl.plugin)
+        if isinstance(given, str):
+            reply.content = given
+        elif isinstance(given, AgentMessage):
+            # They may keep it for all callers; it gets this one's session.
+            reply = given if given is reply else given.model_copy(deep=True)
+        elif given is not None:
+            raise AgentError(
+                f"a response interceptor returned what is no message: plugin {impl.plugin!r}"
+            )
+        if not isinstance(reply.data, Data) or not isinstance(reply.data.session, Mapping | None):
+            raise AgentError(f"a response interceptor left no valid message, of {impl.plugin!r}")
+        _keep_session(turn, reply, shown, before)
+    _check_reply(turn, reply)
+    return reply
+
+
+def _check_reply(turn: RunningTurn, reply: AgentMessage) -> None:
+    """Raise AgentError if the interceptors left no valid message."""
+    try:
+        if not isinstance(reply.content, str):
+            # Pydantic takes bytes for text, where no event does.
+            raise TypeError(f"a content of {type(reply.content).__name__}")
+        AgentMessage.model_validate(reply.model_dump(exclude=_PROPOSALS, warnings=False))
+    except (TypeError, ValueError) as error:
+        among = _among(turn.engine.plugins.implementations("intercept_response"))
+        raise AgentError(f"a response interceptor left no valid message, of {among}") from error
+
+
+def _among(implementations: Sequence[Impl]) -> str:
+    # An agent may have several, and all are of the plugin `agent`.
+    return ", ".join(repr(name) for name in dict.fromkeys(impl.plugin for impl in implementations))
+
+
+def _keep_session(
+    turn: RunningTurn,
+    reply: AgentMessage,
+    shown: dict[str, Any] | None,
+    before: dict[str, Any] | None,
+) -> None:
+    """Make the reply state what an interceptor did to the session, in the reply and in its context.
+
+    The interceptor was shown `shown` in the reply; `before` was the state of the context's session.
+    """
+    stated = shown if reply.data.session is None else dict(reply.data.session)
+    change = change_of(before, turn.session, turn.secrets)
+    if change is not None:
+        merged = {**(stated or {}), **change["set"]}
+        stated = {k: v for k, v in merged.items() if k not in change["delete"]}
+    # What the interceptor holds may change in place.
+    reply.data.session = copy.deepcopy(stated)
+
+
+async def _call(turn: RunningTurn, bound: Callable[[], Any], plugin: str) -> Any:
+    """The result of an interceptor; whatever it raises except Blocked and Silence is an
+    AgentError."""
+    try:
+        return await turn.engine.call_hook(bound, plugin)
+    except (Blocked, Silence, AgentError):
+        raise
+    except Exception as error:
+        raise AgentError(f"an interceptor of plugin {plugin!r} failed") from error

@@ -1,0 +1,250 @@
+"""Where a turn's events go, and how a reply is taken apart and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from pydantic_core import from_json
+
+from sayso.approvals import approval, command, tool_call
+from sayso.events import (
+    Approvals,
+    Commands,
+    Done,
+    Event,
+    ExecutedApprovals,
+    ExecutedCommands,
+    ExecutedToolCalls,
+    IntermittentUpdate,
+    StopReason,
+    TextDelta,
+    ToolCalls,
+    fold,
+)
+from sayso.ledger import Proposal
+from sayso.lenient_json import dump_json
+from sayso.masking import mask_sent
+from sayso.messages import AgentMessage, Data
+
+OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
+"""The lists of `Data` that hold outcomes."""
+_IN_EVENTS = {*OUTCOMES, "tool_calls", "cmds", "approvals", "session"}
+
+
+class Sink(Protocol):
+    """Takes a turn's events, in order."""
+
+    def put_nowait(self, item: Event, /) -> bool:
+        """Hand the event over from any thread; True asks to await `space` before the next."""
+        ...
+
+    def say(self, piece: str, /) -> bool:
+        """Hand a piece of the reply's text over, as `put_nowait` does its TextDelta."""
+        ...
+
+    async def space(self) -> None:
+        """Return when the reader has caught up."""
+        ...
+
+
+class Gathered:
+    """A sink that keeps the events, for a synchronous reply, which has no status lines.
+
+    Pieces of text are kept as strings: as objects of their own, those of long replies would slow
+    down every run of the garbage collector.
+    """
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._pieces: list[str] = []
+
+    @property
+    def events(self) -> list[Event]:
+        """The events so far; consecutive pieces of text are one."""
+        if self._pieces:
+            self._events.append(TextDelta("".join(self._pieces)))
+            self._pieces.clear()
+        return self._events
+
+    def put_nowait(self, item: Event, /) -> bool:
+        """Keep the event."""
+        if type(item) is TextDelta:
+            self._pieces.append(item.text)
+        elif type(item) is not IntermittentUpdate:
+            self.events.append(item)
+        return False
+
+    def say(self, piece: str, /) -> bool:
+        """Keep the piece."""
+        self._pieces.append(piece)
+        return False
+
+    async def space(self) -> None:
+        """Nobody waits for a reader."""
+
+
+class Output:
+    """The events of one turn on their way out.
+
+    With a response interceptor installed everything but status lines is `held` until the reply
+    is whole, and status lines say fixed words only (design, section 5, "Response interceptors").
+    """
+
+    def __init__(self, sink: Sink, *, held: bool, secrets: Sequence[str] = ()) -> None:
+        self._sink = sink
+        self._secrets = secrets
+        self._say = self._hold if held else sink.say
+        self._held: list[Event] | None = [] if held else None
+        self._told: tuple[Event, ...] = ()
+        self._closed = False
+        self.shows_status = not isinstance(sink, Gathered)
+        """Whether anybody can see a status line, so that it is worth while to make one."""
+        self.text: list[str] = []
+
+    @property
+    def held(self) -> bool:
+        """Whether events wait for the whole reply."""
+        return self._held is not None
+
+    async def send(self, event: Event) -> None:
+        """Send or hold one event."""
+        if type(event) is TextDelta:
+            self.text.append(event.text)
+        if self._held is not None and type(event) is not IntermittentUpdate:
+            self._held.append(event)
+        elif not self._closed and self._sink.put_nowait(event):
+            await self._sink.space()
+
+    def say(self, piece: str) -> bool:
+        """Send or hold a piece of text, as `send` does; True asks to await `caught_up`.
+
+        Without an await of its own: a turn may have a thousand pieces.
+        """
+        self.text.append(piece)
+        return self._say(piece)
+
+    async def caught_up(self) -> None:
+        """Return when a slow reader has caught up."""
+        await self._sink.space()
+
+    def update(self, event: IntermittentUpdate, words: str) -> None:
+        """Send a status line at once, from any thread; `words` stand for it when held."""
+        if not self._closed:
+            shown = event if self._held is None else IntermittentUpdate(words)
+            self._sink.put_nowait(shown)
+
+    def working(self, event: IntermittentUpdate) -> None:
+        """Send a status line of the agent's code, as `update`, without the request's secrets."""
+        self.update(hidden_line(event, self._secrets), "Working")
+
+    async def outcomes(self, data: Data) -> None:
+        """Send or hold the outcomes of `data`."""
+        for event in executed_events(data):
+            self._told += (event,)
+            await self.send(event)
+
+    def whole(self, ending: Sequence[Event]) -> AgentMessage:
+        """The reply that `ending` ends; its text is there only where it was held."""
+        return fold([*(self._told if self._held is None else self._held), *ending])
+
+    def drop(self) -> None:
+        """Forget what is held: another answer replaces it."""
+        if self._held:
+            self._held.clear()
+            self.text.clear()
+
+    async def finish(self, ending: Sequence[Event], altered: AgentMessage | None = None) -> None:
+        """Send what was held, as altered, and the last events; nothing follows."""
+        events = [*self._held, *ending] if self._held else ending
+        if altered is not None:
+            events = unfold(altered, events)
+        *before, last = events
+        for event in before:
+            if not self._closed and self._sink.put_nowait(event):
+                await self._sink.space()
+        if not self._closed:
+            # First: a tool that outlives its turn may send status lines all the time.
+            self.close()
+            self._sink.put_nowait(last)
+
+    def close(self) -> None:
+        """Drop whatever comes from now on."""
+        self._closed = True
+        self._say = _unheard
+
+    def _hold(self, piece: str) -> bool:
+        assert self._held is not None
+        self._held.append(TextDelta(piece))
+        return False
+
+
+def _unheard(piece: str) -> bool:
+    return False
+
+
+def hidden_line(event: IntermittentUpdate, secrets: Sequence[str]) -> IntermittentUpdate:
+    """A status line of the agent's code without the request's secrets."""
+    if not secrets:
+        return event
+    text, content = mask_sent([event.text, event.content], secrets)
+    return IntermittentUpdate(text, content)
+
+
+def proposal_events(rows: Sequence[Proposal]) -> list[Event]:
+    """The events that state these proposals, at least one, in their order."""
+    events: list[Event] = [Approvals([approval(row) for row in rows])]
+    if calls := [tool_call(row) for row in rows if row.kind == "tool_call"]:
+        events.append(ToolCalls(calls))
+    if commands := [command(row) for row in rows if row.kind == "command"]:
+        events.append(Commands(commands))
+    return events
+
+
+def leftover(data: Data) -> dict[str, Any] | None:
+    """The part of a reply's data that no event carries."""
+    if not data.url_configs and not data.model_extra:
+        return None
+    rest = {
+        name: value
+        for name, value in from_json(dump_json(data)).items()
+        if name not in _IN_EVENTS and not (name == "url_configs" and not value)
+    }
+    return rest or None
+
+
+def executed_events(data: Data) -> list[Event]:
+    """The events that carry the outcomes of `data`, only those not empty."""
+    events: list[Event] = []
+    if data.executed_tool_calls:
+        events.append(ExecutedToolCalls(data.executed_tool_calls))
+    if data.executed_cmds:
+        events.append(ExecutedCommands(data.executed_cmds))
+    if data.executed_approvals:
+        events.append(ExecutedApprovals(data.executed_approvals))
+    return events
+
+
+def unfold(reply: AgentMessage, events: Sequence[Event]) -> list[Event]:
+    """The events of an altered reply: its text and outcomes, the proposals of `events` as they
+    are, one `done`."""
+    done = next(e for e in reversed(events) if isinstance(e, Done))
+    deltas = [e for e in events if isinstance(e, TextDelta)]
+    if reply.content != "".join(e.text for e in deltas):
+        deltas = [TextDelta(reply.content)] if reply.content else []
+    proposals = [e for e in events if isinstance(e, (Approvals, ToolCalls, Commands))]
+    last = done_of(reply, done.stop_reason)
+    return [*executed_events(reply.data), *deltas, *proposals, last]
+
+
+def done_of(reply: AgentMessage, stop: StopReason) -> Done:
+    """The `done` event that carries the rest of `reply`."""
+    return Done(
+        stop_reason=stop,
+        meta_data=reply.meta_data,
+        session=reply.data.session,
+        data=leftover(reply.data),
+        timestamp=reply.timestamp,
+        user=reply.user,
+        agent=reply.agent,
+    )

@@ -1,0 +1,232 @@
+"""The tool loop: the model and its tools are called in turn, until there is a text or a
+proposal."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import secrets
+from collections.abc import AsyncIterator, Callable, Sequence, Set
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sayso.errors import AgentError, ModelError
+from sayso.events import IntermittentUpdate, StopReason, TextDelta
+from sayso.models import (
+    Ask,
+    Call,
+    Model,
+    ModelEvent,
+    Reply,
+    Text,
+    Thought,
+    ToolDefinition,
+    ToolStart,
+    Turn,
+    bound_to_model,
+)
+from sayso.traces import hidden_trace
+from sayso.turns.ending import finish, suspend
+from sayso.turns.history import bound_to, model_turns
+from sayso.turns.output import Output
+from sayso.turns.tool_calls import RequestedCalls
+from sayso.workers import cancelled_here, let_cancel
+from sayso.workers.code import UserCode, is_async_generator_function
+from sayso.workers.running import Running
+
+if TYPE_CHECKING:
+    from sayso.turns.turn import RunningTurn
+
+logger = logging.getLogger("sayso.turn")
+_STOPS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
+
+
+async def ask_model(turn: RunningTurn) -> None:
+    """Call the model and run its tools until it answers, proposes, or reaches a limit."""
+    agent, limits, config = turn.engine.agent, turn.engine.limits, turn.engine.model_config
+    model, stream = turn.engine.model, turn.engine.stream
+    unheard = cancelled_here()
+    given = agent.system_context
+    context = await _computed(turn, given) if callable(given) else given or ""
+    if turn.context._additions:
+        context = "\n\n".join([text for text in [context, *turn.context._additions] if text])
+    system, tools = agent.system_prompt, [*agent.definitions]
+    # Only what was suspended, or will be, needs the digest.
+    prefix = _prefix(model, system, context, tools) if turn.involved else ""
+    turns = model_turns(turn.seen.messages, turn.found, turn.references, prefix)
+    transcript: list[Turn] = []
+    used: set[str] = set()
+    for _ in range(limits.model_calls):
+        ask = Ask([*turns, *transcript], system, context, tools, config)
+        events = stream(ask) if stream else await _begun(model, ask, turn.engine.code)
+        reply = await _reply(turn, events, unheard)
+        said = reply.turn
+        calls = [b for b in said.blocks if isinstance(b, Call)]
+        if calls:
+            used = used or _ids_of_calls(turns)
+            said, calls = _with_fresh_ids(said, calls, used)
+        if transcript and transcript[-1].role == "assistant":
+            transcript[-1] = _joined(transcript[-1], said)
+        else:
+            transcript.append(said)
+        if reply.stop == "pause":
+            continue
+        if reply.stop != "tool_use" or not calls:
+            await finish(turn, _STOPS.get(reply.stop, "end_turn"))
+            return
+        requested = RequestedCalls(turn, calls, said)
+        await requested.run()
+        transcript.append(Turn("user", requested.results))
+        if requested.proposals:
+            if not requested.results:
+                transcript.pop()
+            before = [*turns, *transcript[: -2 if requested.results else -1]]
+            bound = bound_to(prefix or _prefix(model, system, context, tools), before)
+            await suspend(turn, requested.proposals, transcript, bound)
+            return
+    words = f"I stopped after {limits.model_calls} model calls without coming to an end."
+    await turn.out.send(TextDelta(f"\n\n{words}" if turn.out.text else words))
+    await finish(turn, "max_steps")
+
+
+async def _computed(turn: RunningTurn, context: Callable[..., Any]) -> str:
+    try:
+        return str(await turn.engine.code.call(context, turn.context) or "")
+    except Exception as error:
+        raise AgentError("the system context could not be computed") from error
+
+
+def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[ModelEvent]] | None:
+    """How `model` is called; None for a user's model whose `stream` may block before it gives its
+    events. Decided once: deciding it for each call takes as long as the call of a small tool."""
+    if is_built_in(model):
+        return model.stream
+    if is_async_generator_function(model.stream):
+        return lambda ask: code.items(model.stream(ask))
+    return None
+
+
+async def _begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEvent]:
+    """The events of a user's model whose `stream` may block before it gives them."""
+
+    async def begin() -> AsyncIterator[ModelEvent]:
+        return model.stream(ask)
+
+    try:
+        return code.items(*await code.begin(begin))
+    except (ModelError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        raise ModelError("server", "the model failed") from error
+
+
+async def _reply(
+    turn: RunningTurn, events: AsyncIterator[ModelEvent], unheard: Set[Running[Any]]
+) -> Reply:
+    """The Reply that ends one model call; its text is sent as it comes."""
+    out = turn.out
+    before = len(out.text)
+    separate = before > 0
+    try:
+        async for event in events:
+            # No `match`: its class patterns take longer, and a reply may have thousands.
+            if isinstance(event, TextDelta):
+                text = event.text
+                if separate and text.strip():
+                    out.say("\n\n")
+                    separate = False
+                if out.say(text):
+                    await out.caught_up()
+            elif isinstance(event, Reply):
+                if len(out.text) == before:
+                    _say_whole(out, event.turn)
+                return event
+            elif out.shows_status:
+                _show(out, event)
+            if unheard:
+                await let_cancel(unheard)
+    except (ModelError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        raise ModelError("server", "the model failed") from error
+    finally:
+        # How it takes the end of its reply, or of its failure, changes neither.
+        if (close := getattr(events, "aclose", None)) is not None:
+            try:
+                await close()
+            except Exception as error:
+                trace = hidden_trace(error, turn.secrets)
+                logger.warning("the model failed as its reply was closed\n%s", trace)
+    raise ModelError("protocol", "the model's reply ended without an end")
+
+
+def _say_whole(out: Output, said: Turn) -> None:
+    """Send the text of a reply that came in no deltas (interface.md, "Endpoints", rule 5)."""
+    text = "".join([block.text for block in said.blocks if isinstance(block, Text)])
+    if text:
+        out.say(f"\n\n{text}" if out.text else text)
+
+
+def _show(out: Output, event: ModelEvent) -> None:
+    match event:
+        case Thought(text=text):
+            out.update(IntermittentUpdate(text, {"kind": "thinking"}), "Thinking")
+        case ToolStart(name=name):
+            words = f"Preparing {name}"
+            out.update(IntermittentUpdate(words, {"kind": "tool_call", "tool": name}), words)
+
+
+def is_built_in(model: Model) -> bool:
+    """Whether `model` is one of Sayso's own, which blocks no loop."""
+    return type(model).__module__.startswith("sayso.models")
+
+
+def _ids_of_calls(turns: Sequence[Turn]) -> set[str]:
+    found = set()
+    for turn in turns:
+        if turn.role == "assistant":
+            found.update([block.id for block in turn.blocks if isinstance(block, Call)])
+    return found
+
+
+def _with_fresh_ids(said: Turn, calls: list[Call], used: set[str]) -> tuple[Turn, list[Call]]:
+    """The turn and its calls, with ids that are new in the conversation.
+
+    Some providers count from zero for each reply.
+    """
+    kept = 0
+    for call in calls:
+        if call.id in used:
+            break
+        used.add(call.id)
+        kept += 1
+    else:
+        return said, calls
+    fresh = [*calls[:kept], *(_with_fresh_id(call, used) for call in calls[kept:])]
+    rest = iter(fresh)
+    blocks = [next(rest) if isinstance(block, Call) else block for block in said.blocks]
+    return Turn(said.role, blocks, bound_to_model(said.raw)), fresh
+
+
+def _with_fresh_id(call: Call, used: set[str]) -> Call:
+    fresh = call.id
+    while fresh in used:
+        fresh = f"call_{secrets.token_hex(8)}"
+    used.add(fresh)
+    return call if fresh == call.id else replace(call, id=fresh)
+
+
+def _prefix(model: Model, system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
+    shown = [[t.name, t.description, t.input_schema] for t in tools]
+    read_by = [model.provider, model.name]
+    text = json.dumps([read_by, system, context, shown], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _joined(first: Turn, second: Turn) -> Turn:
+    raw = None
+    if first.raw and second.raw and first.raw.keys() == second.raw.keys():
+        raw = {k: [*first.raw[k], *second.raw[k]] for k in first.raw}
+    return Turn("assistant", [*first.blocks, *second.blocks], raw)

@@ -1,0 +1,52 @@
+"""How the outcome of a call reads for the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from sayso.ledger import Proposal
+
+_NO_OUTPUT = "(no output)"
+NOT_DECIDED = "Not run: not decided. Nobody has approved or rejected this yet."
+NEVER_DECIDED = "Not run: never decided. The proposal is no longer open."
+LOST = "No result of this call is known."
+_TOO_LATE = "Not run: approved, but the approval expired before its caller asked."
+_WITHOUT_RESULT: Mapping[str, str] = {
+    "PENDING": NOT_DECIDED,
+    "APPROVED": "Not run yet: approved, and runs when its caller asks.",
+    "EXECUTING": "No result yet: approved, and still running.",
+    "EXPIRED": NEVER_DECIDED,
+}
+
+
+def spoken(output: str | None) -> str:
+    """A call's output as the model reads it; providers do not accept a blank one."""
+    return output if output and output.strip() else _NO_OUTPUT
+
+
+def outcome_text(row: Proposal) -> tuple[str, bool]:
+    """A proposal's state as the model reads it, and whether it is an error."""
+    if row.state == "DONE" and row.purged:
+        return LOST, False
+    changed = ""
+    if row.edited is not None:
+        changed = f"(The approver changed the input to {json.dumps(row.edited)}.)"
+    if row.state == "DONE":
+        return f"{changed}\n{spoken(row.output)}" if changed else spoken(row.output), False
+    if row.state == "REJECTED":
+        reason = row.decision.reason if row.decision and row.decision.reason else "no reason given"
+        return f"Rejected by the user: {reason}", True
+    if row.state in ("FAILED", "INDETERMINATE"):
+        # It begins with what it is: `Error:` or `Outcome unknown:`.
+        told = row.output or LOST
+        return f"{told}\n{changed}" if changed else told, True
+    if row.state == "EXPIRED" and row.decision is not None:
+        return _TOO_LATE, True
+    return _WITHOUT_RESULT[row.state], True
+
+
+def told_later(row: Proposal) -> str:
+    """The note by which the model learns an outcome after it was told that there is none."""
+    what = row.input.get("command") if row.kind == "command" else json.dumps(row.input)
+    return f"The earlier call {row.name} {what} has now ended: {outcome_text(row)[0]}"

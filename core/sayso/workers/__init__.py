@@ -1,0 +1,20 @@
+"""Where user code runs: worker loops and threads off the server's loop (design, section 9)."""
+
+from __future__ import annotations
+
+from sayso.workers.channel import Channel
+from sayso.workers.loop import cancelled_here, current_worker, let_cancel, new_event_loop
+from sayso.workers.mailbox import per_loop
+from sayso.workers.running import Running
+from sayso.workers.workers import Workers
+
+__all__ = [
+    "Channel",
+    "Running",
+    "Workers",
+    "cancelled_here",
+    "current_worker",
+    "let_cancel",
+    "new_event_loop",
+    "per_loop",
+]

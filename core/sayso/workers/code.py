@@ -1,0 +1,205 @@
+"""Calling user code: never on the loop of the caller (design, section 9)."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextvars import Context, copy_context
+from threading import Event
+from types import AsyncGeneratorType, FunctionType, MethodType
+from typing import Any, TypeVar
+
+from sayso.workers import Channel, Workers
+from sayso.workers.forks import leave_fork
+from sayso.workers.loop import may_block_here
+from sayso.workers.running import contained
+
+T = TypeVar("T")
+
+_AHEAD = 256 * 1024
+"""How far an iterator may be ahead of whoever takes its items, by `_size`."""
+
+
+def is_coroutine_function(fn: Any) -> bool:
+    """Whether calling `fn` gives a coroutine: also for partials and objects with `__call__`."""
+    return _gives(fn, inspect.CO_COROUTINE, inspect.iscoroutinefunction)
+
+
+def is_async_generator_function(fn: Any) -> bool:
+    """Whether calling `fn` gives an async generator: also for partials and such objects."""
+    return _gives(fn, inspect.CO_ASYNC_GENERATOR, inspect.isasyncgenfunction)
+
+
+def _gives(fn: Any, flag: int, says_so: Callable[[Any], bool]) -> bool:
+    plain = fn
+    if type(fn) is not FunctionType:
+        while isinstance(fn, functools.partial):
+            fn = fn.func
+        plain = fn.__func__ if type(fn) is MethodType else fn
+    if type(plain) is FunctionType and plain.__code__.co_flags & flag:
+        # Most async code is an `async def`; `inspect` takes two microseconds to say so.
+        return True
+    return says_so(fn) or (not inspect.isroutine(fn) and says_so(type(fn).__call__))
+
+
+class UserCode:
+    """Calls plain functions on threads and async ones on worker loops."""
+
+    def __init__(self, workers: Workers) -> None:
+        self.workers = workers
+
+    async def call(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """The result of `fn(*args)`, awaited if it is awaitable; what it raises passes.
+
+        A CancelledError that nobody's cancelling caused is raised as RuntimeError.
+        """
+        try:
+            if not is_coroutine_function(fn):
+                return await self.in_thread(fn, *args)
+            if not may_block_here():
+                return await self.workers.spawn(lambda: fn(*args))
+            value = await fn(*args)
+            leave_fork()
+            return value
+        except BaseException as error:
+            passing = passed_on(error)
+            if passing is error:
+                raise
+            raise passing from error
+
+    async def begin(self, fn: Callable[..., Any], *args: Any) -> tuple[Any, Context]:
+        """The result of `call`, and the context variables as the code left them, for `items`."""
+
+        async def awaited() -> tuple[Any, Context]:
+            return await _begun(fn(*args))
+
+        is_async = is_coroutine_function(fn)
+        bound = awaited if is_async else functools.partial(_begun_in_thread, fn, *args)
+        begun: tuple[Any, Context] = await self.call(bound)
+        return begun
+
+    async def in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """The result of the plain function `fn`, awaited on a worker loop if it is awaitable; what
+        it raises passes."""
+        result = await self.workers.threads.run(fn, *args)
+        if inspect.isawaitable(result):
+            awaitable = result
+            return await self.workers.spawn(lambda: _await(awaitable))
+        return result
+
+    async def check(self, fn: Callable[..., T], *args: Any) -> T:
+        """The result of a plain function that is usually quick, such as a validator."""
+        if may_block_here():
+            return fn(*args)
+        return await self.workers.threads.run(fn, *args)
+
+    def items(
+        self, iterator: AsyncIterator[T] | Iterator[T], context: Context | None = None
+    ) -> AsyncIterator[T]:
+        """The items of a user's iterator, plain or async, pulled away from this loop.
+
+        In `context`, else in a copy of the caller's context variables. Close the result with
+        `aclose` where it has one.
+        """
+        # Most are generators, and the abstract class takes its time to say so of others.
+        if type(iterator) is not AsyncGeneratorType and not isinstance(iterator, AsyncIterator):
+            return self._threaded(iterator, context)
+        return iterator if may_block_here() else self._spawned(iterator, context)
+
+    async def _threaded(self, iterator: Iterator[T], context: Context | None) -> AsyncIterator[T]:
+        channel: Channel[T] = Channel(_AHEAD, size=_size)
+        wanted = Event()
+        channel.on_space = wanted.set
+
+        def pump() -> None:
+            error: BaseException | None = None
+            try:
+                for item in iterator:
+                    if channel.cancelled:
+                        break
+                    wanted.clear()
+                    channel.put_nowait(item)
+                    while channel.full and not channel.cancelled:
+                        wanted.wait()
+                if close := getattr(iterator, "close", None):
+                    close()
+            except BaseException as caught:
+                leave_fork(caught)
+                error = caught if isinstance(caught, Exception) else contained(caught)
+            finally:
+                channel.close(error)
+
+        own = context or copy_context()
+        self.workers.threads.submit(lambda: own.run(pump))
+        try:
+            while items := await channel.ready():
+                for item in items:
+                    yield item
+        finally:
+            channel.cancel()
+
+    async def _spawned(
+        self, iterator: AsyncIterator[T], context: Context | None
+    ) -> AsyncIterator[T]:
+        channel: Channel[T] = Channel(_AHEAD, size=_size)
+
+        async def pump() -> None:
+            error: BaseException | None = None
+            try:
+                async for item in iterator:
+                    if channel.cancelled:
+                        break
+                    await channel.put(item)
+            except BaseException as caught:
+                error = passed_on(caught)
+                if not isinstance(error, Exception):
+                    raise
+            finally:
+                channel.close(error)
+                if close := getattr(iterator, "aclose", None):
+                    await close()
+
+        running = (context or copy_context()).run(self.workers.spawn, pump)
+        try:
+            while items := await channel.ready():
+                for item in items:
+                    yield item
+        finally:
+            channel.cancel()
+            if not running.done():
+                running.cancel()
+
+
+def _size(item: object) -> int:
+    """Roughly the memory that an item takes while it waits: pieces of text may be long."""
+    return 1024 + len(item) if isinstance(item, str) else 1024
+
+
+def passed_on(error: BaseException) -> BaseException:
+    """The exception that the caller of user code gets for `error`.
+
+    An Exception passes, and so does a cancellation of the calling task; anything else would end a
+    task or a loop, and is wrapped in an exception.
+    """
+    leave_fork(error)
+    if isinstance(error, Exception):
+        return error
+    task = asyncio.current_task()
+    if isinstance(error, (asyncio.CancelledError, GeneratorExit)) and task and task.cancelling():
+        return error
+    return contained(error)
+
+
+async def _await(awaitable: Any) -> Any:
+    return await awaitable
+
+
+async def _begun(awaitable: Any) -> tuple[Any, Context]:
+    return await awaitable, copy_context()
+
+
+def _begun_in_thread(fn: Callable[..., Any], *args: Any) -> Any:
+    result = fn(*args)
+    return _begun(result) if inspect.isawaitable(result) else (result, copy_context())

@@ -1,0 +1,223 @@
+"""A task on a worker loop, as its caller sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from sayso.workers.forks import leave_fork
+from sayso.workers.mailbox import mailbox, tell
+
+if TYPE_CHECKING:
+    from sayso.workers.loop import WorkerLoop
+
+T = TypeVar("T")
+
+PATIENCE = 0.05
+"""Seconds that a canceller waits for a loop that may be blocked in user code."""
+
+
+class Running(Generic[T]):
+    """One task on a worker loop; await it, on the loop that started it, for the result.
+
+    Cancelling the awaiting task cancels the work. What the work raises comes out here; what is no
+    Exception, also a CancelledError when nobody cancelled the work, comes as RuntimeError.
+    """
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        self._work: Callable[[], Coroutine[Any, Any, T]] | None = work
+        self._context: Context | None = copy_context()
+        self._caller = mailbox()
+        self.task: asyncio.Task[None] | None = None
+        self._place: WorkerLoop | None = None
+        self.pulled = False
+        self._started = False
+        self._cancelled = False
+        self._reached = False
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._known = False
+        self._then: tuple[Callable[[], object], ...] = ()
+        self.since = monotonic()
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if not self._known:
+            end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._then += (partial(tell, end),)
+            try:
+                yield from end
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        if self._error is None:
+            return cast("T", self._result)
+        try:
+            raise self._error
+        finally:
+            # Else the error would keep this frame alive, and the frame the error.
+            del self
+
+    def done(self) -> bool:
+        """Whether the result, exception or cancellation is known to the caller."""
+        return self._known
+
+    def cancel(self) -> None:
+        """Cancel the work from its own loop; from any thread, any number of times.
+
+        Whoever awaits gets CancelledError: when the work has ended, or, when user code blocks its
+        loop, a moment later while the blocked code is left to finish.
+        """
+        if self._cancelled:
+            return
+        self._cancelled = True
+        if (place := self._place) is not None:
+            place.to_cancel.add(self)
+            place.post(partial(self._cancel_here, place))
+        self._caller.post(self._expect_end)
+
+    def abandon(self) -> None:
+        """Give the waiter of the cancelled work its CancelledError, whatever the work still does;
+        from any thread."""
+        self._caller.post(partial(self._settle, None, asyncio.CancelledError()))
+
+    def on_end(self, call: Callable[[], object]) -> None:
+        """Have `call` run on the caller's loop when the end is known; `failure` tells how it ended.
+
+        Must be called on that loop, before the end is known.
+        """
+        self._then += (call,)
+
+    def failure(self) -> BaseException | None:
+        """What the ended work raised, CancelledError for cancelled work; None for a result."""
+        return self._error
+
+    def begin(self, place: WorkerLoop, *, pulled: bool = False) -> None:
+        """Start the work on the loop of `place` and run its first step; called on that loop.
+
+        `pulled` says that it comes from the queue of turns that wait, from which other loops take
+        the rest if that step blocks.
+        """
+        self._place = place
+        work, context = self._work, self._context
+        self._work = self._context = None
+        if self._cancelled or work is None:
+            return
+        assert context is not None
+        self.pulled = pulled
+        place.came(self)
+        place.in_first_step = pulled
+        try:
+            self.task, step = _task(place.loop, self._run(place, work), context)
+            if step is not None:
+                context.run(step)
+                # In a process that this step forked the loop must not go on: libuv aborts both
+                # processes where both change what they wait on.
+                leave_fork()
+        except Exception as error:
+            # A task factory of the user's own refused.
+            self._end(place, None, error)
+        finally:
+            place.in_first_step = False
+
+    async def _run(self, place: WorkerLoop, work: Callable[[], Coroutine[Any, Any, T]]) -> None:
+        """Do the work so that nothing it raises can end the loop it runs on.
+
+        It says its end itself: a callback of the task would come one round of the loop later.
+        """
+        self._started = True
+        try:
+            result = await work()
+            leave_fork()
+        except Exception as error:
+            leave_fork(error)
+            self._end(place, None, error)
+        except BaseException as error:
+            cancelled = self._cancelled or place.stopping
+            passes = cancelled and isinstance(error, asyncio.CancelledError)
+            self._end(place, None, error if passes else contained(error))
+        else:
+            self._end(place, result, None)
+        finally:
+            # As in `__await__`.
+            del self
+
+    def _end(self, place: WorkerLoop, result: T | None, failure: BaseException | None) -> None:
+        place.left(self)
+        settle = partial(self._settle, result, failure)
+        if place.box is self._caller:
+            place.loop.call_soon(settle, context=place.context)
+        elif place.rings_later and self._caller is place.server:
+            self._caller.add(settle)
+        else:
+            self._caller.post(settle, last=place.last)
+
+    def _cancel_here(self, place: WorkerLoop) -> None:
+        self._reached = True
+        place.to_cancel.discard(self)
+        if self.task is None:
+            return
+        self.task.cancel()
+        if not self._started:
+            # Now it never will, and nothing of it is there to say its end.
+            self._started = True
+            self._end(place, None, asyncio.CancelledError())
+
+    def _expect_end(self) -> None:
+        if self._place is None:
+            self._settle(None, asyncio.CancelledError())
+        elif not self._known:
+            asyncio.get_running_loop().call_later(PATIENCE, self._give_up)
+
+    def _give_up(self) -> None:
+        if not self._reached or self.task is None:
+            self._settle(None, asyncio.CancelledError())
+
+    def _settle(self, result: T | None, failure: BaseException | None) -> None:
+        if self._known:
+            return
+        self._known = True
+        self._result, self._error = result, failure
+        then, self._then = self._then, ()
+        for call in then:
+            call()
+
+
+def _task(
+    loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, None], own: Context
+) -> tuple[asyncio.Task[None], Callable[[], object] | None]:
+    """A task, and its first step for the caller to run in the context `own`.
+
+    The loop would run it one round later, and a round costs as much as a quarter of a small turn.
+    """
+    call_soon, step = loop.call_soon, None
+
+    def catch(call: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        # A new task asks for its first step itself, in this way and in its own context. Others
+        # may ask meanwhile: what the garbage collector ends, an eager task factory's work.
+        nonlocal step
+        if context is not own or args:
+            return call_soon(call, *args, context=context)
+        step = call
+        return None
+
+    loop.call_soon = catch  # type: ignore[assignment, method-assign]
+    try:
+        task = loop.create_task(work, context=own)
+    except Exception:
+        work.close()
+        raise
+    finally:
+        del loop.call_soon
+    return task, step
+
+
+def contained(error: BaseException) -> Exception:
+    """The exception that stands in for one that would end a process or a loop."""
+    leave_fork(error)
+    failure = RuntimeError(f"the code raised {type(error).__name__}")
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,173 @@
+"""Threads for blocking user code: as many as are needed at once, up to a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, ParamSpec, TypeVar
+
+from sayso.workers.forks import leave_fork, own_forks
+from sayso.workers.mailbox import mailbox
+from sayso.workers.running import contained
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+logger = logging.getLogger("sayso.workers")
+
+WAY_OUT = "raise the service's limits of tasks and open files (ulimit -u, ulimit -n)"
+
+
+class Threads:
+    """A pool that starts a thread when every other one is busy; idle ones end after a while."""
+
+    def __init__(
+        self, limit: int, idle_seconds: float, on_end: Callable[[], None] = lambda: None
+    ) -> None:
+        self._limit = limit
+        self._on_end = on_end
+        self._idle_seconds = idle_seconds
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._wanted = 0
+        self._threads: set[threading.Thread] = set()
+        self._closed = False
+
+    async def run(self, fn: Callable[..., T], *args: Any) -> T:
+        """The result of `fn(*args)`, run in a copy of the caller's context variables.
+
+        Cancelling leaves a call that has begun to finish on its thread; its result is dropped.
+        """
+        box, context = mailbox(), copy_context()
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def job() -> None:
+            if future.cancelled():
+                return
+            try:
+                result = context.run(fn, *args)
+            except BaseException as error:
+                box.post(partial(_fail, future, _settable(error)))
+            else:
+                box.post(partial(_settle, future, result))
+
+        self.submit(job)
+        return await future
+
+    def close(self) -> None:
+        """Take no more calls and let every idle thread end."""
+        with self._lock:
+            self._closed = True
+            for _ in self._threads:
+                self._jobs.put(None)
+
+    @property
+    def alive(self) -> bool:
+        """Whether any thread has not ended."""
+        return bool(self._threads)
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run `job`, which raises nothing, on the next free thread; from any thread."""
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the service is stopping")
+            self._wanted += 1
+            if self._wanted > len(self._threads) < self._limit:
+                self._grow()
+        self._jobs.put(job)
+
+    def _grow(self) -> None:
+        thread = threading.Thread(target=self._work, name="sayso-thread", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not self._threads:
+                self._wanted -= 1
+                raise
+            # As at the limit, the job waits until one of the others is free.
+            logger.warning("calls of user code wait for a thread: %s; %s", error, WAY_OUT)
+        else:
+            self._threads.add(thread)
+
+    def _work(self) -> None:
+        own_forks()
+        while True:
+            try:
+                job = self._jobs.get(timeout=self._idle_seconds)
+            except Empty:
+                if self._leave():
+                    return
+                continue
+            if job is None:
+                self._leave()
+                return
+            job()
+            leave_fork()
+            # A waiting thread must not keep the arguments and result of its last call alive.
+            del job
+            with self._lock:
+                self._wanted -= 1
+
+    def _leave(self) -> bool:
+        with self._lock:
+            if not self._closed and self._wanted >= len(self._threads):
+                return False
+            self._threads.discard(threading.current_thread())
+        self._on_end()
+        return True
+
+
+class Executor(ThreadPoolExecutor):
+    """These threads as the default executor of a loop, for `asyncio.to_thread` in user code.
+
+    The standard one has few threads, and the end of the process waits for them.
+    """
+
+    def __init__(self, threads: Threads) -> None:
+        super().__init__(1)
+        self._pool = threads
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
+        """A future of `fn(*args, **kwargs)`."""
+        future: futures.Future[T] = futures.Future()
+
+        def job() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:
+                future.set_exception(_settable(error))
+            else:
+                future.set_result(result)
+
+        self._pool.submit(job)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Do nothing: the threads outlive the loop."""
+
+
+def _settle(future: asyncio.Future[T], result: T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[T], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _settable(error: BaseException) -> Exception:
+    """An exception that a future accepts: neither one that ends a process nor StopIteration."""
+    leave_fork(error)
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return contained(error)

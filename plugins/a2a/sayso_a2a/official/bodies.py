@@ -1,0 +1,115 @@
+"""What the SDK is not asked to read: bodies on which it would fail instead of refusing them."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any
+from urllib.parse import parse_qs
+
+from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
+from a2a.server.jsonrpc_models import JSONParseError, JSONRPCError
+from a2a.types import TaskState
+from a2a.utils.errors import (
+    A2AError,
+    InvalidParamsError,
+    InvalidRequestError,
+    VersionNotSupportedError,
+)
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from sayso_a2a.official.files import problem_of_parts
+
+Problem = A2AError | JSONRPCError
+MOST_VALUES = 20_000
+"""Values of a body. The SDK makes an object of each and looks at all of them in Python, several
+times: twenty thousand take it half a second, in which nobody else is answered."""
+
+
+def problem_of_call(body: bytes, version: str, nesting: int) -> tuple[Any, Problem | None]:
+    """The id of a JSON-RPC call, and why it cannot be handed on; None when it can."""
+    try:
+        call = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        return None, JSONParseError(message=f"invalid JSON: {error}")
+    if not isinstance(call, dict):
+        return None, InvalidRequestError(message="a call is a JSON object")
+    id = call.get("id")
+    if isinstance(id, bool) or not isinstance(id, (str, int)):
+        id = None
+    if problem := problem_of_content(call, nesting):
+        return id, InvalidParamsError(message=problem)
+    method, params = call.get("method"), call.get("params")
+    if isinstance(params, dict) and (problem := problem_of_parts(params.get("message"))):
+        return id, InvalidParamsError(message=problem)
+    if isinstance(method, str) and "/" in method and version and not version.startswith("0."):
+        message = f"{method!r} is no method of A2A {version[:20]!r}"
+        return id, VersionNotSupportedError(message=message)
+    if isinstance(method, str) and (problem := _problem_of_old_params(method, call)):
+        return id, InvalidParamsError(message=problem)
+    if method == "ListTasks" and isinstance(params, dict) and not known_state(params.get("status")):
+        return id, InvalidParamsError(message="there is no such task state")
+    return id, None
+
+
+def _problem_of_old_params(method: str, call: dict[str, Any]) -> str:
+    """Why the params of a call of 0.3 are wrong; empty when they, or more than they, are not.
+
+    The SDK takes such a call for no call at all.
+    """
+    if (model := JSONRPC03Adapter.METHOD_TO_MODEL.get(method)) is None:
+        return ""
+    try:
+        model.model_validate(call)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        if all(each["loc"][0] == "params" for each in found):
+            where = ".".join(str(step) for step in found[0]["loc"])
+            return f"{where}: {found[0]['msg']}"
+    return ""
+
+
+def problem_of_rest(body: bytes, query: bytes, nesting: int) -> Problem | None:
+    """Why an HTTP+JSON request cannot be handed on; None when it can."""
+    states = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("status", ())
+    if not all(known_state(state) for state in states):
+        return InvalidParamsError(message="there is no such task state")
+    if not body:
+        return None
+    try:
+        content = from_json(body, allow_inf_nan=False)
+    except ValueError as error:
+        return InvalidRequestError(message=f"invalid JSON: {error}")
+    if not isinstance(content, dict):
+        return InvalidRequestError(message="the body is a JSON object")
+    problem = problem_of_content(content, nesting) or problem_of_parts(content.get("message"))
+    return InvalidParamsError(message=problem) if problem else None
+
+
+def problem_of_content(content: object, nesting: int) -> str:
+    """Why JSON cannot be told on in protobuf, or not soon enough; empty when it can."""
+    level = [content]
+    values = 0
+    for _ in range(nesting + 1):
+        inner: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                inner += value.values()
+            elif isinstance(value, list):
+                inner += value
+            elif isinstance(value, float) and not isfinite(value):
+                return "a number is too large"
+        if not inner:
+            return ""
+        values += len(inner)
+        if values > MOST_VALUES:
+            return f"there are more than {MOST_VALUES} values"
+        level = inner
+    return f"JSON is nested deeper than {nesting} levels"
+
+
+def known_state(value: object) -> bool:
+    """Whether a filter names a state, or is left open; the SDK takes any other for left open."""
+    if isinstance(value, int):
+        return value in TaskState.values()
+    return value in (None, "", *TaskState.keys())

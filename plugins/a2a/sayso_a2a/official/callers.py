@@ -1,0 +1,66 @@
+"""Who calls, as the SDK takes it, and which version of the protocol they speak."""
+
+from __future__ import annotations
+
+from a2a.auth.user import User
+from a2a.server.context import ServerCallContext
+from a2a.server.routes.common import DefaultServerCallContextBuilder
+from starlette.requests import Request
+
+from sayso import Caller, caller_of
+from sayso_a2a.card import base_url
+from sayso_a2a.incoming import PROTOCOL
+from sayso_a2a.official.card import REST
+from sayso_a2a.settings import Settings
+
+_CALLER = "sayso.caller"
+URL = "sayso.url"
+"""Under which a call's state carries the address that the caller reached the service by."""
+
+
+class Principal(User):
+    """The authenticated caller, to whom tasks belong; without authentication there is one."""
+
+    def __init__(self, name: str | None) -> None:
+        self._name = name
+
+    @property
+    def is_authenticated(self) -> bool:
+        """Whether somebody vouched for the caller."""
+        return self._name is not None
+
+    @property
+    def user_name(self) -> str:
+        """The principal's name; empty without authentication."""
+        return self._name or ""
+
+
+class Contexts(DefaultServerCallContextBuilder):
+    """Puts the authenticated caller, and the service's address as it was called, into each call."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def build(self, request: Request) -> ServerCallContext:
+        """The context of one call."""
+        context = super().build(request)
+        context.state[_CALLER] = caller_of(request.scope, PROTOCOL)
+        root = request.scope.get("root_path", "").partition(REST)[0]
+        context.state[URL] = base_url({**request.scope, "root_path": root}, self._settings)
+        return context
+
+    def build_user(self, request: Request) -> Principal:
+        """Who calls, as Sayso's authentication says."""
+        return Principal(caller_of(request.scope, PROTOCOL).principal)
+
+
+def caller_in(context: ServerCallContext) -> Caller:
+    """Who calls, as the context builder put it there."""
+    caller: Caller = context.state[_CALLER]
+    return caller
+
+
+def speaks_0_3(context: ServerCallContext) -> bool:
+    """Whether the call is one of A2A 0.3, which says no version or this one."""
+    version: str = context.state["headers"].get("a2a-version", "").strip()
+    return not version or version.startswith("0.")

@@ -1,0 +1,312 @@
+"""The SDK's request handler with what Sayso adds."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from a2a.server.agent_execution import RequestContext
+from a2a.server.agent_execution.active_task import TERMINAL_TASK_STATES, ActiveTask
+from a2a.server.context import ServerCallContext
+from a2a.server.events import Event
+from a2a.server.events.event_queue import QueueShutDown  # type: ignore[attr-defined]
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.types import (
+    AgentCard,
+    CancelTaskRequest,
+    GetTaskPushNotificationConfigRequest,
+    Message,
+    Role,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskPushNotificationConfig,
+    TaskState,
+)
+from a2a.utils.errors import (
+    A2AError,
+    ContentTypeNotSupportedError,
+    ExtensionSupportRequiredError,
+    InternalError,
+    InvalidParamsError,
+    UnsupportedOperationError,
+)
+from a2a.utils.task import apply_history_length
+
+from sayso import Host
+from sayso_a2a.official.callers import caller_in, speaks_0_3
+from sayso_a2a.official.conversation import changed, conversation, user_message
+from sayso_a2a.official.execution import STREAMING, TAKEN, TOO_LATE
+from sayso_a2a.official.following import (
+    Look,
+    and_the_rest,
+    as_they_come,
+    by_changes,
+    changes,
+    status_of,
+    told_once,
+    until_ended,
+)
+from sayso_a2a.official.stores import RUNNING, KeptTasks
+from sayso_a2a.tasks import withdraw
+
+if TYPE_CHECKING:
+    from sayso_a2a.official.database import DatabaseTasks
+
+logger = logging.getLogger("sayso.a2a")
+_MOST_ADDRESSES = 20
+_LOOK = 0.05
+_RUNS = "the task still runs; wait until it has ended"
+_STOPS = "the service is stopping; subscribe to the task again"
+_ENDED = "the task has ended before the message had its turn"
+
+
+class Handler(DefaultRequestHandler):
+    """What the SDK's handler leaves open: decisions are checked before a task sees them, a canceled
+    task's calls are withdrawn, and tasks that other processes run can be followed."""
+
+    def __init__(self, host: Host, store: KeptTasks | DatabaseTasks, **options: Any) -> None:
+        super().__init__(**options)
+        self._host = host
+        self._store = store
+
+    async def on_message_send(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> Message | Task:
+        """Run a message and answer with its task or message."""
+        await self._prepare(params.message, context)
+        answer: Message | Task = await super().on_message_send(params, context)
+        if isinstance(answer, Task) and not params.configuration.return_immediately:
+            answer = await self._after_turn(answer, params, context)
+        ended = isinstance(answer, Task) and answer.status.state in TERMINAL_TASK_STATES
+        _check_in_time(params.message, context, ended=ended)
+        return answer
+
+    async def _after_turn(
+        self, answer: Task, params: SendMessageRequest, context: ServerCallContext
+    ) -> Task:
+        """The task after this message's turn; the SDK may give it as another's has left it."""
+        id = params.message.message_id
+
+        def had_its_turn(task: Task) -> bool:
+            state = task.status.state
+            asked = any(said.message_id == id for said in task.history)
+            return state in TERMINAL_TASK_STATES or (asked and state not in RUNNING)
+
+        if had_its_turn(answer):
+            return answer
+        limit = asyncio.get_running_loop().time() + self._host.config.limits.turn_time
+        while TOO_LATE not in context.state and asyncio.get_running_loop().time() < limit:
+            task: Task | None = await self._store.get(answer.id, context)
+            if task is None:
+                break
+            if had_its_turn(task):
+                return apply_history_length(task, params.configuration)
+            await asyncio.sleep(_LOOK)
+        return answer
+
+    async def on_message_send_stream(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event, None]:
+        """Run a message and answer with its events."""
+        await self._prepare(params.message, context)
+        context.state[STREAMING] = True
+        events = super().on_message_send_stream(params, context)
+        followed = and_the_rest(as_they_come(events), self._looking(context))
+        async with aclosing(by_changes(followed)) as told:
+            async for event in told:
+                yield event
+        _check_in_time(params.message, context, ended=True)
+
+    def _looking(self, context: ServerCallContext) -> Look:
+        async def look(task_id: str) -> Task | None:
+            if TOO_LATE in context.state:
+                return None
+            found: Task | None = await self._store.get(task_id, context)
+            runs = found is not None and found.status.state in RUNNING
+            if self._host.stopping and runs and task_id not in self._store.in_hand:
+                # It goes on for longer than this process does.
+                raise InternalError(message=_STOPS)
+            return found
+
+        return look
+
+    async def _prepare(self, message: Message, context: ServerCallContext) -> None:
+        if message.role != Role.ROLE_USER:
+            # A message of the other side in a task's history counts as ours.
+            raise InvalidParamsError(message="the role of a sent message is ROLE_USER")
+        if not all(part.WhichOneof("content") for part in message.parts):
+            raise InvalidParamsError(message="a part has text, raw, url or data")
+        user_message(message)
+        _check_modes(message, self._agent_card)
+        for extension in self._agent_card.capabilities.extensions:
+            if extension.required and extension.uri not in context.requested_extensions:
+                raise ExtensionSupportRequiredError(
+                    message=f"this agent needs the extension {extension.uri!r}"
+                )
+        if len(message.context_id) > self._store.longest_id:
+            most = self._store.longest_id
+            raise InvalidParamsError(message=f"a context id has at most {most} characters")
+        if not message.task_id:
+            return
+        task = await self._store.get(message.task_id, context)
+        if task is None:
+            return
+        # The SDK refuses it too, but makes the queues of a task for it, and leaves them behind.
+        if task.status.state in TERMINAL_TASK_STATES:
+            state = TaskState.Name(task.status.state)
+            raise UnsupportedOperationError(message=f"the task has ended: {state}")
+        if task.status.state in RUNNING and task.id not in self._store.in_hand:
+            raise UnsupportedOperationError(message=_RUNS)
+        message.context_id = message.context_id or task.context_id
+
+    async def _setup_active_task(
+        self, params: SendMessageRequest, call_context: ServerCallContext
+    ) -> tuple[ActiveTask, RequestContext]:
+        try:
+            taken: tuple[ActiveTask, RequestContext] = await super()._setup_active_task(
+                params, call_context
+            )
+            return taken
+        except UnsupportedOperationError:
+            # It has ended since it was looked at.
+            left = await self._active_task_registry.get(params.message.task_id)
+            if left is not None and left.is_finished and left._producer_task is None:
+                await left.aclose()
+            raise
+
+    async def on_subscribe_to_task(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Event, None]:
+        """The task and what becomes of it, also when another process runs it."""
+        look = self._looking(context)
+        task = await look(params.id)
+        elsewhere = (
+            task is not None and task.status.state in RUNNING and task.id not in self._store.in_hand
+        )
+        if task is not None and elsewhere and self._agent_card.capabilities.streaming:
+            followed = changes(task, look)
+        else:
+            told = told_once(super().on_subscribe_to_task(params, context), look)
+            coming = as_they_come(until_ended(told, params.id, look))
+            followed = and_the_rest(coming, look)
+        async with aclosing(by_changes(followed)) as events:
+            async for event in events:
+                yield event
+
+    async def on_create_task_push_notification_config(
+        self, params: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """Keep an address for the task's notifications; a task has a few at most."""
+        if self._push_config_store is not None:
+            known = await self._push_config_store.get_info(params.task_id, context)
+            if len(known or ()) >= _MOST_ADDRESSES and params.id not in [c.id for c in known]:
+                most = f"a task has at most {_MOST_ADDRESSES} addresses for notifications"
+                raise InvalidParamsError(message=most)
+        kept: TaskPushNotificationConfig = await super().on_create_task_push_notification_config(
+            params, context
+        )
+        return kept
+
+    async def on_get_task_push_notification_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """An address for the task's notifications; a caller of 0.3 may leave open which."""
+        if not params.id and speaks_0_3(context):
+            kept = self._push_config_store
+            known = await kept.get_info(params.task_id, context) if kept is not None else ()
+            params.id = known[0].id if known else params.task_id
+        found: TaskPushNotificationConfig = await super().on_get_task_push_notification_config(
+            params, context
+        )
+        return found
+
+    async def on_cancel_task(
+        self, params: CancelTaskRequest, context: ServerCallContext
+    ) -> Task | None:
+        """Cancel a task, and reject what it proposed."""
+        task: Task | None = await super().on_cancel_task(params, context)
+        said: Sequence[Any] = conversation([task]) if task is not None else ()
+        await withdraw(self._host, caller_in(context), said)
+        return task
+
+    async def _write_cancel(
+        self, task_id: str, current: Task, version: Any, context: ServerCallContext
+    ) -> Task:
+        # Of a task that this process does not hold; the SDK would leave the time and the message
+        # of the state before, and notify nobody.
+        canceled = changed(current, TaskState.TASK_STATE_CANCELED)
+        await self._store.save(canceled, context)
+        if self._push_sender is not None:
+            await self._push_sender.send_notification(task_id, status_of(canceled))
+        return canceled
+
+
+def _check_modes(message: Message, card: AgentCard) -> None:
+    """Refuse a part of a media type that the card does not take; what says none is taken.
+
+    The SDK compares texts: it refuses `text/plain; charset=utf-8`, and has `*/*` for a type.
+    """
+    skills = [mode for skill in card.skills for mode in skill.input_modes]
+    modes = sorted({_essence(mode) for mode in (*card.default_input_modes, *skills)})
+    for part in message.parts:
+        sent = _essence(part.media_type)
+        if modes and sent and not any(fnmatchcase(sent, mode) for mode in modes):
+            taken = ", ".join(modes)
+            raise ContentTypeNotSupportedError(
+                message=f"the media type {part.media_type!r} is not taken; the card has: {taken}"
+            )
+
+
+def _essence(media_type: str) -> str:
+    """A media type without its parameters, in lower case (RFC 9110, section 8.3.1)."""
+    return media_type.partition(";")[0].strip().lower()
+
+
+def _check_in_time(message: Message, context: ServerCallContext, *, ended: bool) -> None:
+    """Refuse a message that the task did not wait for."""
+    if TOO_LATE in context.state:
+        raise UnsupportedOperationError(message=_RUNS)
+    # A mere decision gets the outcome that another message has brought.
+    if ended and TAKEN not in context.state and user_message(message).content:
+        raise UnsupportedOperationError(message=_ENDED)
+
+
+def _guarded(name: str) -> Any:
+    """The handler's method `name`, whose unforeseen errors are logged and say nothing to callers.
+
+    The SDK would tell JSON-RPC callers their text: a database's has its statement and address.
+    """
+    method = getattr(Handler, name)
+
+    def hidden(error: Exception) -> A2AError:
+        if isinstance(error, A2AError):
+            return error
+        if isinstance(error, QueueShutDown):
+            return UnsupportedOperationError(message=_ENDED)
+        logger.error("a call of the official protocol failed", exc_info=error)
+        return InternalError(message="the service failed")
+
+    async def answers(self: Handler, *given: Any, **named: Any) -> Any:
+        try:
+            return await method(self, *given, **named)
+        except Exception as error:
+            raise hidden(error) from error
+
+    async def streams(self: Handler, *given: Any, **named: Any) -> AsyncGenerator[Event, None]:
+        try:
+            async with aclosing(method(self, *given, **named)) as events:
+                async for event in events:
+                    yield event
+        except Exception as error:
+            raise hidden(error) from error
+
+    return streams if name in ("on_message_send_stream", "on_subscribe_to_task") else answers
+
+
+for _name in [name for name in dir(Handler) if name.startswith("on_")]:
+    setattr(Handler, _name, _guarded(_name))

@@ -1,0 +1,208 @@
+"""Where notifications may go, to public addresses and to hosts that the configuration names, and
+that nobody waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import socket
+from collections import deque
+from collections.abc import Collection
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import httpx
+from a2a.compat.v0_3.conversions import to_compat_task
+from a2a.server.context import ServerCallContext
+from a2a.server.tasks import PushNotificationSender, TaskStore
+from a2a.server.tasks.push_notification_sender import PushNotificationEvent
+from a2a.types import Task, TaskPushNotificationConfig
+from a2a.utils.proto_utils import to_stream_response
+from a2a.utils.push_url_validator import validate_push_notification_url
+from google.protobuf.json_format import MessageToDict
+
+from sayso_a2a.official.callers import Principal
+from sayso_a2a.official.stores import Address
+
+logger = logging.getLogger("sayso.a2a")
+KEPT = 1_000
+"""Notifications of a task that wait for a slow address; older ones are left out."""
+LONGEST = 30.0
+"""Seconds that one notification may take, however slowly the answer comes."""
+LAST = 2.0
+"""Seconds that those which wait have at the end of the service."""
+_READ = 64 * 1024
+
+
+class Addresses(Protocol):
+    """Knows where notifications go."""
+
+    async def addresses(self, task_id: str) -> list[Address]:
+        """Where notifications of the task go."""
+
+
+class Notifier(PushNotificationSender):
+    """Posts what happens to tasks: as an event of a stream, which is what 1.0 wants, and as the
+    whole task to those who asked for it over 0.3.
+
+    The notifications of each task are posted in their order, beside the task. The SDK waits for
+    each of them before it goes on: with an address that does not answer, a task and all that wait
+    for it would stand still for ten seconds an event.
+    """
+
+    def __init__(self, screening: Screening, kept: Addresses, tasks: TaskStore) -> None:
+        self._client = notifying_client(screening)
+        self._screening = screening
+        self._kept = kept
+        self._tasks = tasks
+        self._waiting: dict[str, deque[PushNotificationEvent]] = {}
+        self._posting: set[asyncio.Task[None]] = set()
+
+    async def send_notification(self, task_id: str, event: PushNotificationEvent) -> None:
+        """Post `event`, as it is now, soon."""
+        waiting = self._waiting.get(task_id)
+        if waiting is None:
+            waiting = self._waiting[task_id] = deque(maxlen=KEPT)
+            posting = asyncio.ensure_future(self._post_in_order(task_id, waiting))
+            self._posting.add(posting)
+            posting.add_done_callback(self._posting.discard)
+        waiting.append(copy.deepcopy(event))
+
+    async def aclose(self) -> None:
+        """Post what waits, for at most a moment, and close the connections."""
+        if self._posting:
+            _, late = await asyncio.wait(self._posting, timeout=LAST)
+            for posting in late:
+                posting.cancel()
+        await self._client.aclose()
+
+    async def _post_in_order(self, task_id: str, waiting: deque[PushNotificationEvent]) -> None:
+        told: Task | None = None
+        try:
+            while waiting:
+                event = waiting.popleft()
+                try:
+                    told = await self._tell(task_id, event, told)
+                except Exception:
+                    logger.exception("a notification for task %s could not be posted", task_id)
+        finally:
+            del self._waiting[task_id]
+
+    async def _tell(
+        self, task_id: str, event: PushNotificationEvent, before: Task | None
+    ) -> Task | None:
+        """Post an event of a task; gives the task as 0.3 knows it now, `before` till then."""
+        addresses = await self._kept.addresses(task_id)
+        old = [address for address in addresses if address.speaks_0_3]
+        new = [address for address in addresses if not address.speaks_0_3]
+        task = await self._task(task_id, old[0].owner) if old else None
+        body = MessageToDict(to_stream_response(event)) if new else {}
+        posts = [self._post(address.config, body) for address in new]
+        if task is not None and task != before:
+            whole = to_compat_task(task)
+            body = whole.model_dump(mode="json", by_alias=True, exclude_none=True)
+            posts += [self._post(address.config, body) for address in old]
+        await asyncio.gather(*posts)
+        return task
+
+    async def _task(self, task_id: str, owner: str) -> Task | None:
+        context = ServerCallContext(user=Principal(owner or None))
+        task: Task | None = await self._tasks.get(task_id, context)
+        return task
+
+    async def _post(self, config: TaskPushNotificationConfig, body: dict[str, Any]) -> None:
+        try:
+            if await self._screening.allows(config.url):
+                headers = _headers(config)
+                answer = await self._client.post(config.url, json=body, headers=headers)
+                answer.raise_for_status()
+        except Exception as error:
+            what = type(error).__name__, error
+            logger.warning("a notification for task %s failed: %s: %s", config.task_id, *what)
+
+
+def _headers(config: TaskPushNotificationConfig) -> dict[str, str]:
+    headers = {"X-A2A-Notification-Token": config.token} if config.token else {}
+    auth = config.authentication
+    if auth.scheme and auth.credentials:
+        headers["Authorization"] = f"{auth.scheme} {auth.credentials}"
+    return headers
+
+
+class Screening:
+    """Which addresses notifications may go to; `hosts` are trusted although they are not public."""
+
+    def __init__(self, hosts: Collection[str]) -> None:
+        self._hosts = frozenset(hosts)
+
+    def trusts(self, host: str) -> bool:
+        """Whether the configuration names this host."""
+        return host in self._hosts
+
+    async def allows(self, url: str) -> bool:
+        """Whether a notification may go to this address, as its name resolves now."""
+        try:
+            parts = urlsplit(url)
+            if parts.username is not None or parts.password is not None:
+                return False
+            if parts.hostname is not None and self.trusts(parts.hostname):
+                return parts.scheme in ("http", "https")
+        except ValueError:
+            return False
+        return bool(await validate_push_notification_url(url))
+
+
+class ScreenedTransport(httpx.AsyncHTTPTransport):
+    """Connects to the very address that was screened: a name can change it meanwhile."""
+
+    def __init__(self, screening: Screening) -> None:
+        super().__init__(trust_env=False)
+        self._screening = screening
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send one request and give its status; raises ConnectError for a host that is not public,
+        TimeoutError for one that is too slow."""
+        async with asyncio.timeout(LONGEST):
+            response = await self._sent(request)
+            try:
+                await _read(response)
+            finally:
+                await response.aclose()
+        return httpx.Response(response.status_code)
+
+    async def _sent(self, request: httpx.Request) -> httpx.Response:
+        host = request.url.host
+        if self._screening.trusts(host):
+            return await super().handle_async_request(request)
+        address = await _resolved(host, request.url.port or 443)
+        shown = f"[{address}]" if ":" in address else address
+        if not await self._screening.allows(f"{request.url.scheme}://{shown}/"):
+            raise httpx.ConnectError(f"{host!r} is no public address", request=request)
+        request.extensions = {**request.extensions, "sni_hostname": host}
+        # The header `Host` stays as the name has it.
+        request.url = request.url.copy_with(host=address)
+        return await super().handle_async_request(request)
+
+
+async def _read(response: httpx.Response) -> None:
+    """Read a short body to its end, for the connection to be used again; a long one is nobody's."""
+    size = 0
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    async for piece in response.stream:
+        size += len(piece)
+        if size > _READ:
+            return
+
+
+async def _resolved(host: str, port: int) -> str:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return str(found[0][4][0])
+
+
+def notifying_client(screening: Screening) -> httpx.AsyncClient:
+    """The client that posts notifications; it follows no redirect and asks no proxy."""
+    transport = ScreenedTransport(screening)
+    return httpx.AsyncClient(
+        transport=transport, timeout=10.0, follow_redirects=False, trust_env=False
+    )

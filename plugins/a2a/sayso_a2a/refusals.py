@@ -1,0 +1,74 @@
+"""Why a task is not shown, begun or continued."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from sayso import Busy, ErrorEvent, InvalidRequest, RequestError, StillRunning, Stopping
+
+
+class TaskUnknown(RequestError):
+    """There is no such task for this caller."""
+
+    status = 404
+    code = "TASK_NOT_FOUND"
+
+    def __init__(self) -> None:
+        super().__init__("there is no task of this id")
+
+
+class TaskBusy(RequestError):
+    """The task still runs, or has been canceled."""
+
+    status = 409
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class PendingCalls(RequestError):
+    """A new message came while calls wait for a decision."""
+
+    status = 409
+    code = "APPROVALS_PENDING"
+
+    def __init__(self, message: str, pending: Sequence[str]) -> None:
+        super().__init__(message)
+        self._pending = list(pending)
+
+    def extra(self) -> dict[str, Any]:
+        """The calls that wait."""
+        return {"pending": self._pending}
+
+
+_WHERE = re.compile(r"body\.messages\.\d+\.(data|content)([\w.]*): ")
+
+
+def refusal_of(event: ErrorEvent, pending: Sequence[str]) -> RequestError:
+    """The refusal that an `error` event without an incident tells of."""
+    match event.code:
+        case "APPROVALS_PENDING":
+            return PendingCalls(event.error, pending)
+        case "BUSY":
+            return Busy(event.error)
+        case "STILL_RUNNING":
+            return StillRunning()
+        case "STOPPING":
+            return Stopping()
+    loc: list[str | int] = ["body"]
+    message = event.error
+    # The event words the place as the chat endpoints have it; here it is in this body.
+    if (place := _WHERE.match(message)) is not None:
+        field, rest = place.groups()
+        steps = [int(step) if step.isdigit() else step for step in rest.split(".") if step]
+        loc += ["message" if field == "content" else field, *steps]
+        message = message[place.end() :]
+    return InvalidRequest.at(loc, (event.code or "BAD_REQUEST").lower(), message)
+
+
+def plain_refusal(event: ErrorEvent) -> str:
+    """Why the turn was refused, without the place in the chat endpoints' body."""
+    return _WHERE.sub("", event.error, count=1)

@@ -1,0 +1,104 @@
+"""Another A2A agent as tools of ours.
+
+    agent = Agent(tools=[*remote_agent("https://billing.example", name="billing")])
+
+The model talks to the other agent through `billing`. What waits over there for a person's decision
+can be approved only through `billing_decide`, which is gated here: its proposal shows the remote
+call's name and input, and exactly these are what the approval carries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, overload
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from sayso import Tool, ToolResult, tool
+from sayso_a2a.link import Headers, Link
+
+
+class RemoteAgent(Sequence[Tool]):
+    """The two tools by which another agent is ours: to talk to it, and to decide its calls."""
+
+    def __init__(self, url: str, name: str, description: str, link: Link) -> None:
+        self.url = url
+        self.name = name
+        about = f"\n\n{description}" if description else ""
+        decide_name = f"{name}_decide"
+
+        async def talk(message: str, task: str | None = None) -> ToolResult:
+            return (await link.send(message, task)).result(decide_name)
+
+        async def decide(
+            task: str, id: str, name: str, input: dict[str, Any], reason: str | None = None
+        ) -> ToolResult:
+            decision = {"id": id, "name": name, "input": input, "execute": True}
+            await link.check_waiting(task, decision)
+            return (await link.send("", task, decision)).result(decide_name)
+
+        self._tools = (
+            tool(
+                talk,
+                name=name,
+                description=f"Ask the agent {name!r}. Give `task` to go on with a task of it that "
+                "waits for input. It answers for itself; a call that waits there for a person's "
+                f"decision is decided with {decide_name!r} only.{about}",
+            ),
+            tool(
+                decide,
+                name=decide_name,
+                requires_approval=True,
+                description=f"Approve a call that waits at the agent {name!r}: `task` and the "
+                "call's `id`, `name` and `input` exactly as it stated them.",
+            ),
+        )
+
+    @overload
+    def __getitem__(self, index: int) -> Tool: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Tool]: ...
+    def __getitem__(self, index: int | slice) -> Tool | Sequence[Tool]:
+        return self._tools[index]
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __repr__(self) -> str:
+        return f"RemoteAgent({self.url!r}, name={self.name!r})"
+
+
+def remote_agent(
+    url: str,
+    *,
+    name: str = "remote",
+    description: str = "",
+    headers: Headers | None = None,
+    timeout: float = 300.0,
+) -> RemoteAgent:
+    """The agent at `url` as two tools, `NAME` and the gated `NAME_decide`.
+
+    `url` is its address without a path to a card; the official card is asked for first, then the
+    contract's. `headers`, or what a function gives for each request, are sent to that address
+    only, as are a user and password in `url`. `timeout` is in seconds, for each request and
+    its whole answer. Nothing is asked for before a tool is called.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        # It may hold a password, where only the scheme is wrong.
+        raise ValueError("the address of a remote agent begins with http:// or https://")
+    if parts.query or parts.fragment:
+        # The path of the card goes behind it; errors name the address.
+        raise ValueError("the address of a remote agent ends with its path; give a key in headers")
+    if not 0 < timeout < math.inf:
+        raise ValueError(f"remote_agent: timeout must be above 0 seconds, not {timeout!r}")
+    # Errors and logs name the address, and its card other addresses of the same agent.
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    link = Link(bare.rstrip("/"), headers, timeout, _credentials(parts))
+    return RemoteAgent(bare, name, description, link)
+
+
+def _credentials(parts: SplitResult) -> tuple[str, str] | None:
+    if parts.username is None:
+        return None
+    return unquote(parts.username), unquote(parts.password or "")

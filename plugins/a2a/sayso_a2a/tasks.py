@@ -1,0 +1,294 @@
+"""The tasks of the simple adapter, and their turns: each is a turn of the host."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Sequence
+from functools import partial
+
+from sayso import (
+    Approval,
+    Caller,
+    ChatRequest,
+    Data,
+    ErrorEvent,
+    Host,
+    InvalidRequest,
+    Message,
+    RequestError,
+)
+from sayso_a2a.incoming import PROTOCOL, Incoming
+from sayso_a2a.refusals import TaskBusy, TaskUnknown, refusal_of
+from sayso_a2a.rows import Row, Rows
+from sayso_a2a.task import (
+    BUSY,
+    LEASE,
+    Task,
+    ended,
+    left_waiting,
+    now,
+    proposals_of,
+    task_of,
+)
+from sayso_a2a.turned import Turned
+
+logger = logging.getLogger("sayso.a2a")
+
+
+class Tasks:
+    """Begins, continues, shows and cancels tasks; every turn is the host's."""
+
+    def __init__(self, host: Host, rows: Rows) -> None:
+        self._host = host
+        self._rows = rows
+        self._runs: dict[str, asyncio.Task[Task]] = {}
+        self._closing = False
+
+    async def open(self) -> None:
+        """Open the store."""
+        await self._rows.open()
+
+    async def close(self) -> None:
+        """End what still runs, as failed, and close the store."""
+        self._closing = True
+        runs = list(self._runs.values())
+        for run in runs:
+            run.cancel()
+        await asyncio.gather(*runs, return_exceptions=True)
+        await self._rows.close()
+
+    async def look(self, owner: str, id: str) -> Task:
+        """The task; raises TaskUnknown, also for another owner's."""
+        task = task_of(await self._rows.get(owner, id), self._runs)
+        if task is None:
+            raise TaskUnknown
+        return task
+
+    async def send(
+        self, caller: Caller, id: str | None, text: str, data: Data | None, *, keep: bool
+    ) -> tuple[Task, asyncio.Task[Task]]:
+        """The task as it begins this turn, and the run that ends with the task after it.
+
+        Raises TaskUnknown, TaskBusy or InvalidRequest. The run raises RequestError when the turn
+        is refused; the task is then as it was before, and with `keep` carries the error.
+        """
+        message = Message(role="user", content=text, data=data)
+        task = Task(id=id or secrets.token_hex(16), owner=caller.principal or "")
+        before, begun = await self._claim(task, message, new=id is None, at_once=keep)
+        work = self._run(begun, before if id is not None else None, caller, keep)
+        run = self._runs[begun.run] = asyncio.ensure_future(work)
+        run.add_done_callback(partial(self._forget, begun.run))
+        return begun, run
+
+    def _forget(self, name: str, run: asyncio.Task[Task]) -> None:
+        self._runs.pop(name, None)
+        if run.cancelled() or (error := run.exception()) is None:
+            return
+        if not isinstance(error, RequestError):
+            logger.error("the run of a task failed", exc_info=error)
+
+    async def _claim(
+        self, task: Task, message: Message, *, new: bool, at_once: bool
+    ) -> tuple[Task, Task]:
+        """The task as it stood just before, and as it begins this turn."""
+        claimed: list[tuple[Task, Task]] = []
+        most = self._host.config.limits.messages
+
+        def change(row: Row | None) -> Row:
+            current = task if new else task_of(row, self._runs)
+            if current is None:
+                raise TaskUnknown
+            if not new:
+                _check_free(current)
+            if len(current.messages) >= most:
+                raise InvalidRequest.at(
+                    ["body", "message"], "too_long", f"the task has {most} messages already"
+                )
+            begun = current.model_copy(
+                update={
+                    "status": "pending" if at_once else "running",
+                    "messages": [*current.messages, message],
+                    "error": None,
+                    "run": secrets.token_hex(8),
+                    "text": "",
+                    "metadata": {
+                        "created": current.metadata.get("created", now()),
+                        "updated": now(),
+                    },
+                }
+            )
+            claimed[:] = [(current, begun)]
+            return begun.row()
+
+        await self._rows.change(task.owner, task.id, change)
+        return claimed[0]
+
+    async def _run(self, task: Task, before: Task | None, caller: Caller, keep: bool) -> Task:
+        watch = asyncio.ensure_future(self._keep_alive(task))
+        try:
+            turned = await self._turn(task, caller)
+            known = proposals_of(before.messages) if before is not None else []
+            waiting = await left_open(self._host, caller, turned, known)
+        except asyncio.CancelledError:
+            stopped = self._stopped(task, before)
+            await asyncio.shield(self._write(task, stopped))
+            if stopped.status == "canceled":
+                await asyncio.shield(withdraw(self._host, caller, task.messages))
+            raise
+        except BaseException:
+            error = {"message": "the task could not be run", "code": "AGENT_ERROR"}
+            failed = task.model_copy(update={"status": "failed", "run": "", "error": error})
+            await asyncio.shield(self._write(task, failed))
+            raise
+        finally:
+            watch.cancel()
+        # The turn has ended: that it is canceled from now on changes nothing of that.
+        if turned.refused and turned.error is not None:
+            await asyncio.shield(self._put_back(task, before, turned.error, keep))
+            raise refusal_of(turned.error, [p.id for p in proposals_of(task.messages)])
+        after = ended(task, turned)
+        if before is not None and waiting:
+            after = left_waiting(before, turned, waiting)
+        return await asyncio.shield(self._write(task, after))
+
+    def _stopped(self, task: Task, before: Task | None) -> Task:
+        if not self._closing:
+            # What was decided stays so: the same message again gets what came of it.
+            if before is not None and _decides(task.messages[-1]):
+                return before
+            return task.model_copy(update={"status": "canceled", "run": ""})
+        error = {"message": "the service stopped before the task had ended", "code": "STOPPING"}
+        return task.model_copy(update={"status": "failed", "run": "", "error": error})
+
+    async def _turn(self, task: Task, caller: Caller) -> Turned:
+        if task.status == "pending":
+            await self._write(task, task.model_copy(update={"status": "running"}))
+        newest = task.messages[-1]
+        sent = Incoming(
+            secrets.token_hex(8),
+            task.id,
+            task.id,
+            [{"text": newest.content}],
+            held=bool(self._host.plugins.implementations("intercept_response")),
+        )
+        given = Caller(PROTOCOL, caller.principal, caller.address, caller.client, sent.fields())
+        turned = Turned()
+        stream = self._host.stream(ChatRequest(messages=task.messages), given)
+        try:
+            async for event in stream:
+                turned.add(event)
+        except asyncio.CancelledError:
+            stream.stop()
+            raise
+        finally:
+            await stream.aclose()
+        return turned
+
+    async def _put_back(
+        self, task: Task, before: Task | None, error: ErrorEvent, keep: bool
+    ) -> None:
+        if before is None and not keep:
+            await self._rows.delete(task.owner, task.id)
+            return
+        after = before or task.model_copy(update={"status": "failed", "run": "", "messages": []})
+        if keep:
+            shown = {"message": error.error, "code": error.code}
+            after = after.model_copy(update={"error": shown})
+        await self._write(task, after)
+
+    async def _write(self, task: Task, after: Task) -> Task:
+        """Record what a run made of the task, unless that was canceled; gives what stands."""
+        stands = [after]
+
+        def change(row: Row | None) -> Row | None:
+            # A late lease does not count here: what really ended is better than a guess.
+            current = None if row is None else Task.model_validate_json(row.body)
+            if current is not None and current.run != task.run:
+                stands[0] = current
+                return None
+            return after.row()
+
+        await self._rows.change(task.owner, task.id, change)
+        return stands[0]
+
+    async def _keep_alive(self, task: Task) -> None:
+        while True:
+            await asyncio.sleep(LEASE / 3)
+            try:
+                await self._rows.lease([task.id], LEASE)
+                current = task_of(await self._rows.get(task.owner, task.id), self._runs)
+            except Exception:
+                # A store that is busy now may take the next one.
+                logger.exception("the lease of a running task could not be prolonged")
+                continue
+            run = self._runs.get(task.run)
+            if run is not None and current is not None and current.run != task.run:
+                # Canceled through another process.
+                run.cancel()
+                return
+
+    async def cancel(self, caller: Caller, id: str) -> Task:
+        """Stop the task and reject what it proposed; raises TaskUnknown, or TaskBusy at its end."""
+        found: list[Task] = []
+
+        def change(row: Row | None) -> Row:
+            task = task_of(row, self._runs)
+            if task is None:
+                raise TaskUnknown
+            if task.status in ("completed", "failed", "canceled"):
+                raise TaskBusy("TASK_ENDED", f"the task is {task.status} already")
+            found[:] = [task.model_copy(deep=True)]
+            task.status, task.run = "canceled", ""
+            task.metadata = {**task.metadata, "updated": now()}
+            found.append(task)
+            return task.row()
+
+        await self._rows.change(caller.principal or "", id, change)
+        before, after = found
+        if (run := self._runs.get(before.run)) is not None:
+            run.cancel()
+            await asyncio.wait({run})
+        await withdraw(self._host, caller, before.messages)
+        return after
+
+
+async def withdraw(host: Host, caller: Caller, messages: Sequence[Message]) -> None:
+    """Reject the calls and commands of a canceled task: nobody can approve or run them any more."""
+    if ids := [proposal.id for proposal in proposals_of(messages)]:
+        await host.calls.withdraw(ids, caller, "the task was canceled")
+
+
+async def left_open(
+    host: Host, caller: Caller, turned: Turned, proposals: Sequence[Approval]
+) -> list[Approval]:
+    """Those of a task's proposals that its turn has neither had decided nor stated again.
+
+    Commands hold nothing up, unless the request was withheld: nobody has answered it then.
+    """
+    if turned.error is not None or turned.proposes:
+        return []
+    held = [each for each in proposals if turned.withheld or each.type == "tool_call"]
+    return await still_waiting(host, caller, held)
+
+
+async def still_waiting(
+    host: Host, caller: Caller, proposals: Sequence[Approval]
+) -> list[Approval]:
+    """Those of the proposals that neither have run nor were rejected, and did not expire."""
+    rows = [await host.calls.look(proposal.id, caller) for proposal in proposals]
+    waits = [row is not None and row.state in ("PENDING", "APPROVED") for row in rows]
+    return [proposal for proposal, one in zip(proposals, waits, strict=True) if one]
+
+
+def _decides(message: Message) -> bool:
+    data = message.data or Data()
+    return any(each.execute or each.rejection_reason for each in (*data.stated, *data.cmds))
+
+
+def _check_free(task: Task) -> None:
+    if task.status in BUSY:
+        raise TaskBusy("TASK_RUNNING", "the task still runs; ask for it until it has ended")
+    if task.status == "canceled":
+        raise TaskBusy("TASK_ENDED", "the task was canceled; begin another one")

@@ -1,0 +1,37 @@
+"""The web page where a person chats with the agent and presses Approve.
+
+    GET  /console                  the page, with its scripts and /console/style.css beside it
+    GET  /console/approvals        what waits for a decision and exists for this caller
+    GET  /console/approvals/{id}   how one of them stands: its state, and who decided it when
+    POST /console/approvals/{id}   {"approve": true | false, "reason": "..."}
+
+design, section 1, item 6, and section 6, "Web pages".
+"""
+
+from starlette.routing import Route, Router
+
+from sayso import Host, Plugin, hookimpl
+from sayso_console.approvals import Approvals
+from sayso_console.page import FILES, static
+
+__all__ = ["Console"]
+
+
+class Console(Plugin):
+    """The page and its JSON paths; active when named in `plugins`, and in `sayso dev`."""
+
+    name = "console"
+    active_by_default = False
+    public_paths = tuple(FILES)
+
+    @hookimpl
+    def register_routes(self, host: Host) -> Router:
+        """The router with the static files and the paths of pending approvals."""
+        approvals = Approvals(host)
+        router = Router()
+        for path, (name, kind) in FILES.items():
+            router.routes.append(Route(path, static(name, kind), methods=["GET"]))
+        listed = Route("/console/approvals", approvals.listed, methods=["GET"])
+        one = Route("/console/approvals/{id}", approvals.one, methods=["GET", "POST"])
+        router.routes.extend([listed, one])
+        return router

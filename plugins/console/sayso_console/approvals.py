@@ -1,0 +1,198 @@
+"""What waits for a decision, and the decision, as JSON for the page.
+
+A decision is only recorded here. The call runs where its caller waits for it: over MCP by itself,
+in a conversation with the next request that carries the approved call.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from sayso import BodyReader, Caller, Host, Proposal, RequestError, caller_of, read_body
+from sayso import standard_error as shape
+from sayso_console.page import HEADERS
+
+PROTOCOL = "console"
+LIMIT = 100
+"""How many proposals one answer lists."""
+_LAST = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+"""The last second that ISO-8601 has a date of four digits for."""
+
+
+class ForeignPage(RequestError):
+    """403: the request comes from a page that is not the console's own."""
+
+    status = 403
+    code = "FOREIGN_ORIGIN"
+
+    def __init__(self) -> None:
+        super().__init__("only the console's own page may do this; see server.cors_origins")
+
+
+class NotPending(RequestError):
+    """404: there is no such proposal for this caller."""
+
+    status = 404
+    code = "NOT_FOUND"
+
+    def __init__(self) -> None:
+        super().__init__("there is no such proposal")
+
+
+class Verdict(BaseModel):
+    """The body of a decision; the `reason` of a rejection goes to the model and into the ledger.
+
+    `input` is what an approval of an editable tool's call changes the input to.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    approve: bool
+    reason: Annotated[str, Field(max_length=4_000)] | None = None
+    input: dict[str, Any] | None = None
+
+
+_verdicts = BodyReader(Verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Approvals:
+    """The endpoints of pending approvals."""
+
+    host: Host
+
+    async def listed(self, request: Request) -> Response:
+        """`{"agent": {name, description, editable}, "approvals": [...], "more": bool}`, the oldest
+        first.
+
+        Whoever proposed a call can change its input on approval where its tool says so: `editable`
+        has true, or the names of parameters, for each such tool.
+        """
+        return await self._answered(request, self._list)
+
+    async def one(self, request: Request) -> Response:
+        """How a call stands: `{"id", "state", "decision", "edited"}`, after a POST's decision; 404
+        when it does not exist for this caller."""
+        # Of two routes with one path, only the first one's methods would stand in `Allow`.
+        decides = request.method == "POST"
+        return await self._answered(request, self._decide if decides else self._look)
+
+    async def _answered(
+        self, request: Request, answer: Callable[[Request, Caller], Awaitable[dict[str, Any]]]
+    ) -> Response:
+        try:
+            self._refuse_foreign(request)
+            return _answer(await answer(request, caller_of(request.scope, PROTOCOL)))
+        except Exception as error:
+            failure = self.host.failure(error)
+            status, body = shape(error, failure)
+            response = _answer(body, status)
+            response.raw_headers += failure.headers
+            return response
+
+    async def _list(self, request: Request, caller: Caller) -> dict[str, Any]:
+        rows = await self.host.calls.pending(caller, LIMIT + 1)
+        agent = self.host.agent
+        # Not with each call: the page has calls of its own, which a long list leaves out.
+        editable = {tool.name: tool.editable for tool in agent.tools.values() if tool.editable}
+        return {
+            "agent": {"name": agent.name, "description": agent.description, "editable": editable},
+            "approvals": [shown(row) for row in rows[:LIMIT]],
+            "more": len(rows) > LIMIT,
+        }
+
+    async def _look(self, request: Request, caller: Caller) -> dict[str, Any]:
+        return standing(await self._found(request, caller))
+
+    async def _decide(self, request: Request, caller: Caller) -> dict[str, Any]:
+        limits = self.host.config.limits
+        body = await read_body(request.scope, request.receive, limits.body)
+        verdict = _verdicts.read(body, limits.nesting, limits.values)
+        row = await self._found(request, caller)
+        decided = await self.host.calls.decide(
+            row.id,
+            caller,
+            approved=verdict.approve,
+            kind=row.kind,
+            reason=None if verdict.approve else verdict.reason or None,
+            edited=verdict.input,
+            run=False,
+        )
+        return standing(decided)
+
+    async def _found(self, request: Request, caller: Caller) -> Proposal:
+        row = await self.host.calls.look(request.path_params["id"], caller)
+        if row is None:
+            raise NotPending
+        return row
+
+    def _refuse_foreign(self, request: Request) -> None:
+        """Raise ForeignPage unless the request is of this page (design, section 6, "Web pages").
+
+        Browsers send `Origin` with each POST; one without it comes from no page.
+        """
+        headers = request.headers
+        origin = headers.get("origin")
+        if origin is None:
+            site = headers.get("sec-fetch-site", "none")
+            foreign = request.method == "POST" or site not in ("same-origin", "none")
+        else:
+            # "*" lets any page chat; the list of all that waits is not for any page.
+            listed = origin in self.host.config.server.cors_origins
+            own = origin.partition("://")[2].lower() == headers.get("host", "").lower()
+            foreign = origin == "null" or not (listed or own)
+        if foreign:
+            raise ForeignPage
+
+
+def shown(row: Proposal) -> dict[str, Any]:
+    """A proposal as the page lists it; times are ISO-8601 in UTC, none after the year 9999."""
+    return {
+        "id": row.id,
+        "type": row.kind,
+        "name": row.name,
+        "input": row.input,
+        "description": row.description,
+        "input_description": row.input_description,
+        "intent": row.intent,
+        "protocol": row.protocol,
+        "client": row.client,
+        "principal": row.principal,
+        "user": row.user,
+        "address": row.address,
+        "created": _time(row.created),
+        "expires": _time(row.expires),
+    }
+
+
+def standing(row: Proposal) -> dict[str, Any]:
+    """What became of a proposal; `decision` is null while there is none, `edited` unless the
+    approval changed the input. `who` is the authenticated principal, or who somebody says to be."""
+    decision = row.decision
+    return {
+        "id": row.id,
+        "state": row.state,
+        "edited": row.edited,
+        "decision": decision
+        and {
+            "approved": decision.approved,
+            "who": decision.who,
+            "protocol": decision.protocol,
+            "reason": decision.reason,
+            "at": _time(decision.at),
+        },
+    }
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(min(seconds, _LAST), UTC).isoformat(timespec="seconds")
+
+
+def _answer(body: dict[str, Any], status: int = 200) -> Response:
+    return Response(to_json(body), status, HEADERS, "application/json")

@@ -1,0 +1,52 @@
+"""The files of the page, and the headers that keep everything else out of it."""
+
+from importlib.resources import files
+
+from starlette.responses import Response
+
+SCRIPT = "text/javascript; charset=utf-8"
+MODULES = (
+    "app",
+    "card",
+    "conversation",
+    "elsewhere",
+    "fate",
+    "fold",
+    "history",
+    "json",
+    "proposal",
+    "reply",
+    "service",
+    "still",
+    "text",
+    "token",
+    "view",
+)
+FILES = {
+    "/console": ("index.html", "text/html; charset=utf-8"),
+    "/console/style.css": ("style.css", "text/css; charset=utf-8"),
+    **{f"/console/{name}.js": (f"{name}.js", SCRIPT) for name in MODULES},
+}
+"""Path, file and media type; they hold nobody's data."""
+
+HEADERS = {
+    "cache-control": "no-store",
+    # Only these files run. Nothing is ever inserted as HTML, and no other page frames Approve.
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+}
+"""On every answer of the console."""
+
+
+def static(name: str, kind: str) -> Response:
+    """The ASGI application that answers with the file `name`."""
+    content = files("sayso_console").joinpath("static", name).read_bytes()
+    return Response(content, headers=HEADERS, media_type=kind)

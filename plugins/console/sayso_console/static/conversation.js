@@ -1,0 +1,376 @@
+// The conversation: what was said and answered, and the calls in it that wait for a decision.
+
+import { Card } from "./card.js";
+import { fateOf } from "./fate.js";
+import { outgoing } from "./history.js";
+import { parse } from "./json.js";
+import { proposalsOf } from "./proposal.js";
+import { Reply } from "./reply.js";
+import { eventsOf, post, problem } from "./service.js";
+import { announce, button, byId, el, visible } from "./text.js";
+import { grow, lookAt, scroll } from "./view.js";
+
+const KEPT = "sayso.conversation";
+const REFUSED = /^(APPROVAL_\w+|APPROVALS_PENDING|NOTHING_TO_ANSWER)$/;
+const PLACE = /^body[\w.]*: /;
+
+// What the page does then; app.js sets it.
+export const on = { begun() {}, ended() {}, tokenNeeded() {} };
+
+let entries = []; // what was said and answered, in order; kept for this tab
+export const cards = new Map(); // id -> Card, of each call of this conversation
+let waiting = new Map(); // id -> Card, of calls of this conversation without a decision
+let drafts = new Map(); // id -> decision, not sent yet
+let running = null; // the AbortController of the turn that runs
+let last = null; // the Reply on the page whose entry is the last one
+
+export const isRunning = () => running !== null;
+
+export function stop() {
+  running?.abort();
+}
+
+function save() {
+  try {
+    sessionStorage.setItem(KEPT, JSON.stringify(entries));
+    byId("unkept").textContent = "";
+  } catch {
+    byId("unkept").textContent = "This conversation has become too long to be kept over a reload: its end would be missing.";
+  }
+}
+
+export function restore() {
+  try {
+    entries = parse(sessionStorage.getItem(KEPT) ?? "[]");
+    entries.forEach(show);
+  } catch {
+    sessionStorage.removeItem(KEPT);
+    location.reload();
+    return;
+  }
+  if (entries.at(-1)?.role === "user") showUnanswered();
+  refresh();
+  scroll(true);
+}
+
+function show(entry, place) {
+  if (entry.role === "user") showSaid(entry);
+  else last = showReply(entry, place);
+}
+
+function showSaid(entry) {
+  if (entry.message.content) {
+    const text = el("div", { class: "text", dir: "auto" }, visible(entry.message.content));
+    byId("conversation").append(el("div", { class: "said" }, text));
+  }
+  if (entry.refused) return;
+  for (const [id, decision] of Object.entries(entry.decided ?? {})) settle(id, decision);
+  if (entry.message.content) leaveBehind();
+}
+
+// A text goes past calls that others have decided, and past nothing else that waits.
+function leaveBehind() {
+  for (const [id, card] of waiting) {
+    if (card.proposal.type !== "tool_call") continue;
+    waiting.delete(id);
+    if (card.fate) card.close(card.fate);
+  }
+}
+
+function settle(id, decision) {
+  waiting.get(id)?.sent(decision);
+  waiting.delete(id);
+  drafts.delete(id);
+}
+
+function showReply(entry, place) {
+  const reply = new Reply();
+  byId("conversation").append(reply.element);
+  reply.executed(entry.data);
+  compare(entry.data);
+  if (entry.counts) propose(reply, entry.data, place);
+  reply.finish(entry, place === entries.length - 1 ? actionsFor(entry) : []);
+  return reply;
+}
+
+function propose(reply, data, place) {
+  for (const proposal of proposalsOf(data, place)) {
+    // Stated again, it goes on further down, with what is being written into it.
+    const card = waiting.get(proposal.id) ?? new Card(proposal, decide);
+    if (card.fate || drafts.has(proposal.id)) card.open();
+    cards.set(proposal.id, card);
+    waiting.set(proposal.id, card);
+    drafts.delete(proposal.id);
+    reply.cards.append(card.element);
+  }
+  reply.tidy();
+}
+
+function compare(data) {
+  for (const { id, input } of data.executed_tool_calls ?? []) cards.get(id)?.ran(input);
+}
+
+function actionsFor(entry) {
+  if (entry.again === "pending") return [button("Show what is waiting", () => say("", {}, true))];
+  return entry.counts || entry.again === "none" ? [] : [button("Try again", again)];
+}
+
+function showUnanswered() {
+  const entry = { content: "", data: {}, error: { message: "There is no reply to this yet." } };
+  last = new Reply();
+  byId("conversation").append(last.element);
+  last.finish(entry, [button("Try again", again)]);
+}
+
+export function again() {
+  if (running) return;
+  last?.element.remove();
+  if (entries.at(-1)?.role !== "user") entries.pop();
+  if (entries.length) answer();
+}
+
+function say(content, decided, empty = false) {
+  const ids = Object.keys(decided);
+  if (running || (!content && !ids.length && !empty)) return;
+  const message = { role: "user", content };
+  if (ids.length) message.data = deciding(decided);
+  const entry = { role: "user", message, decided };
+  clearActions();
+  entries.push(entry);
+  showSaid(entry);
+  save();
+  answer();
+}
+
+function deciding(decided) {
+  const data = {};
+  for (const [id, decision] of Object.entries(decided)) {
+    const { type, raw } = cards.get(id).proposal;
+    const name = type === "command" ? "cmds" : "tool_calls";
+    (data[name] ??= []).push({ ...raw, execute: false, ...decision });
+  }
+  return data;
+}
+
+function clearActions() {
+  for (const old of last?.end.querySelectorAll("button") ?? []) old.remove();
+}
+
+async function answer() {
+  on.begun();
+  const reply = (last = new Reply());
+  byId("conversation").append(reply.element);
+  const turn = (running = new AbortController());
+  // The button that began the turn goes away, and must not take the focus along.
+  toField();
+  refresh();
+  scroll(true);
+  const entry = { role: "assistant", content: "", breaks: [], data: {}, counts: false };
+  try {
+    await receive(reply, entry, turn.signal);
+  } catch {
+    if (turn.signal.aborted) entry.stopped = true;
+    else entry.error ??= { message: "The connection to the service was lost." };
+  }
+  if (running !== turn) return; // a new conversation has begun
+  running = null;
+  ended(reply, entry);
+}
+
+async function receive(reply, entry, signal) {
+  const response = await post(outgoing(entries), signal);
+  if (!response.ok) {
+    entry.error = await problem(response, "This service has no chat endpoint.");
+    entry.refusedByStatus = response.status >= 400 && response.status < 500 && response.status !== 401;
+    if (response.status === 401) on.tokenNeeded();
+    return;
+  }
+  for await (const event of eventsOf(response)) take(event, reply, entry);
+  if (!entry.error && entry.stop_reason === undefined) {
+    entry.error = { message: "The connection ended before the reply did." };
+  }
+}
+
+function take(event, reply, entry) {
+  switch (event.type) {
+    case "text_delta": {
+      if (entry.pause && entry.content && !/\s$/.test(entry.content)) {
+        entry.breaks.push(entry.content.length);
+        reply.add("\n\n");
+      }
+      entry.pause = false;
+      entry.content += event.text;
+      reply.add(event.text);
+      break;
+    }
+    case "intermittent_update":
+      entry.pause = true;
+      if (event.text) reply.status(event.text);
+      break;
+    case "tool_calls":
+      entry.data.tool_calls = event.tool_calls;
+      break;
+    case "commands":
+      entry.data.cmds = event.commands;
+      break;
+    case "executed_tool_calls":
+    case "executed_commands":
+    case "executed_approvals":
+      Object.assign(entry.data, kept(event));
+      reply.executed(entry.data);
+      break;
+    case "done":
+      entry.stop_reason = event.stop_reason ?? "end_turn";
+      Object.assign(entry.data, event.data);
+      if (event.session) keepSession(entry, event.session);
+      break;
+    case "error":
+      entry.error = { message: event.error.replace(PLACE, ""), code: event.code, incident: event.incident };
+  }
+  scroll();
+}
+
+const kept = ({ type, ...fields }) => fields;
+
+function keepSession(entry, session) {
+  for (const old of entries) delete old.data?.session;
+  entry.data.session = session;
+}
+
+function ended(reply, entry) {
+  // Before the cards are there: behind them a reader of the end would not be at the end any more.
+  scroll();
+  delete entry.pause;
+  const said = entries.filter((e) => e.role === "user" && !e.refused).at(-1);
+  const decided = Object.keys(said?.decided ?? {});
+  const something = entry.content || proposalsOf(entry.data, 0).length;
+  entry.counts = !entry.error && (!entry.stopped || Boolean(something && !decided.length));
+  entries.push(entry);
+  compare(entry.data);
+  if (entry.counts) propose(reply, entry.data, entries.length - 1);
+  if (entry.error && (entry.refusedByStatus || REFUSED.test(entry.error.code ?? ""))) refused(entry);
+  delete entry.refusedByStatus;
+  reply.finish(entry, actionsFor(entry));
+  save();
+  if (document.activeElement === byId("stop")) toField();
+  refresh();
+  lookAt(reply.cards.firstElementChild);
+  tell(entry);
+  on.ended();
+}
+
+// The service took nothing of this message: it is taken back, and its decisions are open again.
+function refused(entry) {
+  entry.again = entry.error.code === "APPROVALS_PENDING" ? "pending" : "none";
+  const texts = [];
+  const decided = {};
+  for (let n = entries.length - 2; n >= 0 && !entries[n].counts; n -= 1) {
+    if (entries[n].role !== "user" || entries[n].refused) continue;
+    entries[n].refused = true;
+    texts.unshift(entries[n].message.content);
+    Object.assign(decided, entries[n].decided);
+  }
+  Object.keys(decided).forEach(reopen);
+  const field = byId("text");
+  if (!field.value) field.value = texts.filter(Boolean).join("\n\n");
+  grow();
+}
+
+function reopen(id) {
+  const card = cards.get(id);
+  if (!card) return;
+  card.open();
+  card.tracked = true;
+  waiting.set(id, card);
+}
+
+// Look after the calls of this conversation that the list of what waits does not hold any more.
+export function lookAfter(listed, more) {
+  if (running) return;
+  for (const [id, card] of waiting) {
+    if (listed.has(id)) card.tracked = true;
+    // Where more wait than are listed, it may just not have come up yet.
+    else if (!card.fate && card.proposal.raw.id && (!more || card.tracked)) overtake(id, card);
+  }
+}
+
+async function overtake(id, card) {
+  const fate = await fateOf(id);
+  if (!fate || running || card.fate || waiting.get(id) !== card) return;
+  drafts.delete(id);
+  if (fate.approved === undefined) {
+    waiting.delete(id);
+    card.close(fate);
+  } else {
+    card.overtaken(fate);
+  }
+  announce(`${fate.word}: ${card.line().textContent}. ${fate.why}`);
+  refresh();
+}
+
+function tell(entry) {
+  const names = proposalsOf(entry.data, 0).map((p) => (p.type === "command" ? "a command" : p.name));
+  if (entry.error) announce(`Error: ${entry.error.message}`);
+  else if (names.length && entry.counts) announce(`${entry.content} Needs your decision: ${names.join(", ")}`);
+  else announce(entry.stopped ? "Stopped." : entry.content);
+}
+
+function decide(card, decision) {
+  const id = card.proposal.id;
+  drafts.set(id, decision);
+  if (waiting.size === 1) return sendDecisions();
+  card.draft(decision, () => {
+    drafts.delete(id);
+    card.open();
+    card.enable(!running);
+    card.controls.querySelector("button")?.focus();
+    refresh();
+  });
+  refresh();
+  if (undecided().length === 0) byId("send-decisions").focus();
+}
+
+const toField = () => byId("text").focus({ preventScroll: true });
+
+const undecided = () => [...waiting.values()].filter((card) => !card.fate && !drafts.has(card.proposal.id));
+
+export function decideAll(decision) {
+  for (const card of undecided()) if (!card.answering) card.decided(decision);
+}
+
+export function sendDecisions(content = "") {
+  say(content, Object.fromEntries(drafts));
+}
+
+function refresh() {
+  const open = undecided();
+  for (const card of waiting.values()) card.enable(!running);
+  const several = waiting.size > 1;
+  byId("decisions").hidden = !several || Boolean(running);
+  byId("decided").textContent = `${drafts.size} of ${waiting.size} decided`;
+  byId("send-decisions").disabled = !drafts.size;
+  byId("approve-all").disabled = byId("reject-all").disabled = !open.length;
+  byId("empty").hidden = entries.length > 0 || Boolean(running);
+  byId("stop").hidden = !running;
+  byId("send").hidden = Boolean(running);
+  const blocked = open.some((card) => card.proposal.type === "tool_call");
+  byId("send").disabled = blocked;
+  byId("hint").textContent = blocked
+    ? "Decide the calls above first."
+    : "Enter sends, Shift+Enter starts a new line.";
+}
+
+export function startAnew() {
+  running?.abort();
+  running = null;
+  entries = [];
+  waiting = new Map();
+  drafts = new Map();
+  cards.clear();
+  last = null;
+  save();
+  byId("conversation").replaceChildren();
+  refresh();
+  on.ended();
+  byId("text").focus();
+}

@@ -1,0 +1,54 @@
+// The service's endpoints, and the token that they may ask for.
+
+import { parse } from "./json.js";
+
+export const TOKEN = "sayso.token";
+let chat = ["api/chat-stream", "api/sendMessageStream"];
+
+// The streamed reply to `messages`; V1's endpoint where V2 is not installed. A gateway may answer
+// 404 while the service is away, so only an endpoint that is there is settled on.
+export async function post(messages, signal) {
+  const body = JSON.stringify({ messages });
+  let response;
+  for (const path of chat) {
+    response = await request(path, { method: "POST", body, signal });
+    if (response.status === 404) continue;
+    chat = [path];
+    break;
+  }
+  return response;
+}
+
+export function request(path, options = {}) {
+  const headers = {};
+  const token = sessionStorage.getItem(TOKEN);
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (options.body) headers["Content-Type"] = "application/json";
+  return fetch(path, { credentials: "same-origin", cache: "no-store", ...options, headers });
+}
+
+export async function* eventsOf(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    const lines = (rest + (value ?? "")).split("\n");
+    rest = done ? "" : lines.pop();
+    for (const line of lines) if (line.trim()) yield parse(line);
+    if (done) return;
+  }
+}
+
+export async function problem(response, notFound) {
+  let body = {};
+  try {
+    body = parse(await response.text());
+  } catch {
+    // A proxy's page, not ours; its status says enough.
+  }
+  const items = Array.isArray(body.detail) ? body.detail : [];
+  const message = body.error ?? (items.map((item) => item.msg).join("; ") || body.detail);
+  const missing = response.status === 404 ? notFound : undefined;
+  const code = body.code ?? items[0]?.type?.toUpperCase() ?? `HTTP ${response.status}`;
+  return { message: missing ?? message ?? "The service refused the request.", code, incident: body.incident };
+}

@@ -1,0 +1,117 @@
+"""MCP for Sayso: a server for the agent's tools and its chat, and MCP servers as its tools.
+
+    [plugin.mcp]
+    transport = "streamable-http"
+    approvals = "client"
+
+    agent = Agent(tools=[mcp_server("npx -y some-mcp-server")])
+
+The SDK is imported when the server starts, or when a client connects, never before.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, field_validator
+
+from sayso import Duration, Host, Plugin, hookimpl
+from sayso_mcp.source import MCPServer, mcp_server
+
+if TYPE_CHECKING:
+    import click
+
+__all__ = ["MCP", "MCPServer", "mcp_server"]
+
+logger = logging.getLogger("sayso.mcp")
+
+_HOST = re.compile(r"([\w.-]+|\[[0-9A-Fa-f:.]+\])(:(\d{1,5}|\*))?", re.ASCII)
+_ORIGIN = re.compile(r"null|[a-z][a-z0-9+.-]*://[^/?#*\s]+")
+_PAGE = re.compile(r"https?://[^/?#\s]+[^#\s]*")
+
+
+class MCP(Plugin):
+    """The MCP server beside the HTTP server, once a service, and the command `sayso mcp`."""
+
+    name = "mcp"
+    active_by_default = False
+    own_process = True
+
+    class Settings(Plugin.Settings):
+        """`[plugin.mcp]`."""
+
+        port: int = Field(default=8001, ge=0, le=65535)
+        """TCP port of the MCP server (interface.md, "Limits"); 0 takes a free one."""
+        host: str | None = None
+        """Address to listen on; absent: `server.host`."""
+        transport: Literal["sse", "stdio", "streamable-http"] = "sse"
+        """How clients connect (interface.md, "Limits"); streamable-http is what they prefer."""
+        approvals: Literal["client", "deny", "console"] = "client"
+        """Who approves gated tools: the client's human, nobody, or a person on Sayso's page."""
+        ask_timeout: Duration = Field(default=600.0, gt=0)
+        """How long a question to a human may stay open."""
+        page: str | None = None
+        """Address of Sayso's page as people reach it, for approvals = "console"."""
+        chat: str = Field(default="chat", pattern=r"^[a-zA-Z0-9_-]{0,64}$")
+        """Name of the tool that talks to the agent; empty: there is none."""
+        hosts: list[str] = []
+        """Further `Host` names that are answered, with or without a port."""
+        origins: list[str] = []
+        """Origins of web pages that may call, such as "https://example.com"."""
+        key_file: Path | None = None
+        """Secret that seals the state of open questions; absent: `mcp.key` in the state folder."""
+
+        @field_validator("page")
+        @classmethod
+        def _as_browsers_open_it(cls, page: str | None) -> str | None:
+            if page is not None and not _PAGE.fullmatch(page):
+                raise ValueError("expected an address such as 'https://example.com/console'")
+            return page
+
+        @field_validator("hosts")
+        @classmethod
+        def _as_requests_name_them(cls, hosts: list[str]) -> list[str]:
+            if not all(_HOST.fullmatch(host) for host in hosts):
+                raise ValueError("expected names such as 'example.com' or 'example.com:8001'")
+            return [host.lower() for host in hosts]
+
+        @field_validator("origins")
+        @classmethod
+        def _as_browsers_write_them(cls, origins: list[str]) -> list[str]:
+            if not all(_ORIGIN.fullmatch(origin) for origin in origins):
+                raise ValueError(
+                    "expected origins such as 'https://example.com', each in full, without a path"
+                )
+            web = ("http://", "https://")
+            return [given.lower() if given.startswith(web) else given for given in origins]
+
+    @hookimpl
+    def register_routes(self, host: Host) -> None:
+        """None. The port that the service itself has is refused here, before anything starts."""
+        if self.settings.transport != "stdio" and 0 < self.settings.port == host.config.server.port:
+            from sayso_mcp.running import check_port
+
+            check_port(host, self.settings)
+
+    @hookimpl
+    @asynccontextmanager
+    async def lifespan(self, host: Host) -> AsyncIterator[None]:
+        """The MCP server's life on the service's loop."""
+        from sayso_mcp.running import beside
+
+        async with beside(host, self.settings) as where:
+            if self.settings.transport != "stdio":
+                logger.info("MCP (%s) on %s", self.settings.transport, where)
+            yield
+
+    @hookimpl
+    def register_commands(self, cli: click.Group) -> None:
+        """Add `sayso mcp`."""
+        from sayso_mcp.command import command
+
+        cli.add_command(command)

@@ -1,0 +1,374 @@
+"""The connection to one MCP server: made, watched, and made again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
+from typing import Any
+
+import httpx2
+import mcp_types as types
+from mcp import Client
+from mcp.client import stdio
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from sayso import ToolResult, __version__
+from sayso_mcp.content import received
+from sayso_mcp.exchanges import Exchange, Http, exchange
+from sayso_mcp.lines import LARGEST, Lines, too_long
+from sayso_mcp.watched import Watched
+
+logger = logging.getLogger("sayso.mcp")
+FIRST = 10.0
+"""Seconds that the start waits for a server."""
+SHORTEST, LONGEST = 0.25, 30.0
+"""Seconds between attempts to connect: the first pause, also between listings, and the longest.
+
+They double until a connection has been of use: many a server dies as soon as it has one."""
+PATIENCE = 3.0
+"""Seconds that a call waits for a connection that is being made, at most half of its timeout, at
+which nobody would know that it was not sent."""
+AGAIN = 60.0
+"""Seconds after which the tools are listed anew although nobody said that they changed."""
+SILENCE = 120.0
+"""Seconds that a server has to connect and to list its tools; it may have to be downloaded."""
+UNHEARD = 30.0
+"""Seconds that a server has to list them after a call that had no answer in time."""
+QUIET = 300.0
+"""Seconds without a byte that end an HTTP connection, unless calls may take longer."""
+FAREWELL = 2.0
+"""Seconds for a server over streamable-http to answer that its session ends."""
+_PAGES = 100
+
+# The SDK's client takes no reader of lines; whoever else uses it gets this one, without a bound.
+stdio.TextReceiveStream = Lines  # type: ignore[assignment, attr-defined]
+
+
+class Connection:
+    """Keeps one client connected; lives on one loop. `listed` gets the server's tools."""
+
+    def __init__(self, server: Any, listed: Callable[[Sequence[types.Tool]], None]) -> None:
+        self._server = server
+        self._listed = listed
+        self._client: Client | None = None
+        self._connected = asyncio.Event()
+        self._tried = asyncio.Event()
+        self._lost = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._problem = "it has not answered yet"
+        self._task: asyncio.Task[None] | None = None
+        self._checks: set[asyncio.Task[None]] = set()
+        self._calls: set[object] = set()
+        self._pause = SHORTEST
+        self._refused: set[str] = set()
+        self._closed = False
+
+    async def start(self) -> None:
+        """Begin to connect; returns after the first attempt, or after ten seconds."""
+        self._task = asyncio.create_task(self._live())
+        try:
+            # Not `wait_for`: before Python 3.12 it swallows a cancellation that meets the end.
+            async with asyncio.timeout(FIRST):
+                await self._tried.wait()
+        except TimeoutError:
+            logger.warning("%r did not answer in %g seconds; going on without", self._server, FIRST)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        self._closed = True
+        tasks = [*self._checks, *([self._task] if self._task else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], update: Callable[[str], None]
+    ) -> ToolResult:
+        """Call a tool once. Raises RuntimeError when the server is away or refuses."""
+        client = await self._ready()
+
+        async def told(progress: float, total: float | None, message: str | None) -> None:
+            update(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
+
+        noted = Exchange()
+        outer = exchange.set(noted)
+        this = object()
+        self._calls.add(this)
+        try:
+            result = await client.call_tool(name, arguments, progress_callback=told)
+        except asyncio.CancelledError:
+            self._check_soon(client, UNHEARD)
+            raise
+        except Exception as error:
+            # An answer that breaks the protocol loses no connection.
+            self._check_soon(client, FIRST)
+            raise RuntimeError(f"the MCP server {self._name}{_failure(error, noted)}") from error
+        finally:
+            self._calls.discard(this)
+            exchange.reset(outer)
+        self._pause = SHORTEST
+        if result.result_type != "complete":
+            raise RuntimeError(
+                f"the MCP server {self._name} gave a result of the unknown type "
+                f"{result.result_type!r:.80}, and the call may have taken effect"
+            )
+        return received(result)
+
+    @property
+    def _name(self) -> str:
+        return repr(self._server.label)
+
+    async def _ready(self) -> Client:
+        timeout = self._server.timeout
+        patience = PATIENCE if timeout is None else min(PATIENCE, timeout / 2)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                await self._connected.wait()
+        if self._client is None:
+            raise RuntimeError(f"the MCP server {self._name} is not connected: {self._problem}")
+        return self._client
+
+    def _check_soon(self, client: Client, patience: float) -> None:
+        """Have it looked at whether the server still answers; once for many calls that it owes."""
+        if self._checks or self._closed or client is not self._client:
+            return
+        check = asyncio.create_task(self._check(client, patience))
+        self._checks.add(check)
+        check.add_done_callback(self._checks.discard)
+
+    async def _check(self, client: Client, patience: float) -> None:
+        try:
+            await self._list(client, patience)
+        except Exception as error:
+            if client is self._client:
+                self._problem = _cause(error)
+                self._lost.set()
+
+    async def _live(self) -> None:
+        while True:
+            noted = Exchange()
+            exchange.set(noted)
+            try:
+                await self._connect()
+            except TimeoutError:
+                self._problem = f"it did not answer in {SILENCE:g} seconds"
+            except Exception as error:
+                self._problem = f"{_cause(error)}{_status(noted)}"
+            finally:
+                self._tried.set()
+            if self._closed:
+                # The SDK's tasks, as they fail, may swallow the cancellation that meets them.
+                return
+            pause, self._pause = self._pause, min(self._pause * 2, LONGEST)
+            logger.warning(
+                "%r is away: %s; trying again in %g s", self._server, self._problem, pause
+            )
+            await asyncio.sleep(pause)
+
+    async def _connect(self) -> None:
+        """Be connected until the connection is lost."""
+        self._lost.clear()
+        self._changed.clear()
+        client = Client(
+            Watched(self._transport(), self._lost.set, self._refuse),
+            client_info=types.Implementation(name="sayso", version=__version__),
+            message_handler=self._hear,
+            elicitation_callback=_decline,
+        )
+        async with asyncio.timeout(SILENCE) as patience, client:
+            client.session.validate_tool_result = _unchecked  # type: ignore[method-assign]
+            self._listed(await _tools(client))
+            patience.reschedule(None)
+            self._client = client
+            self._problem = "the connection ended"
+            self._connected.set()
+            self._tried.set()
+            listening = asyncio.create_task(self._listen(client))
+            try:
+                while await self._news():
+                    self._listed(await self._list(client))
+                    self._pause = SHORTEST
+                    # Some servers say after each listing that their list has changed.
+                    await asyncio.sleep(SHORTEST)
+            finally:
+                self._client = None
+                self._connected.clear()
+                listening.cancel()
+                await asyncio.wait([listening])
+
+    async def _list(self, client: Client, patience: float = SILENCE) -> list[types.Tool]:
+        """The tools anew. Raises TimeoutError where the server is silent for `patience` seconds,
+        and no call keeps it that came before; one that does one thing at a time may be busy."""
+        before = set(self._calls)
+        listing = asyncio.create_task(_tools(client))
+        try:
+            while not (await asyncio.wait([listing], timeout=patience))[0]:
+                if not before & self._calls:
+                    raise TimeoutError(f"it was silent for {patience:g} seconds")
+            return listing.result()
+        finally:
+            listing.cancel()
+            await asyncio.wait([listing])
+
+    async def _news(self) -> bool:
+        """True when the tools should be listed anew, false when the connection is lost."""
+        waits = [asyncio.ensure_future(e.wait()) for e in (self._lost, self._changed)]
+        try:
+            await asyncio.wait(waits, timeout=AGAIN, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        self._changed.clear()
+        return not self._lost.is_set()
+
+    async def _hear(self, message: Any) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._changed.set()
+
+    def _refuse(self, tool: Any, why: str) -> None:
+        """Say once that what the server lists cannot be read."""
+        name = tool.get("name") if isinstance(tool, dict) else tool
+        said = f"tool {name!r:.80} of {self._server!r} is left out: it broke the protocol: {why}"
+        if said not in self._refused:
+            self._refused.add(said)
+            logger.warning("%s", said)
+
+    async def _listen(self, client: Client) -> None:
+        """From 2026-07-28 on changes come on a stream that is asked for."""
+        tools = client.server_capabilities.tools
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return
+        if tools is None or not tools.list_changed:
+            return
+        try:
+            async with client.listen(tools_list_changed=True) as events:
+                async for _ in events:
+                    self._changed.set()
+        except Exception as error:
+            logger.info("changes of %r are not heard of: %s", self._server, _cause(error))
+
+    def _transport(self) -> AbstractAsyncContextManager[Any]:
+        server = self._server
+        match server.transport:
+            case "stdio":
+                too_long.set(self._lost.set)
+                command, *arguments = server.parts
+                # After a byte that is no UTF-8 the SDK would read nothing more, and say nothing.
+                return stdio.stdio_client(
+                    stdio.StdioServerParameters(
+                        command=command,
+                        args=arguments,
+                        env=server.env,
+                        encoding_error_handler="replace",
+                    )
+                )
+            case "sse":
+                url, auth = _parts(server.parts[0])
+                return sse_client(
+                    url,
+                    server.headers,
+                    auth=auth,
+                    sse_read_timeout=_patience(server.timeout),
+                    # After one that fails the SDK sends nothing more, and its call would wait.
+                    httpx_client_factory=partial(Http, self._lost.set),
+                )
+        return self._http()
+
+    @asynccontextmanager
+    async def _http(self) -> AsyncIterator[Any]:
+        url, auth = _parts(self._server.parts[0])
+        timeout = httpx2.Timeout(30.0, read=_patience(self._server.timeout))
+
+        http = Http(
+            headers=self._server.headers,
+            auth=auth,
+            timeout=timeout,
+            event_hooks={"request": [_hurry]},
+        )
+        connected = streamable_http_client(url, http_client=http, max_sse_event_size=LARGEST)
+        async with http, connected as streams:
+            yield streams
+
+
+async def _hurry(request: httpx2.Request) -> None:
+    """Have the end of a session wait no longer for its server: the service's end waits for it."""
+    if request.method == "DELETE":
+        request.extensions["timeout"] = httpx2.Timeout(FAREWELL).as_dict()
+
+
+def _parts(url: str) -> tuple[str, httpx2.BasicAuth | None]:
+    """The URL without its user and password, which the SDK would write into logs, and these."""
+    found = httpx2.URL(url)
+    if not found.userinfo:
+        return url, None
+    return str(found.copy_with(userinfo=b"")), httpx2.BasicAuth(found.username, found.password)
+
+
+def _patience(timeout: float | None) -> Any:
+    """Seconds without a byte from a server whose calls may take `timeout`; None is for ever."""
+    return None if timeout is None else max(QUIET, timeout)
+
+
+async def _decline(context: Any, params: Any) -> types.ElicitResult:
+    """Nobody has read the question: the answer is no."""
+    logger.info("a question of an MCP server was declined")
+    return types.ElicitResult(action="decline")
+
+
+async def _unchecked(name: str, result: types.CallToolResult) -> None:
+    """Take a result as it is: the call has had its effect whether or not it fits the server's own
+    schema, of which one pattern could keep Python's `re`, and with it the process, for ever."""
+
+
+async def _tools(client: Client) -> list[types.Tool]:
+    tools: list[types.Tool] = []
+    cursor: str | None = None
+    for _ in range(_PAGES):
+        page = await client.list_tools(cursor=cursor, cache_mode="bypass")
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return tools
+
+
+def _failure(error: Exception, noted: Exchange) -> str:
+    """What is said of the server after a call that has failed."""
+    what = _first_line(error) if isinstance(error, MCPError) else _cause(error)
+    # Where the connection broke, the SDK says that it closed.
+    cause = f"{what if noted.problem is None else _cause(noted.problem)}{_status(noted)}"
+    if noted.may_have_run(error):
+        return f" gave no result, and the call may have taken effect: {cause}"
+    return f": {cause}"
+
+
+def _status(noted: Exchange) -> str:
+    """The status of the answer, to be told behind an error, since the SDK says "an error response"
+    of each; empty when it was none."""
+    return f" (HTTP status {noted.status})" if noted.status else ""
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost cause in one line: task groups wrap it."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, httpx2.HTTPStatusError):
+        # Its message has the address, which may hold a credential.
+        return f"HTTP status {error.response.status_code}"
+    if isinstance(error, ValidationError):
+        wrong = error.errors(include_input=False, include_url=False)[0]
+        return f"it broke the protocol: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
+    return f"{type(error).__name__}: {_first_line(error)}"

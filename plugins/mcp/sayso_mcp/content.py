@@ -1,0 +1,197 @@
+"""Results of tools as MCP content, and MCP content as results of tools."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any
+
+import mcp_types as types
+from pydantic_core import to_jsonable_python
+
+from sayso import (
+    AudioContent,
+    ImageContent,
+    Outcome,
+    ResourceContent,
+    TextContent,
+    ToolInputError,
+    ToolResult,
+    unbroken,
+)
+
+MOST_BYTES = 10 * 2**20
+"""Largest image, sound or document in a result; a larger one is named, not sent."""
+EVENT = 2**20 - 2**14
+"""Most bytes of a result in one server-sent event. Clients of the official SDK read no event above
+1 MiB, and lose the call at one; over `sse` the session."""
+
+_ENDLESS: int = 10**4300
+"""The first integer of more digits than those who read JSON take."""
+
+
+def said(text: str, *, error: bool = False) -> types.CallToolResult:
+    """A result of one text; with `error` one that the model should read as a failure."""
+    return types.CallToolResult(content=[types.TextContent(text=clean(text))], is_error=error)
+
+
+def unknown(why: str) -> types.CallToolResult:
+    """The result of a call whose end nobody knows."""
+    return said(f"Outcome unknown: {why}. It may or may not have taken effect.", error=True)
+
+
+def result_of(outcome: Outcome, *, limit: int, modern: bool) -> types.CallToolResult:
+    """The result of a call that ended: all that a ToolResult holds, of others the text.
+
+    `limit` is the most bytes of text; where a result has more, its one text is cut.
+    """
+    value = outcome.value
+    if not isinstance(value, ToolResult):
+        return said(outcome.output, error=outcome.failed)
+    blocks = [_block(part) for part in value.content]
+    if _text_bytes(blocks) > limit or not blocks:
+        others = [b for b in blocks if not isinstance(b, types.TextContent)]
+        blocks = [types.TextContent(text=outcome.output), *others]
+    structured = _json_value(value.structured)
+    if not modern and not isinstance(structured, dict):
+        # Before 2026-07-28 it is an object or absent; the text has it all the same.
+        structured = None
+    given: dict[str, Any] = {} if structured is None else {"structured_content": structured}
+    return types.CallToolResult(content=blocks, is_error=outcome.failed, **given)
+
+
+def _json_value(value: Any) -> Any:
+    """`value` as JSON holds it; None for what it cannot hold at all, such as what holds itself."""
+    try:
+        try:
+            return fit(to_jsonable_python(value, fallback=str))
+        except UnicodeEncodeError:
+            # A name in it holds half a surrogate pair.
+            return fit(to_jsonable_python(fit(value), fallback=str))
+    except (ValueError, RecursionError):
+        return None
+
+
+def fit(value: Any) -> Any:
+    """A JSON value as all take it who read JSON: texts as `clean` has them, odd numbers null."""
+    match value:
+        case str():
+            return clean(value)
+        case float() if not isfinite(value):
+            return None
+        case int() if not -_ENDLESS < value < _ENDLESS:
+            return None
+        case dict():
+            return {clean(str(key)): fit(item) for key, item in value.items()}
+        case list() | tuple():
+            return [fit(item) for item in value]
+    return value
+
+
+def fitting(result: types.CallToolResult, *, ascii: bool) -> types.CallToolResult:
+    """The result with its texts cut to what fits into one event, written in ASCII or UTF-8."""
+
+    def size(value: Any) -> int:
+        written = json.dumps(value, ensure_ascii=ascii, default=str).encode("utf-8", "replace")
+        return len(unbroken(written))
+
+    def cut(text: str, room: int) -> str:
+        kept = text
+        while kept and (used := size(kept)) > room:
+            kept = kept[: len(kept) * max(room, 0) // used]
+        if len(kept) == len(text):
+            return text
+        return f"{kept}\n[cut: no more than the first {len(kept)} characters can be sent]"
+
+    room = EVENT - size(result.structured_content)
+    for block in result.content:
+        if isinstance(block, types.TextContent):
+            block.text = cut(block.text, room)
+            room -= size(block.text)
+    return result
+
+
+def check_json(input: dict[str, Any], nesting: int) -> None:
+    """Raise ToolInputError for arguments that are too deep, or hold NaN or an infinity.
+
+    The SDK reads these although they are no JSON.
+    """
+    level: list[Any] = [input]
+    for _ in range(nesting):
+        inner = [v for each in level for v in (each.values() if isinstance(each, dict) else each)]
+        if any(isinstance(value, float) and not isfinite(value) for value in inner):
+            raise ToolInputError("the input is no valid JSON: a number is not finite")
+        level = [value for value in inner if isinstance(value, dict | list)]
+        if not level:
+            return
+    raise ToolInputError("the input is nested too deep")
+
+
+def _block(part: Any) -> types.ContentBlock:
+    match part:
+        case TextContent(text=text):
+            return types.TextContent(text=clean(text))
+        case ImageContent(data=data, mime=mime) if len(data) <= MOST_BYTES:
+            return types.ImageContent(data=_base64(data), mime_type=clean(mime))
+        case AudioContent(data=data, mime=mime) if len(data) <= MOST_BYTES:
+            return types.AudioContent(data=_base64(data), mime_type=clean(mime))
+        case ResourceContent(data=data) if len(data) <= MOST_BYTES:
+            return types.EmbeddedResource(resource=_resource(part))
+        case ImageContent() | AudioContent() | ResourceContent():
+            kind = type(part).__name__.removesuffix("Content").lower()
+            return types.TextContent(text=f"[{kind} of {len(part.data)} bytes left out: too large]")
+    return types.TextContent(text=clean(str(part)))
+
+
+def _resource(part: ResourceContent) -> types.TextResourceContents | types.BlobResourceContents:
+    uri, mime = clean(part.uri), None if part.mime is None else clean(part.mime)
+    if isinstance(part.data, str):
+        return types.TextResourceContents(uri=uri, mime_type=mime, text=clean(part.data))
+    return types.BlobResourceContents(uri=uri, mime_type=mime, blob=_base64(part.data))
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def clean(text: str) -> str:
+    """`text` without lone surrogates, as file names that are not UTF-8 have; no JSON holds them."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _text_bytes(blocks: Sequence[types.ContentBlock]) -> int:
+    return sum(len(b.text.encode()) for b in blocks if isinstance(b, types.TextContent))
+
+
+def received(result: types.CallToolResult) -> ToolResult:
+    """What an MCP server gave; RuntimeError for content that is no base64."""
+    content = [_received(block) for block in result.content]
+    return ToolResult(content, result.structured_content, bool(result.is_error))
+
+
+def _received(block: Any) -> TextContent | ImageContent | AudioContent | ResourceContent:
+    match block:
+        case types.TextContent():
+            return TextContent(block.text)
+        case types.ImageContent():
+            return ImageContent(_bytes(block.data), block.mime_type)
+        case types.AudioContent():
+            return AudioContent(_bytes(block.data), block.mime_type)
+        case types.EmbeddedResource(resource=types.TextResourceContents() as inner):
+            return ResourceContent(str(inner.uri), inner.text, inner.mime_type)
+        case types.EmbeddedResource(resource=types.BlobResourceContents() as blob):
+            return ResourceContent(str(blob.uri), _bytes(blob.blob), blob.mime_type)
+        case types.ResourceLink():
+            return TextContent(f"[resource {block.name}: {block.uri}]")
+    return TextContent(str(block))
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise RuntimeError(
+            "the MCP server sent content that is no base64, and the call may have taken effect"
+        ) from error

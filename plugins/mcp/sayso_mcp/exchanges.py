@@ -1,0 +1,132 @@
+"""What the SDK's errors do not say of a request over HTTP: whether a call may have taken effect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from sayso_mcp.lines import LARGEST
+
+_REFUSED = {307, 308, 401, 403, 404, 405, 406, 413, 415, 421, 429}
+"""Statuses of a server that has not looked at the call, or sends it elsewhere."""
+_NOT_RUN = {
+    types.HEADER_MISMATCH,
+    types.INVALID_PARAMS,
+    types.INVALID_REQUEST,
+    types.METHOD_NOT_FOUND,
+    types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+    types.UNSUPPORTED_PROTOCOL_VERSION,
+    types.URL_ELICITATION_REQUIRED,
+}
+"""Errors of the protocol that stand for a call which was not begun."""
+_UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+
+
+@dataclass(slots=True)
+class Exchange:
+    """The POSTs of one call, or of a connection that is being made; none over stdio."""
+
+    posts: int = 0
+    refused: int = 0
+    """How many of them were not sent, or not looked at."""
+    status: int | None = None
+    """The status of the last answer; None where it says success."""
+    problem: Exception | None = None
+    """Why there is no last answer."""
+
+    def note(self, answer: httpx2.Response | Exception) -> None:
+        """Take what came of a POST."""
+        if isinstance(answer, Exception):
+            self.status, self.problem = None, answer
+            self.refused += isinstance(answer, _UNSENT)
+        else:
+            self.status = None if answer.is_success else answer.status_code
+            self.problem = None
+            self.refused += self.status in _REFUSED
+
+    def may_have_run(self, error: Exception) -> bool:
+        """Whether a call that ended with `error` may have taken effect: unless it was not sent, or
+        was refused."""
+        if self.posts and self.posts == self.refused:
+            return False
+        if not isinstance(error, MCPError) or error.code not in _NOT_RUN:
+            return True
+        # The SDK says this itself of an answer that is none of the protocol.
+        made_up = self.posts > 0 and (self.status is None or self.status < 400)
+        return error.code == types.INVALID_REQUEST and made_up
+
+
+exchange: ContextVar[Exchange] = ContextVar("exchange")
+"""The one that a POST belongs to: the SDK sends each in the context of who asked for it."""
+
+
+class Http(httpx2.AsyncClient):
+    """An HTTP client that notes what comes of each POST.
+
+    With `failed` it reads each answer whole, and calls that where the SDK would send nothing more.
+    """
+
+    def __init__(self, failed: Callable[[], None] | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._failed = failed
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send `request`."""
+        if request.method != "POST":
+            return await super().send(request, **options)
+        if self._failed is not None:
+            options["stream"] = False
+        noted = exchange.get(Exchange())
+        noted.posts += 1
+        try:
+            answer = await super().send(request, **options)
+            if self._failed is None and _is_json(answer):
+                answer = await _whole(answer)
+        except Exception as error:
+            noted.note(error)
+            if self._failed is not None:
+                self._failed()
+            raise
+        noted.note(answer)
+        if self._failed is not None and not (answer.is_success or _is_followed(answer)):
+            self._failed()
+        return answer
+
+
+def _is_json(answer: httpx2.Response) -> bool:
+    return answer.headers.get("content-type", "").lower().startswith("application/json")
+
+
+async def _whole(answer: httpx2.Response) -> httpx2.Response:
+    """The answer with its body, which the SDK would read, and unpack, without a bound. Raises
+    ReadError for one that is too long."""
+    body = bytearray()
+    async for piece in answer.aiter_bytes():
+        body += piece
+        if len(body) > LARGEST:
+            await answer.aclose()
+            message = f"the answer has more than {LARGEST} bytes"
+            raise httpx2.ReadError(message, request=answer.request)
+    packed = ("content-encoding", "content-length", "transfer-encoding")
+    return httpx2.Response(
+        answer.status_code,
+        headers=[each for each in answer.headers.multi_items() if each[0].lower() not in packed],
+        content=bytes(body),
+        request=answer.request,
+        extensions=answer.extensions,
+        history=answer.history,
+    )
+
+
+def _is_followed(answer: httpx2.Response) -> bool:
+    """Whether it is a redirect that the SDK may follow."""
+    following = answer.next_request
+    if following is None:
+        return False
+    return following.method == "POST" and following.url.host == answer.request.url.host

@@ -1,0 +1,101 @@
+"""Status lines of running tools, as progress notifications."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from sayso import IntermittentUpdate
+from sayso_mcp.content import clean
+from sayso_mcp.peers import Context
+
+logger = logging.getLogger("sayso.mcp")
+KEPT = 256
+"""Status lines that wait for a slow client; older ones are left out."""
+LONGEST = 2**16
+"""Characters of a status line that are sent: many clients read no event above 1 MiB."""
+LAST = 5.0
+"""Seconds that a slow client has to take the last ones."""
+
+
+class Progress:
+    """Sends progress that only grows; `update` takes status lines from any thread.
+
+    Numbers `progress` and `total` in the content of a status line are sent as they are.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._lines: deque[IntermittentUpdate] = deque(maxlen=KEPT)
+        self._loop = asyncio.get_running_loop()
+        self._filled = asyncio.Event()
+        self._sending = asyncio.Lock()
+        self._last: float | None = None
+
+    def update(self, line: IntermittentUpdate) -> None:
+        """Send `line` soon."""
+        wake = not self._lines
+        self._lines.append(line)
+        if wake and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._filled.set)
+
+    async def pump(self) -> None:
+        """Send what comes until cancelled."""
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Send all that waits, and what is being sent."""
+        async with self._sending:
+            while self._lines:
+                line = self._lines.popleft()
+                given = line.content
+                await self.report(line.text, given.get("progress"), given.get("total"))
+
+    async def report(self, text: str, progress: object = None, total: object = None) -> None:
+        """Send one notification; one without a fitting number counts on from the last."""
+        at = _number(progress)
+        if at is None or (self._last is not None and at <= self._last):
+            at = 1.0 if self._last is None else self._last + 1.0
+        self._last = at
+        await self._context.session.report_progress(at, _number(total), clean(text[:LONGEST]))
+
+
+def _number(value: object) -> float | None:
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if fits and math.isfinite(value) else None  # type: ignore[arg-type]
+
+
+def wanted(context: Context) -> bool:
+    """Whether the client asked for progress of this request."""
+    return (context.meta or {}).get("progress_token") is not None
+
+
+@asynccontextmanager
+async def progress(
+    context: Context,
+) -> AsyncIterator[Callable[[IntermittentUpdate], None] | None]:
+    """What takes the status lines of one call, None where the client wants none."""
+    if not wanted(context):
+        yield None
+        return
+    sending = Progress(context)
+    pump = asyncio.create_task(sending.pump())
+    try:
+        yield sending.update
+        try:
+            async with asyncio.timeout(LAST):
+                await sending.flush()
+        except TimeoutError:
+            logger.warning("a client took too long for its progress notifications")
+    finally:
+        pump.cancel()
+        await asyncio.wait([pump])
+        if not pump.cancelled() and (error := pump.exception()) is not None:
+            logger.debug("progress could not be sent", exc_info=error)

@@ -1,0 +1,155 @@
+"""What a human is asked before a gated tool runs, and how the answer is read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from pydantic import ValidationError
+
+from sayso import Proposal, unseen
+from sayso_mcp.peers import Context
+
+logger = logging.getLogger("sayso.mcp")
+
+FORM: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "approve": {
+            "type": "boolean",
+            "title": "Approve",
+            "description": "Let this call run, once, with exactly this input.",
+        },
+        "reason": {
+            "type": "string",
+            "title": "Reason",
+            "description": "Why it is rejected; recorded, and told to the model.",
+        },
+    },
+    "required": ["approve"],
+}
+_LONGEST_REASON = 1000
+_PROSE = "\n\t\u00a0\u202f\u3000\u200c\u200d\ufe0e\ufe0f"
+"""Spaces, and parts of emoji and of some scripts, that hide nothing in prose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A human's answer. The reason says why a call does not run; an approval has none."""
+
+    approved: bool
+    reason: str | None
+
+
+def question(row: Proposal) -> str:
+    """The question: the tool, its whole input, intent and description."""
+    lines = [f"Allow the tool {row.name!r} to run?"]
+    if row.description:
+        lines.append(f"What it does: {visible(row.description, _PROSE)}")
+    if row.intent:
+        lines.append(f"Why: {visible(row.intent, _PROSE)}")
+    shown = visible(json.dumps(row.input, indent=2, ensure_ascii=False), "\n")
+    return "\n".join([*lines, f"Input: {shown}", f"Approval id: {row.id}"])
+
+
+def visible(text: str, ordinary: str) -> str:
+    """`text` with characters that people cannot see, or that reorder others, written out as in
+    JSON, but for those in `ordinary`."""
+    return "".join(
+        character if character in ordinary or not unseen(character) else json.dumps(character)[1:-1]
+        for character in text
+    )
+
+
+def form(row: Proposal) -> types.ElicitRequest:
+    """The form that asks for `approve`."""
+    params = types.ElicitRequestFormParams(message=question(row), requested_schema=FORM)
+    return types.ElicitRequest(params=params)
+
+
+def link(row: Proposal, page: str) -> types.ElicitRequest:
+    """The request to open Sayso's page, where the decision is made."""
+    params = types.ElicitRequestURLParams(
+        message=f"{question(row)}\nDecide on Sayso's page.",
+        url=f"{page}#{row.id}",
+        elicitation_id=row.id,
+    )
+    return types.ElicitRequest(params=params)
+
+
+def answer_of(result: types.ElicitResult) -> Answer:
+    """The answer to `form`: only an accepted form whose `approve` is true approves."""
+    content = result.content or {}
+    given = content.get("reason")
+    reason = given.strip()[:_LONGEST_REASON] if isinstance(given, str) and given.strip() else None
+    if result.action == "accept" and content.get("approve") is True:
+        return Answer(True, None)
+    if result.action == "cancel":
+        return Answer(False, reason or "the question was dismissed")
+    return Answer(False, reason)
+
+
+async def answered(
+    context: Context, request: types.ElicitRequest, timeout: float, stopping: asyncio.Event
+) -> types.ElicitResult | None:
+    """The client's answer to `request` while its call waits, up to 2025-11-25.
+
+    None when it gives none within `timeout` seconds, or none before the service stops.
+    """
+    related = ServerMessageMetadata(related_request_id=context.request_id)
+    asking = asyncio.ensure_future(
+        context.session.send_request(
+            request, types.ElicitResult, request_read_timeout_seconds=timeout, metadata=related
+        )
+    )
+    stop = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait({asking, stop}, return_when=asyncio.FIRST_COMPLETED)
+        return asking.result() if asking.done() else None
+    except (MCPError, ValidationError) as error:
+        logger.debug("elicitation failed", exc_info=error)
+        return None
+    finally:
+        asking.cancel()
+        stop.cancel()
+
+
+def takes_forms(context: Context) -> bool:
+    """Whether the client can ask its human by a form; a bare `elicitation: {}` says so, too."""
+    asking = _elicitation(context)
+    return asking is not None and (asking.form is not None or asking.url is None)
+
+
+def takes_links(context: Context) -> bool:
+    """Whether the client can send its human to a page."""
+    asking = _elicitation(context)
+    return asking is not None and asking.url is not None
+
+
+def _elicitation(context: Context) -> types.ElicitationCapability | None:
+    capabilities = context.session.client_capabilities
+    return None if capabilities is None else capabilities.elicitation
+
+
+def cannot_ask(name: str) -> MCPError:
+    """The protocol's error for a client that cannot ask anybody."""
+    required = types.ClientCapabilities(
+        elicitation=types.ElicitationCapability(form=types.FormElicitationCapability())
+    )
+    data = types.MissingRequiredClientCapabilityErrorData(required_capabilities=required)
+    return MCPError(
+        code=types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+        message=(
+            f"the tool {name!r} needs a human's approval, and this client cannot ask for it: "
+            "it does not declare form elicitation; connect one that does, or set "
+            "plugin.mcp.approvals to 'console', where a person decides on Sayso's page, or to "
+            "'deny', which hides the tool"
+        ),
+        data=data.model_dump(by_alias=True, mode="json", exclude_none=True),
+    )

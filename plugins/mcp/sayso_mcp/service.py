@@ -1,0 +1,194 @@
+"""The MCP server of one host: what it lists and how it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, NoReturn, TypeVar
+
+import anyio
+import mcp_types as types
+from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+
+from sayso import Host, PlatformContext, PluginError, Tool, __version__
+from sayso_mcp.calls import Result, ToolCalls
+from sayso_mcp.chat import Chat
+from sayso_mcp.content import fitting, said, unknown
+from sayso_mcp.keys import key_of
+from sayso_mcp.peers import Context, Peer, Peers, Remembered, is_modern, principal_of
+from sayso_mcp.progress import wanted
+
+logger = logging.getLogger("sayso.mcp")
+_LAST = 0.5
+"""Seconds in which open questions end, and are recorded, where no time is left for calls."""
+RESOURCE_NOT_FOUND = -32002
+"""What reads of unknown resources are answered with up to 2025-11-25."""
+Page = TypeVar("Page", bound=types.PaginatedResult)
+
+
+class Service:
+    """Tools, chat, and empty lists of resources and prompts, for every transport.
+
+    Once `stopping`, new calls are refused.
+    """
+
+    def __init__(self, host: Host, settings: Any) -> None:
+        self.host = host
+        self.settings = settings
+        self._key = key_of(host, settings.key_file)
+        self.calls = ToolCalls(host, settings)
+        self.chat = Chat(host, settings.chat) if settings.chat else None
+        self._running: set[anyio.CancelScope] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        if self.chat is not None and settings.chat in host.agent.tools:
+            raise PluginError(
+                f"plugin 'mcp': the agent has a tool {settings.chat!r} of its own; give MCP's "
+                "another name with plugin.mcp.chat, or none with plugin.mcp.chat = ''"
+            )
+
+    @property
+    def stopping(self) -> bool:
+        """Whether new calls are refused."""
+        return self.calls.stopping.is_set() or self.host.stopping
+
+    async def drain(self, seconds: float) -> None:
+        """Take no new call, let open questions end unanswered, and those in flight end within
+        `seconds`, with or without their client; then answer the rest that their end is unknown."""
+        self.calls.stopping.set()
+        end = time.monotonic() + seconds
+        try:
+            async with asyncio.timeout(max(seconds, _LAST)):
+                await self._idle.wait()
+        except TimeoutError:
+            logger.warning("%d calls over MCP did not end in time", len(self._running))
+            for scope in self._running:
+                scope.cancel()
+        await self.calls.close(max(self.host.time_to_record(), end - time.monotonic()))
+
+    def server(self, *, one_session: bool) -> Server[Any]:
+        """The SDK's server. `one_session`: each connection is one session (stdio, sse)."""
+        remembered: Callable[[], Peer | Peers] = Peer if one_session else partial(Remembered, Peer)
+
+        @asynccontextmanager
+        async def lifespan(_: Server[Any]) -> AsyncIterator[Peer | Peers]:
+            yield remembered()
+
+        agent = self.host.agent
+        server: Server[Any] = Server(
+            agent.name,
+            version=__version__,
+            instructions=agent.description or None,
+            lifespan=lifespan,
+            get_tool_input_schema=self._schema,
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+            on_list_resources=_empty(types.ListResourcesResult, "resources"),
+            on_list_resource_templates=_empty(
+                types.ListResourceTemplatesResult, "resource_templates"
+            ),
+            on_read_resource=_no_resource,
+            on_list_prompts=_empty(types.ListPromptsResult, "prompts"),
+            on_get_prompt=_no_prompt,
+        )
+        security = RequestStateSecurity(
+            keys=[self._key], ttl=self.settings.ask_timeout, bind_principal=principal_of
+        )
+        boundary = RequestStateBoundary(security, default_audience=f"sayso {agent.name}")
+        server.middleware.append(boundary)
+        return server
+
+    def _schema(self, name: str) -> dict[str, Any] | None:
+        tool = self._tools().get(name)
+        return None if tool is None else tool.input_schema
+
+    def _tools(self) -> dict[str, Tool]:
+        shown = {name: tool for name, tool in self.host.agent.tools.items() if self._lists(tool)}
+        return shown | ({self.chat.tool.name: self.chat.tool} if self.chat else {})
+
+    def _lists(self, tool: Tool) -> bool:
+        verdict = self.host.policy.verdict(tool, None, PlatformContext())
+        return verdict == "allow" or (verdict == "require" and self.settings.approvals != "deny")
+
+    async def _list(
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        _check_first(params)
+        return types.ListToolsResult(tools=[_described(tool) for tool in self._tools().values()])
+
+    async def _call(self, context: Context, params: types.CallToolRequestParams) -> Result:
+        if self.stopping:
+            return said("Error: the service is stopping", error=True)
+        result: Result = unknown("the service stopped before the call ended")
+        with anyio.CancelScope() as scope:
+            self._running.add(scope)
+            self._idle.clear()
+            try:
+                if self.chat is not None and params.name == self.chat.tool.name:
+                    result = await self.chat.call(context, params)
+                else:
+                    result = await self.calls.call(context, params)
+            finally:
+                self._running.discard(scope)
+                if not self._running:
+                    self._idle.set()
+        return self._sendable(context, result)
+
+    def _sendable(self, context: Context, result: Result) -> Result:
+        transport = self.settings.transport
+        # The SDK answers the newer era in ASCII, and as JSON unless something was sent before.
+        modern = transport == "streamable-http" and is_modern(context)
+        is_event = transport != "stdio" and (not modern or wanted(context))
+        if is_event and isinstance(result, types.CallToolResult):
+            return fitting(result, ascii=modern)
+        return result
+
+
+def _described(tool: Tool) -> types.Tool:
+    hints = types.ToolAnnotations(
+        title=tool.title,
+        read_only_hint=tool.read_only,
+        destructive_hint=tool.destructive,
+        idempotent_hint=tool.idempotent or None,
+    )
+    given = hints.model_dump(exclude_none=True)
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description or None,
+        input_schema=tool.input_schema,
+        annotations=hints if given else None,
+    )
+
+
+def _check_first(params: types.PaginatedRequestParams | None) -> None:
+    """Refuse a cursor: each list is one page, and gives none."""
+    if params is not None and params.cursor:
+        raise MCPError(code=types.INVALID_PARAMS, message="this cursor is not one of this server")
+
+
+def _empty(kind: type[Page], name: str) -> Callable[..., Awaitable[Page]]:
+    """What answers a request for a list that has nothing."""
+
+    async def answer(context: Context, params: types.PaginatedRequestParams | None) -> Page:
+        _check_first(params)
+        return kind(**{name: []})
+
+    return answer
+
+
+async def _no_resource(context: Context, params: types.ReadResourceRequestParams) -> NoReturn:
+    """Answer that there is no such resource: the list of them is empty."""
+    code = types.INVALID_PARAMS if is_modern(context) else RESOURCE_NOT_FOUND
+    raise MCPError(code=code, message="there is no such resource", data={"uri": str(params.uri)})
+
+
+async def _no_prompt(context: Context, params: types.GetPromptRequestParams) -> NoReturn:
+    """Answer that there is no such prompt: the list of them is empty."""
+    raise MCPError(code=types.INVALID_PARAMS, message=f"unknown prompt: {params.name!r}")

@@ -1,0 +1,252 @@
+"""Tools of MCP servers as the agent's own.
+
+    files = mcp_server("npx -y @modelcontextprotocol/server-filesystem /srv",
+                       requires_approval=["write_*", "move_*"], prefix="fs_")
+    agent = Agent(tools=[list_pods, files])
+
+Gated unless it is said otherwise: what somebody else's server calls harmless proves nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from sayso import Host, PluginError, RequestContext, Tool, ToolResult
+
+if TYPE_CHECKING:
+    from sayso_mcp.connection import Connection
+
+logger = logging.getLogger("sayso.mcp")
+Transport = Literal["stdio", "sse", "streamable-http"]
+Patterns = Sequence[str]
+
+
+def mcp_server(
+    server: str | Sequence[str],
+    *,
+    include: Patterns | None = None,
+    exclude: Patterns = (),
+    requires_approval: bool | Patterns = True,
+    headers: Mapping[str, str] | None = None,
+    prefix: str = "",
+    env: Mapping[str, str] | None = None,
+    timeout: float | None = 60.0,
+    transport: Transport | None = None,
+) -> MCPServer:
+    """The tools of an MCP server, for `Agent(tools=[...])`.
+
+    `server` is a URL, or a command, as one line or as its parts. `include` and `exclude` are
+    patterns of the server's tool names, with `*` and `?`. `requires_approval` gates all tools
+    (the default), none, or those that match one of its patterns. `headers` are sent with every
+    request to a URL; `env` is what a command gets beside HOME, PATH and the like; `prefix` comes
+    before each name. A call may take `timeout` seconds. Without `transport` a URL that ends in
+    `/sse` is sse, another streamable-http.
+    """
+    for name, given in (
+        ("include", include),
+        ("exclude", exclude),
+        ("requires_approval", requires_approval),
+    ):
+        if isinstance(given, str):
+            raise TypeError(f"mcp_server: {name} takes a list of patterns; write [{given!r}]")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise ValueError(f"mcp_server: timeout must be above 0 seconds, not {timeout!r}")
+    for name, value in (headers or {}).items():
+        # The HTTP library's own error would show the value, in logs and to the model.
+        if not (value.isascii() and value.isprintable() and value == value.strip()):
+            raise ValueError(
+                f"mcp_server: the value of the header {name!r} has a line end, a space around it "
+                "or a character that no request can carry"
+            )
+    parts = [server] if isinstance(server, str) and "://" in server else _command(server)
+    return MCPServer(
+        parts,
+        _transport(parts, transport),
+        Choice(include, exclude, requires_approval, prefix),
+        dict(headers or {}),
+        dict(env) if env is not None else None,
+        timeout,
+    )
+
+
+def _command(server: str | Sequence[str]) -> list[str]:
+    parts = shlex.split(server) if isinstance(server, str) else list(server)
+    if not parts:
+        raise ValueError("mcp_server: name a URL, or the command that starts the server")
+    return parts
+
+
+def _transport(parts: Sequence[str], stated: Transport | None) -> Transport:
+    scheme = urlsplit(parts[0]).scheme if len(parts) == 1 and "://" in parts[0] else ""
+    if scheme not in ("", "http", "https"):
+        raise ValueError(f"mcp_server: {scheme!r} is no way to reach a server; use http or https")
+    if scheme:
+        _check_address(parts[0])
+    if stated is not None and bool(scheme) is (stated == "stdio"):
+        what = "a URL" if scheme else "a command"
+        raise ValueError(f"mcp_server: {what} cannot be reached over {stated!r}")
+    if not scheme:
+        return "stdio"
+    ends = urlsplit(parts[0]).path.rstrip("/").endswith("/sse")
+    return stated or ("sse" if ends else "streamable-http")
+
+
+def _check_address(url: str) -> None:
+    try:
+        host = urlsplit(url).port != 0 and urlsplit(url).hostname
+    except ValueError:
+        host = None
+    if not host:
+        raise ValueError("mcp_server: the address has no host, or a port that cannot be")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which of a server's tools are taken, under which name, and which are gated."""
+
+    include: Patterns | None
+    exclude: Patterns
+    requires_approval: bool | Patterns
+    prefix: str
+
+    def takes(self, name: str) -> bool:
+        """Whether the server's tool `name` becomes the agent's."""
+        if self.include is not None and not _any(self.include, name):
+            return False
+        return not _any(self.exclude, name)
+
+    def gates(self, name: str) -> bool:
+        """Whether a call of it waits for approval."""
+        gated = self.requires_approval
+        return gated if isinstance(gated, bool) else _any(gated, name)
+
+    def name(self, name: str) -> str:
+        """Its name here: letters, digits, `_` and `-`, at most 64."""
+        plain = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)
+        return f"{self.prefix}{plain}"[:64]
+
+
+def _any(patterns: Patterns, name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+class MCPServer:
+    """One MCP server whose tools are the agent's; made by `mcp_server`.
+
+    Connected at the start, again after a failure, with growing pauses. While it is away its
+    tools stay, and each call says so. Whatever it asks of a human while a tool runs is declined.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[str],
+        transport: Transport,
+        choice: Choice,
+        headers: dict[str, str],
+        env: dict[str, str] | None,
+        timeout: float | None,
+    ) -> None:
+        self.parts = list(parts)
+        self.transport = transport
+        self.headers = headers
+        self.env = env
+        self.timeout = timeout
+        self._choice = choice
+        self._tools: tuple[Tool, ...] = ()
+        self._names: dict[str, str] = {}
+        self._host: Host | None = None
+        self._connection: Connection | None = None
+
+    @property
+    def label(self) -> str:
+        """What messages call the server; without credentials."""
+        if self.transport == "stdio":
+            return self.parts[0].rpartition("/")[2]
+        found = urlsplit(self.parts[0])
+        port = f":{found.port}" if found.port else ""
+        return f"{found.scheme}://{found.hostname}{port}{found.path}"
+
+    def __repr__(self) -> str:
+        return f"mcp_server({self.label!r})"
+
+    async def open(self, host: Host, changed: Callable[[], None]) -> None:
+        """Connect; returns when the server has answered, or did not within ten seconds."""
+        from sayso_mcp.connection import Connection
+
+        if self._connection is not None:
+            raise PluginError(f"{self!r} serves one agent in a process; make another one")
+
+        known: list[Any] = []
+
+        def listed(tools: Sequence[Any]) -> None:
+            if tools == known:
+                return
+            known[:] = tools
+            self._tools = tuple(self._made(tools))
+            changed()
+
+        self._host = host
+        self._connection = Connection(self, listed)
+        await self._connection.start()
+
+    def tools(self) -> Sequence[Tool]:
+        """The tools as the server last listed them."""
+        return self._tools
+
+    async def close(self) -> None:
+        """End the connection."""
+        if self._connection is not None:
+            await self._connection.close()
+            self._connection = None
+
+    def _made(self, listed: Sequence[Any]) -> list[Tool]:
+        made: dict[str, Tool] = {}
+        for one in listed:
+            if not self._choice.takes(one.name):
+                continue
+            name = self._choice.name(one.name)
+            # What was approved as one tool must not run as another.
+            if name in made or self._names.get(name, one.name) != one.name:
+                logger.warning("%r has two tools that become %r; the first is taken", self, name)
+                continue
+            try:
+                made[name] = self._tool(name, one)
+                self._names[name] = one.name
+            except (ValueError, TypeError) as error:
+                logger.warning("tool %r of %r is left out: %s", one.name, self, error)
+        return list(made.values())
+
+    def _tool(self, name: str, one: Any) -> Tool:
+        # The first name is ours, and no argument of the server's may have it.
+        async def call(_sayso_context: RequestContext, **arguments: Any) -> ToolResult:
+            return await self._call(one.name, arguments, _sayso_context)
+
+        hints = one.annotations
+        return Tool(
+            call,
+            name=name,
+            description=one.description or "",
+            timeout=self.timeout,
+            input_schema=one.input_schema,
+            requires_approval=self._choice.gates(one.name),
+            title=one.title or (hints.title if hints else None),
+            read_only=hints.read_only_hint if hints else None,
+            destructive=hints.destructive_hint if hints else None,
+        )
+
+    async def _call(
+        self, name: str, arguments: dict[str, Any], context: RequestContext
+    ) -> ToolResult:
+        if self._host is None or self._connection is None:
+            raise RuntimeError(f"the MCP server {self.label!r} is not connected")
+        work = partial(self._connection.call, name, arguments, context.update)
+        # The connection lives on the home loop.
+        return await self._host.workers.at_home(work)
