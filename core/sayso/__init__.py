@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from sayso.http.sockets import Socket
     from sayso.ledger import (
         Decision,
+        Head,
         LogRow,
         Owner,
         Proposal,
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
         SuspendedTurn,
         Transaction,
     )
-    from sayso.ledger.log import checkpoint
+    from sayso.ledger.log import checkpoint, log_row
     from sayso.masking import mask
     from sayso.messages import (
         AgentMessage,
@@ -166,8 +167,8 @@ _MODULES = {
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "http.protocol": "Http",
     "http.sockets": "Socket",
-    "ledger": "Decision LogRow Owner Proposal Store SuspendedTurn Transaction",
-    "ledger.log": "checkpoint",
+    "ledger": "Decision Head LogRow Owner Proposal Store SuspendedTurn Transaction",
+    "ledger.log": "checkpoint log_row",
     "masking": "mask",
     "messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
@@ -231,6 +232,7 @@ __all__ = [
     "ExecutedToolCall",
     "ExecutedToolCalls",
     "Failure",
+    "Head",
     "Host",
     "Http",
     "ImageContent",
@@ -301,6 +303,7 @@ __all__ = [
     "load_agent",
     "load_config",
     "load_model",
+    "log_row",
     "mask",
     "parse_request",
     "per_loop",

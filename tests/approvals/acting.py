@@ -25,7 +25,7 @@ import sayso.host
 import sayso.turns.slots
 from sayso import Agent, Call, RequestContext, Session, serve, tool
 from sayso.events import AgentEvent, MessageAdded
-from sayso.ledger import LogRow, Store, SuspendedTurn, Transaction
+from sayso.ledger import Store, SuspendedTurn, Transaction
 from sayso.ledger.stores import open_store
 from sayso.messages import Message
 from sayso.models import Ask, Result
@@ -67,9 +67,9 @@ class Spy:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tx, name)
 
-    def append_log(self, row: LogRow) -> None:
-        self.noted.append(row.entry["event"])
-        self._tx.append_log(row)
+    def append_log(self, chain: int, entry: dict[str, Any]) -> None:
+        self.noted.append(entry["event"])
+        self._tx.append_log(chain, entry)
 
     def put_turn(self, turn: SuspendedTurn) -> None:
         self.noted.append(turn.state)

@@ -55,8 +55,8 @@ def test_a_newer_schema_in_postgres_stops_the_start(postgres_url: str) -> None:
         await store.open()
         await store.close()
         with psycopg.connect(postgres_url) as db:
-            db.execute("UPDATE sayso_meta SET value = '2' WHERE key = 'schema'")
-        with pytest.raises(ConfigError, match="schema 2"):
+            db.execute("UPDATE sayso_meta SET value = '99' WHERE key = 'schema'")
+        with pytest.raises(ConfigError, match="schema 99"):
             await store.open()
 
     run(work)

@@ -22,7 +22,7 @@ from sayso.cli.rule_cases import rule_cases
 from sayso.errors import ConfigError, InvalidRequest, SaysoError, counted
 from sayso.ledger import LogRow, Proposal, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
-from sayso.ledger.log import Chain, Problem, pages
+from sayso.ledger.log import SUMMARY, chain_of, pages, verified
 from sayso.ledger.record import Ledger
 
 T = TypeVar("T")
@@ -153,7 +153,14 @@ def show(config_file: Path | None, id: str) -> None:
 
     async def work(ledger: Ledger) -> tuple[Proposal, list[LogRow]]:
         row = await _settled(ledger, id)
-        return row, [r async for r in _log(ledger) if r.entry.get("id") == id]
+        # A store that was made before the log had several chains has its older rows in chain 0.
+        history = [
+            each
+            for chain in sorted({0, chain_of(id)})
+            async for each in _log(ledger, chain)
+            if each.entry.get("id") == id
+        ]
+        return row, history
 
     row, history = _with_ledger(config_file, work)
     shown = asdict(row) | {"log": [{"seq": r.seq, "at": _time(r.at), **r.entry} for r in history]}
@@ -226,27 +233,18 @@ def _person() -> str:
         return f"uid {os.getuid()}"
 
 
-@command.command(short_help="Check the hash chain of the log.")
+@command.command(short_help="Check the hash chains of the log.")
 @config_option
 def verify(config_file: Path | None) -> None:
     """Check that no row of the log was changed, removed or inserted; exit code 1 if one was."""
-
-    async def work(ledger: Ledger) -> tuple[Problem | None, int]:
-        chain, count, newest = Chain(), 0, None
-        async for rows, head in pages(ledger.store):
-            count, newest = count + len(rows), head
-            if problem := chain.feed(rows):
-                return problem, count
-        return chain.end(newest), count
-
-    problem, count = _with_ledger(config_file, work)
+    problem, count = _with_ledger(config_file, lambda ledger: verified(ledger.store))
     if problem is not None:
         raise SaysoError(str(problem))
     click.echo(f"the log is whole: {counted(count, 'row')}")
 
 
-async def _log(ledger: Ledger) -> AsyncIterator[LogRow]:
-    async for rows, _ in pages(ledger.store):
+async def _log(ledger: Ledger, chain: int) -> AsyncIterator[LogRow]:
+    async for rows, _ in pages(ledger.store, chain):
         for row in rows:
             yield row
 
@@ -257,7 +255,7 @@ async def _log(ledger: Ledger) -> AsyncIterator[LogRow]:
     "--jsonl", is_flag=True, expose_value=False, help="One JSON object a line (the default)."
 )
 def export(config_file: Path | None) -> None:
-    """Write the whole log, a row a line; keep the last line elsewhere to prove the rest.
+    """Write the whole log, a row a line, chain by chain; keep it elsewhere to prove the rest.
 
     \b
     Example:
@@ -265,8 +263,9 @@ def export(config_file: Path | None) -> None:
     """
 
     async def work(ledger: Ledger) -> None:
-        async for row in _log(ledger):
-            click.echo(json.dumps(asdict(row), ensure_ascii=False))
+        for chain in range(SUMMARY + 1):
+            async for row in _log(ledger, chain):
+                click.echo(json.dumps(asdict(row), ensure_ascii=False))
 
     _with_ledger(config_file, work)
 

@@ -8,10 +8,10 @@ The rules (who may decide, what may run, once) are in `sayso.ledger.rules`, writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from sayso.messages import Kind
 
@@ -183,6 +183,7 @@ class SuspendedTurn:
 class LogRow:
     """One row of the append-only log: `hash` is over `previous`, `seq`, `at` and `entry`.
 
+    The log has several chains (`sayso.ledger.log`); `seq` counts the rows of each from 1.
     `entry` holds digests of contents, never contents, so a purge keeps the chain verifiable.
     """
 
@@ -190,6 +191,14 @@ class LogRow:
     at: float
     entry: dict[str, Any]
     previous: str
+    hash: str
+    chain: int = 0
+
+
+class Head(NamedTuple):
+    """Number and hash of the newest row of a chain."""
+
+    seq: int
     hash: str
 
 
@@ -239,16 +248,25 @@ class Transaction(Protocol):
         """Insert the suspended turn, or replace the one with its id."""
         ...
 
-    def last_log(self) -> LogRow | None:
-        """The newest log row; locks the log until the transaction ends."""
+    def append_log(self, chain: int, entry: dict[str, Any]) -> None:
+        """Append a row at `now` to a chain of the log: the one that `log_row` makes of the chain's
+        newest row. Nothing but the row of that chain need be locked for it."""
         ...
 
-    def append_log(self, row: LogRow) -> None:
-        """Append a row whose `seq` is one more than the newest's; raises ValueError for others."""
+    def heads(self) -> dict[int, Head]:
+        """The newest row of each chain that ever had one, by the chain's number, as of one moment.
+
+        A store should keep them apart from the rows, or a tail that was cut off shows only where a
+        summary names it.
+        """
         ...
 
-    def log(self, *, after: int = 0, limit: int = 1_000) -> list[LogRow]:
-        """Log rows with `seq` above `after`, in order."""
+    def log(self, after: Mapping[int, int], limit: int = 1_000) -> list[LogRow]:
+        """The rows of these chains with `seq` above the one given for each, at most `limit` of
+        each, sorted by chain and `seq`.
+
+        The result of the work leaves only when they are on the disk.
+        """
         ...
 
     def purge(
@@ -262,8 +280,9 @@ class Transaction(Protocol):
         """Forget, oldest first and at most `limit` of each: contents (input, edited, output,
         session, reason, intent) of ended proposals finished before the first time; turns ended
         before the second, and those created before it that nobody continues: no lease lasts until
-        then, and no call waits, runs or ended later; log rows before the third. Returns the three
-        counts. A purged proposal stays as `without_contents` has it, its digests in the log."""
+        then, and no call waits, runs or ended later; log rows before the third, which are the
+        oldest of their chains, with a `checkpoint` for each chain. Returns the three counts. A
+        purged proposal stays as `without_contents` has it, its digests in the log."""
         ...
 
 

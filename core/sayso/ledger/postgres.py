@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from sayso.errors import ConfigError, LedgerUnavailable
 from sayso.ledger import Owner, Transaction
+from sayso.ledger.chains import first_heads
 from sayso.ledger.postgres_connection import SETTINGS, PostgresConnection, Raw, answered
 from sayso.ledger.tables import RENEW, SCHEMA, SET_META, TABLES
 from sayso.ledger.texts import key
@@ -26,7 +27,7 @@ from sayso.ledger.writer import Writer, run_group, unavailable
 
 T = TypeVar("T")
 _MIGRATION = 0x617373656E74
-_TABLES = TABLES.format(text='TEXT COLLATE "C"', serial="BIGINT")
+_TABLES = f"""{TABLES.format(text='TEXT COLLATE "C"')}{first_heads()}"""
 _FIND = "SELECT to_regclass('sayso_meta')::text"
 _RENEW = tuple(
     sql.replace("lease = ?", "lease = extract(epoch FROM clock_timestamp())::float8 + %s").replace(
@@ -165,7 +166,6 @@ class PostgresStore:
             raw.execute(_TABLES.encode())
             set_meta = SET_META.replace("?", "%s").encode()
             raw.execute(set_meta, ("schema", str(SCHEMA)))
-            raw.execute(set_meta, ("head", ""))
         found = raw.execute("SELECT value FROM sayso_meta WHERE key = 'schema'").fetchall()
         version = int(found[0][0]) if found else SCHEMA + 1
         if version > SCHEMA:

@@ -13,17 +13,28 @@ import psycopg
 from psycopg import errors, pq
 
 from sayso.errors import LedgerUnavailable
-from sayso.ledger import LogRow
+from sayso.ledger.chains import Entry, ordered
+from sayso.ledger.log import hashed_tail
 from sayso.ledger.pipeline import PREPARED, Pipeline
 from sayso.ledger.rows import Row, Statement
-from sayso.ledger.tables import SET_META
-from sayso.ledger.texts import dump_log, load_log
+from sayso.ledger.texts import dumps
 from sayso.ledger.writer import unavailable
 
 # The clock is read after the lock is there, not when the wait for it begins.
-_HEAD = """
-WITH head AS MATERIALIZED (SELECT value FROM sayso_meta WHERE key = 'head' FOR UPDATE)
-SELECT value, extract(epoch FROM clock_timestamp())::float8 FROM head
+_BEGIN = """
+WITH lock AS MATERIALIZED (SELECT value FROM sayso_meta WHERE key = 'schema' FOR UPDATE)
+SELECT value, extract(epoch FROM clock_timestamp())::float8 FROM lock
+"""
+# The server itself makes the hash, so the lock on a chain's head is never held while an answer
+# travels. Where the head is missing, `seq` is NULL, which the log does not take.
+_APPEND = """
+WITH head AS (
+    UPDATE sayso_chains SET seq = seq + 1, previous = hash, hash = encode(sha256(
+        convert_to('["' || hash || '",' || (seq + 1)::text || ',', 'UTF8') || decode(?, 'hex')
+    ), 'hex') WHERE chain = ? RETURNING chain, seq, previous, hash)
+INSERT INTO sayso_log (chain, seq, at, previous, hash, entry)
+SELECT head.chain, head.seq, ?::float8, head.previous, head.hash, ?
+FROM (SELECT 1) AS one LEFT JOIN head ON true
 """
 SETTINGS = """
 SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '8s', true),
@@ -74,9 +85,11 @@ class PostgresConnection:
     def write(self, sql: str, values: Sequence[object] = ()) -> None:
         self._live().send(sql, values)
 
-    def begin(
-        self, asked: Sequence[Statement] = ()
-    ) -> tuple[float, LogRow | None, list[list[Row]]]:
+    def append(self, entries: Sequence[Entry]) -> None:
+        for chain, at, entry in ordered(entries):
+            self.write(_APPEND, (hashed_tail(at, entry).hex(), chain, at, dumps(entry)))
+
+    def begin(self, asked: Sequence[Statement] = ()) -> tuple[float, list[list[Row]]]:
         known = self._raw is not None
         try:
             return self._begin(asked)
@@ -90,9 +103,7 @@ class PostgresConnection:
                 return self.begin(asked)
             raise unavailable(error, self.explained(error)) from error
 
-    def commit(self, head: LogRow | None) -> None:
-        if head:
-            self.write(SET_META, ("head", dump_log(head)))
+    def commit(self) -> None:
         pipeline = self._live()
         # Behind the last writes, in one round trip with them.
         pipeline.send("COMMIT")
@@ -149,7 +160,7 @@ class PostgresConnection:
             raise psycopg.OperationalError("the connection is lost")
         return self._pipeline
 
-    def _begin(self, asked: Sequence[Statement]) -> tuple[float, LogRow | None, list[list[Row]]]:
+    def _begin(self, asked: Sequence[Statement]) -> tuple[float, list[list[Row]]]:
         raw = self.live()
         if self._pipeline is None:
             self._pipeline = Pipeline(raw, prepared=0 if raw.pooled else PREPARED)
@@ -158,12 +169,11 @@ class PostgresConnection:
             self._pipeline.send(SETTINGS)
         else:
             self._pipeline.send("BEGIN")
-        # What follows sees what was committed before the lock on the head was there.
-        rows, *answers = self.read_all([(_HEAD, ()), *asked])
+        # What follows sees what was committed before the lock was there.
+        rows, *answers = self.read_all([(_BEGIN, ()), *asked])
         if not rows:
-            raise LedgerUnavailable("the approvals store has lost its log")
-        head, now = rows[0]
-        return now, load_log(head) if head else None, answers
+            raise LedgerUnavailable("the approvals store has lost its schema")
+        return rows[0][1], answers
 
 
 def _abort(raw: Raw) -> None:

@@ -34,13 +34,15 @@ from sayso.ledger.choices import (
     name_of,
 )
 from sayso.ledger.lease import Lease
-from sayso.ledger.log import log
+from sayso.ledger.log import log, summarise
 from sayso.ledger.owners import boot_id
 from sayso.ledger.rules import Rules, suspend_again
 from sayso.ledger.writes import Writes
 
 T = TypeVar("T")
 _REPLIES_KEPT = 8
+_SUMMARISED = 256
+"""After so many proposals a process appends a summary of the log's chains."""
 
 
 class Ledger:
@@ -72,6 +74,7 @@ class Ledger:
         )
         self._lease = Lease(store, self.owner, lease)
         self._writes = Writes(store)
+        self._not_summarised = 0
 
     def visible(self, row: Proposal, who: Requester) -> bool:
         """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
@@ -127,6 +130,10 @@ class Ledger:
 
         await self.store.run(Reading(work, turns=continued, flushed=False))
         self._writes.notify(continued)
+        self._not_summarised += len(proposals)
+        if self._not_summarised >= _SUMMARISED:
+            self._not_summarised = 0
+            self._writes.later(summarise, [])
 
     async def decide(
         self,
@@ -369,6 +376,7 @@ class Ledger:
 
         while any(counts := await self.store.run(work)):
             total = [a + b for a, b in zip(total, counts, strict=True)]
+        await self.store.run(summarise)
         return total[0], total[1], total[2]
 
     async def settle(self, ids: Sequence[str]) -> dict[str, Proposal]:

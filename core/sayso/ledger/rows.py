@@ -8,18 +8,18 @@ for values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Protocol
 
-from sayso.ledger import LogRow, Proposal, Reading, State, SuspendedTurn, log
+from sayso.ledger import Head, LogRow, Proposal, Reading, State, SuspendedTurn, chains, log
+from sayso.ledger.chains import Entry
 from sayso.ledger.texts import (
     NO_CONTENTS,
     dump_proposal,
     dump_turn,
-    dumps,
     key,
     load_proposal,
     load_turn,
-    loads,
 )
 
 _SELECT = (
@@ -71,7 +71,6 @@ _TURNS = _Table(
     ("state", "owner", "lease", "ended", "doc"),
 )
 _PUT_CONTENTS = _upsert("sayso_contents", ("id", "doc"))
-_PUT_LOG = "INSERT INTO sayso_log (seq, at, previous, hash, entry) VALUES (?, ?, ?, ?, ?)"
 
 
 def questions(work: object, lock: str) -> list[Statement]:
@@ -103,10 +102,6 @@ def _fixed(proposal: Proposal) -> tuple[Any, ...]:
     return (proposal.turn, *named, proposal.created, proposal.index)
 
 
-def _copy(row: LogRow) -> LogRow:
-    return LogRow(row.seq, row.at, dict(row.entry), row.previous, row.hash)
-
-
 class Database(Protocol):
     """A connection within a transaction, with `?` for values."""
 
@@ -121,24 +116,30 @@ class Database(Protocol):
         """Execute; an error may show only at a later statement."""
         ...
 
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Append to the log; an error may show only at a later statement."""
+        ...
+
 
 class SqlTransaction:
     """`Transaction` over a Database.
 
-    `head` is the newest log row, which the store writes back; `wrote` whether anything changed.
-    `known` are the answers to `questions`, asked in this transaction directly before.
+    `entries` are to be appended to the log when the transaction ends, and `earlier` those of the
+    works before it in the same one. `wrote` is whether anything was written. `known` are the
+    answers to `questions`, asked in this transaction directly before.
     """
 
     def __init__(
         self,
         db: Database,
         now: float,
-        head: LogRow | None,
+        earlier: list[Entry],
         known: Mapping[Statement, list[Row]],
     ) -> None:
         self.now = now
-        self.head = head
+        self.entries: list[Entry] = []
         self.wrote = False
+        self._earlier = earlier
         self._db = db
         self._known = dict(known)
         self._known_turns = {
@@ -247,26 +248,16 @@ class SqlTransaction:
             ),
         )
 
-    def last_log(self) -> LogRow | None:
-        return self.head and _copy(self.head)
+    def append_log(self, chain: int, entry: dict[str, Any]) -> None:
+        self.entries.append(Entry(chain, self.now, entry))
 
-    def append_log(self, row: LogRow) -> None:
-        due = self.head.seq + 1 if self.head else 1
-        if row.seq != due:
-            raise ValueError(f"log row {row.seq} does not follow row {due - 1}")
-        values = (row.seq, row.at, row.previous, row.hash, dumps(row.entry))
-        self._write(_PUT_LOG, values)
-        self.head = _copy(row)
+    def heads(self) -> dict[int, Head]:
+        self._append()
+        return chains.heads(self._db)
 
-    def log(self, *, after: int = 0, limit: int = 1_000) -> list[LogRow]:
-        sql = (
-            "SELECT seq, at, entry, previous, hash FROM sayso_log WHERE seq > ? "
-            "ORDER BY seq LIMIT ?"
-        )
-        return [
-            LogRow(seq, at, loads(entry), previous, digest)
-            for seq, at, entry, previous, digest in self._db.read(sql, (after, limit))
-        ]
+    def log(self, after: Mapping[int, int], limit: int = 1_000) -> list[LogRow]:
+        self._append()
+        return chains.rows(self._db, after, limit)
 
     def purge(
         self,
@@ -349,13 +340,26 @@ class SqlTransaction:
         )
 
     def _purge_log(self, before: float, limit: int) -> int:
-        oldest = self.log(limit=limit)
-        gone = next((i for i, row in enumerate(oldest) if row.at >= before), len(oldest))
-        if not gone:
-            return 0
-        self._write("DELETE FROM sayso_log WHERE seq <= ?", (oldest[gone - 1].seq,))
-        log.checkpoint(self, oldest[:gone])
+        gone = 0
+        for oldest in self.log(dict.fromkeys(range(log.SUMMARY + 1), 0), 1):
+            if oldest.at < before and gone < limit:
+                gone += self._purge_chain(oldest.chain, before, limit - gone)
         return gone
+
+    def _purge_chain(self, chain: int, before: float, limit: int) -> int:
+        rows = self.log({chain: 0}, limit)
+        old = list(takewhile(lambda row: row.at < before, rows))
+        self._write("DELETE FROM sayso_log WHERE chain = ? AND seq <= ?", (chain, old[-1].seq))
+        log.checkpoint(self, old)
+        return len(old)
+
+    def _append(self) -> None:
+        entries = [*self._earlier, *self.entries]
+        if entries:
+            self.wrote = True
+            self._db.append(entries)
+            self._earlier.clear()
+            self.entries.clear()
 
     def _ids(self, sql: str, *values: object) -> list[str]:
         return [row[0] for row in self._db.read(sql + self._db.lock, values)]

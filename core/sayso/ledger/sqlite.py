@@ -116,7 +116,7 @@ class SqliteStore:
             now, *_ = self._renewer.begin()
             for sql in RENEW:
                 self._renewer.write(sql, (now + seconds, key(owner)))
-            self._renewer.commit(None)
+            self._renewer.commit()
         except BaseException:
             self._renewer.rollback()
             raise
@@ -183,7 +183,7 @@ class SqliteStore:
             self._migrate(db)
             # Proves that the file takes a write before anyone depends on it.
             db.write(SET_META, ("opened", str(time.time())))
-            db.commit(None)
+            db.commit()
         except BaseException:
             db.rollback()
             raise

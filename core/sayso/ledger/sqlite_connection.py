@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from sayso.errors import LedgerUnavailable
-from sayso.ledger import LogRow, locks
+from sayso.ledger import chains, locks
+from sayso.ledger.chains import Entry
 from sayso.ledger.rows import Row, Statement
-from sayso.ledger.tables import HEAD, SCHEMA, SET_META, TABLES
-from sayso.ledger.texts import dump_log, load_log
+from sayso.ledger.tables import OPENED, SCHEMA, TABLES
 from sayso.ledger.writer import unavailable
 
 logger = logging.getLogger("sayso.ledger")
@@ -97,13 +97,13 @@ class SqliteConnection:
     def write(self, sql: str, values: Sequence[object] = ()) -> None:
         self.raw.execute(sql, values)
 
-    def begin(
-        self, asked: Sequence[Statement] = ()
-    ) -> tuple[float, LogRow | None, list[list[Row]]]:
+    def append(self, entries: Sequence[Entry]) -> None:
+        chains.append(self, entries)
+
+    def begin(self, asked: Sequence[Statement] = ()) -> tuple[float, list[list[Row]]]:
         try:
             self.enter()
-            rows = self.read(HEAD)
-            return time.time(), load_log(rows[0][0]) if rows else None, self.read_all(asked)
+            return time.time(), self.read_all(asked)
         except sqlite3.Error as error:
             raise unavailable(error, self.explained(error)) from error
 
@@ -127,9 +127,7 @@ class SqliteConnection:
             self._flushes = self.flushed
         self.raw.execute("BEGIN IMMEDIATE")
 
-    def commit(self, head: LogRow | None) -> None:
-        if head:
-            self.write(SET_META, ("head", dump_log(head)))
+    def commit(self) -> None:
         self.raw.execute("COMMIT")
         self._behind = not self.flushed
         if self._gate:
@@ -138,7 +136,7 @@ class SqliteConnection:
     def open_log(self) -> None:
         """Open the write-ahead log for `flush`, which must not come to want a descriptor."""
         # SQLite makes the log when it first reads, beside the file that a link stands for.
-        self.read(HEAD)
+        self.read(OPENED)
         file = os.path.realpath(self._path or "")
         self._log = os.open(f"{file}-wal", os.O_RDONLY)
         self._inodes |= {path: os.stat(path).st_ino for path in (f"{file}-wal", f"{file}-shm")}
@@ -197,8 +195,9 @@ class SqliteConnection:
 
 def make_tables(db: SqliteConnection) -> None:
     """Create the tables of the current schema in an empty database, in the running transaction."""
-    for statement in TABLES.format(text="TEXT", serial="INTEGER").split(";"):
+    for statement in TABLES.format(text="TEXT").split(";"):
         db.raw.execute(statement)
+    db.raw.execute(chains.first_heads())
     db.raw.execute(f"PRAGMA application_id = {APPLICATION}")
     db.raw.execute(f"PRAGMA user_version = {SCHEMA}")
 

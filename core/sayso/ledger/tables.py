@@ -6,7 +6,7 @@ that an approval writes: there is one for what is looked up, and none besides.
 
 from __future__ import annotations
 
-SCHEMA = 1
+SCHEMA = 2
 """The version of the tables below; a store with a larger one is refused."""
 
 TABLES = """
@@ -33,15 +33,19 @@ CREATE INDEX sayso_turns_owner ON sayso_turns (owner, state) WHERE owner IS NOT 
 CREATE INDEX sayso_turns_ended ON sayso_turns (ended) WHERE ended IS NOT NULL;
 CREATE INDEX sayso_turns_open ON sayso_turns (created) WHERE ended IS NULL;
 CREATE TABLE sayso_log (
-    seq {serial} PRIMARY KEY, at DOUBLE PRECISION NOT NULL, previous {text} NOT NULL,
-    hash {text} NOT NULL, entry {text} NOT NULL);
+    chain INTEGER NOT NULL, seq BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL,
+    previous {text} NOT NULL, hash {text} NOT NULL, entry {text} NOT NULL,
+    PRIMARY KEY (chain, seq));
+CREATE TABLE sayso_chains (
+    chain INTEGER PRIMARY KEY, seq BIGINT NOT NULL, previous {text} NOT NULL,
+    hash {text} NOT NULL);
 """
 
 RENEW = (
     "UPDATE sayso_proposals SET lease = ? WHERE owner = ? AND state = 'EXECUTING'",
     "UPDATE sayso_turns SET lease = ? WHERE owner = ? AND state = 'RESUMING'",
 )
-HEAD = "SELECT value FROM sayso_meta WHERE key = 'head'"
+OPENED = "SELECT value FROM sayso_meta WHERE key = 'opened'"
 SET_META = (
     "INSERT INTO sayso_meta (key, value) VALUES (?, ?) "
     "ON CONFLICT (key) DO UPDATE SET value = excluded.value"

@@ -1,4 +1,4 @@
-"""Proposals, suspended turns and log rows as JSON texts, for a store's columns.
+"""Proposals and suspended turns as JSON texts, for a store's columns.
 
 The texts are pure ASCII, so NUL and lone surrogates reach no database as such.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from sayso.ledger import Decision, LogRow, Owner, Proposal, SuspendedTurn
+from sayso.ledger import Decision, Owner, Proposal, SuspendedTurn
 
 _CONTENTS = ("input", "edited", "output", "session", "intent")
 _DOC = tuple(f.name for f in fields(Proposal) if f.name not in _CONTENTS)
@@ -91,16 +91,6 @@ def load_turn(doc: str, lease: float | None) -> SuspendedTurn:
     row: dict[str, Any] = loads(doc)
     row["owner"] = _load_owner(row["owner"], lease)
     return SuspendedTurn(**row)
-
-
-def dump_log(row: LogRow) -> str:
-    """The JSON text of a log row, as the head record holds it."""
-    return dumps([row.seq, row.at, row.entry, row.previous, row.hash])
-
-
-def load_log(text: str) -> LogRow:
-    """The inverse of `dump_log`."""
-    return LogRow(*loads(text))
 
 
 def _dump_owner(owner: Owner | None) -> dict[str, Any] | None:

@@ -18,7 +18,8 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from sayso.errors import LedgerUnavailable
-from sayso.ledger import LogRow, Reading, Transaction
+from sayso.ledger import Reading, Transaction
+from sayso.ledger.chains import Entry
 from sayso.ledger.rows import Database, Row, SqlTransaction, Statement, questions
 from sayso.workers.mailbox import mailbox
 
@@ -44,11 +45,9 @@ class Connection(Database, Protocol):
     distant: bool
     """Whether each answer takes a journey, so that questions are better asked together."""
 
-    def begin(
-        self, asked: Sequence[Statement] = ()
-    ) -> tuple[float, LogRow | None, list[list[Row]]]:
-        """Begin; returns the time, the newest log row, and the answers to what is `asked`, which
-        only a distant one is. Raises LedgerUnavailable.
+    def begin(self, asked: Sequence[Statement] = ()) -> tuple[float, list[list[Row]]]:
+        """Begin; returns the time and the answers to what is `asked`, which only a distant one
+        is. Raises LedgerUnavailable.
 
         Whatever `begin` or `commit` raise, `rollback` follows.
         """
@@ -58,8 +57,8 @@ class Connection(Database, Protocol):
         """The answers to all these statements, from a distant one."""
         ...
 
-    def commit(self, head: LogRow | None) -> None:
-        """Write the newest log row if there is one, and commit. Raises LedgerUnavailable."""
+    def commit(self) -> None:
+        """Commit. Raises LedgerUnavailable."""
         ...
 
     def rollback(self) -> None:
@@ -126,25 +125,32 @@ def _together(db: Connection, works: Sequence[Work]) -> list[Outcome]:
 
 def _transaction(db: Connection, works: Sequence[Work], *, savepoints: bool) -> list[Outcome]:
     outcomes: list[Outcome] = []
+    entries: list[Entry] = []
     try:
         asked = _asked(db, works[0])
-        now, first, answers = db.begin(asked)
-        head = first
+        now, answers = db.begin(asked)
         for number, work in enumerate(works):
             if number:
                 asked = _asked(db, work)
                 answers = db.read_all(asked) if asked else []
+            if savepoints and entries:
+                # A work that is undone must not take the entries of others with it.
+                db.append(entries)
+                entries.clear()
             known = dict(zip(asked, answers, strict=True))
-            tx = SqlTransaction(db, now, head, known)
+            tx = SqlTransaction(db, now, entries, known)
             outcome = _one(db, tx, work, savepoints=savepoints)
             if outcome.error and tx.wrote and len(works) == 1:
                 db.rollback()
                 return [outcome]
             if outcome.error and tx.wrote and not savepoints:
                 raise _Tainted
-            head = head if outcome.error else tx.head
+            if outcome.error is None:
+                entries += tx.entries
             outcomes.append(outcome)
-        db.commit(None if head is first else head)
+        if entries:
+            db.append(entries)
+        db.commit()
     except BaseException:
         db.rollback()
         raise

@@ -13,6 +13,7 @@ from sayso.ledger import (
     log,
 )
 from sayso.ledger.conformance.samples import (
+    ALL,
     Check,
     Factory,
     found,
@@ -31,13 +32,14 @@ async def a_transaction_sees_its_own_writes(factory: Factory) -> None:
         tx.put(proposal("a"))
         tx.put(proposal("a", state="APPROVED"))
         tx.put_turn(turn("t"))
-        row = log.append(tx, {"event": "x"})
+        log.append(tx, {"event": "x", "id": "a"})
         assert tx.proposals(["a"])["a"].state == "APPROVED"
         assert [p.id for p in tx.find(state="APPROVED")] == ["a"]
         assert tx.find(state="PENDING") == []
         assert list(tx.turns(["t"])) == ["t"]
-        assert tx.last_log() == row
-        assert tx.log() == [row]
+        (row,) = tx.log({log.chain_of("a"): 0})
+        assert (row.seq, row.at, row.entry) == (1, tx.now, {"event": "x", "id": "a"})
+        assert tx.heads() == {row.chain: (1, row.hash)}
 
     async with opened(factory) as store:
         await store.run(work)
@@ -65,7 +67,7 @@ async def what_raises_changes_nothing(factory: Factory) -> None:
         assert await get(store, "a") == proposal("a")
         assert await get(store, "b") is None
         assert await store.run(lambda tx: tx.turns(["t"])) == {}
-        assert await store.run(lambda tx: (tx.last_log(), tx.log())) == (None, [])
+        assert await store.run(lambda tx: (tx.heads(), tx.log(ALL))) == ({}, [])
 
 
 async def one_that_raises_undoes_no_other(factory: Factory) -> None:
@@ -76,7 +78,7 @@ async def one_that_raises_undoes_no_other(factory: Factory) -> None:
             tx.put(proposal(f"p{number:02}"))
             if number % 3 == 0:
                 raise ValueError(number)
-            log.append(tx, {"number": number})
+            log.append(tx, {"number": number, "id": f"p{number:02}"})
             return number
 
         return run
@@ -88,7 +90,7 @@ async def one_that_raises_undoes_no_other(factory: Factory) -> None:
             assert isinstance(result, ValueError) if number % 3 == 0 else result == number
         kept = [n for n in range(30) if n % 3]
         assert sorted(await found(store)) == [f"p{n:02}" for n in kept]
-        rows = await store.run(lambda tx: tx.log())
+        rows = await store.run(lambda tx: tx.log(ALL))
         assert sorted(row.entry["number"] for row in rows) == kept
         assert await log.verify_store(store) is None
 
@@ -165,7 +167,7 @@ async def two_stores_see_one_another(factory: Factory) -> None:
                         return False
                     row.state = "EXECUTING"
                     tx.put(row)
-                    log.append(tx, {"event": "claimed"})
+                    log.append(tx, {"event": "claimed", "id": name})
                     return True
 
                 return run
