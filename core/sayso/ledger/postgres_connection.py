@@ -89,6 +89,9 @@ class PostgresConnection:
         for chain, at, entry in ordered(entries):
             self.write(_APPEND, (hashed_tail(at, entry).hex(), chain, at, dumps(entry)))
 
+    def settle(self) -> None:
+        """Nothing: what others can read here is on the disk."""
+
     def begin(self, asked: Sequence[Statement] = ()) -> tuple[float, list[list[Row]]]:
         known = self._raw is not None
         try:

@@ -120,6 +120,10 @@ class Database(Protocol):
         """Append to the log; an error may show only at a later statement."""
         ...
 
+    def settle(self) -> None:
+        """Have the commit return only when all that was read is on the disk."""
+        ...
+
 
 class SqlTransaction:
     """`Transaction` over a Database.
@@ -257,7 +261,10 @@ class SqlTransaction:
 
     def log(self, after: Mapping[int, int], limit: int = 1_000) -> list[LogRow]:
         self._append()
-        return chains.rows(self._db, after, limit)
+        rows = chains.rows(self._db, after, limit)
+        if rows:
+            self._db.settle()
+        return rows
 
     def purge(
         self,

@@ -77,6 +77,8 @@ class SqliteConnection:
     """As `flushed`, for SQLite."""
     _behind = False
     """Whether commits may not be on the disk yet."""
+    _settling = False
+    """Whether the next commit flushes what others have committed, too."""
     _ended = ""
     """Why nothing is taken any more."""
     _log: int | None = None
@@ -99,6 +101,9 @@ class SqliteConnection:
 
     def append(self, entries: Sequence[Entry]) -> None:
         chains.append(self, entries)
+
+    def settle(self) -> None:
+        self._settling = True
 
     def begin(self, asked: Sequence[Statement] = ()) -> tuple[float, list[list[Row]]]:
         try:
@@ -132,6 +137,12 @@ class SqliteConnection:
         self._behind = not self.flushed
         if self._gate:
             self._gate.leave()
+        if self._settling:
+            # What another process has committed may not be on the disk yet.
+            self._behind, self._settling = True, False
+            self.flush()
+            if self._ended:
+                raise LedgerUnavailable(f"the approvals store {self._ended}")
 
     def open_log(self) -> None:
         """Open the write-ahead log for `flush`, which must not come to want a descriptor."""
@@ -154,6 +165,7 @@ class SqliteConnection:
             self._end(UNFLUSHED)
 
     def rollback(self) -> None:
+        self._settling = False
         try:
             if self.raw.in_transaction:
                 self.raw.execute("ROLLBACK")
