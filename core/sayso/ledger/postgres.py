@@ -18,7 +18,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from sayso.errors import ConfigError, LedgerUnavailable
-from sayso.ledger import Owner, Transaction
+from sayso.ledger import Owner, Transaction, migrations
 from sayso.ledger.chains import first_heads
 from sayso.ledger.postgres_connection import SETTINGS, PostgresConnection, Raw, answered
 from sayso.ledger.tables import RENEW, SCHEMA, SET_META, TABLES
@@ -169,10 +169,14 @@ class PostgresStore:
         found = raw.execute("SELECT value FROM sayso_meta WHERE key = 'schema'").fetchall()
         version = int(found[0][0]) if found else SCHEMA + 1
         if version > SCHEMA:
-            raise ConfigError(
-                f"the approvals store {self.url!r} has schema {version}, and this Sayso knows "
-                f"{SCHEMA}; upgrade Sayso or set 'approvals.ledger' to another database"
-            )
+            name = f"the approvals store {self.url!r}"
+            raise ConfigError(migrations.newer(name, version, "database"))
+        if version < SCHEMA:
+            # Waits for all transactions, which read the version, and keeps new ones out.
+            raw.execute("LOCK TABLE sayso_meta IN ACCESS EXCLUSIVE MODE")
+            for step in migrations.steps(version):
+                raw.execute(step.postgres.encode())
+            raw.execute("UPDATE sayso_meta SET value = %s WHERE key = 'schema'", (str(SCHEMA),))
         # Proves that the database takes a write before anyone depends on it.
         raw.execute("UPDATE sayso_meta SET value = value WHERE key = 'schema'")
 

@@ -13,10 +13,12 @@ import psycopg
 from psycopg import errors, pq
 
 from sayso.errors import LedgerUnavailable
+from sayso.ledger import migrations
 from sayso.ledger.chains import Entry, ordered
 from sayso.ledger.log import hashed_tail
 from sayso.ledger.pipeline import PREPARED, Pipeline
 from sayso.ledger.rows import Row, Statement
+from sayso.ledger.tables import SCHEMA
 from sayso.ledger.texts import dumps
 from sayso.ledger.writer import unavailable
 
@@ -176,7 +178,10 @@ class PostgresConnection:
         rows, *answers = self.read_all([(_BEGIN, ()), *asked])
         if not rows:
             raise LedgerUnavailable("the approvals store has lost its schema")
-        return rows[0][1], answers
+        version, now = rows[0]
+        if version != str(SCHEMA):
+            raise LedgerUnavailable(migrations.changed(version))
+        return now, answers
 
 
 def _abort(raw: Raw) -> None:

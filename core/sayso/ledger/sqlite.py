@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from sayso.config.files import no_file
 from sayso.errors import ConfigError, LedgerUnavailable
-from sayso.ledger import Owner, Transaction
+from sayso.ledger import Owner, Transaction, migrations
 from sayso.ledger.owners import Owners
 from sayso.ledger.sqlite_connection import (
     APPLICATION,
@@ -28,6 +28,7 @@ from sayso.ledger.sqlite_connection import (
     Gate,
     SqliteConnection,
     make_tables,
+    migrate,
     way_out,
 )
 from sayso.ledger.tables import RENEW, SCHEMA, SET_META
@@ -205,11 +206,10 @@ class SqliteStore:
         if tables and application != APPLICATION:
             raise ConfigError(f"{self._name} {WAYS_OUT['NOTADB']}")
         if version > SCHEMA:
-            raise ConfigError(
-                f"{self._name} has schema {version}, and this Sayso "
-                f"knows {SCHEMA}; upgrade Sayso or set 'approvals.ledger' to another file"
-            )
-        if not tables:
+            raise ConfigError(migrations.newer(self._name, version, "file"))
+        if tables:
+            migrate(db, version)
+        else:
             make_tables(db)
 
     def _close(self) -> None:

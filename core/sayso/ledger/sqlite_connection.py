@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sayso.errors import LedgerUnavailable
-from sayso.ledger import chains, locks
+from sayso.ledger import chains, locks, migrations
 from sayso.ledger.chains import Entry
 from sayso.ledger.rows import Row, Statement
 from sayso.ledger.tables import OPENED, SCHEMA, TABLES
@@ -108,6 +108,9 @@ class SqliteConnection:
     def begin(self, asked: Sequence[Statement] = ()) -> tuple[float, list[list[Row]]]:
         try:
             self.enter()
+            [(version,)] = self.read("PRAGMA user_version")
+            if version != SCHEMA:
+                raise LedgerUnavailable(migrations.changed(version))
             return time.time(), self.read_all(asked)
         except sqlite3.Error as error:
             raise unavailable(error, self.explained(error)) from error
@@ -211,6 +214,14 @@ def make_tables(db: SqliteConnection) -> None:
         db.raw.execute(statement)
     db.raw.execute(chains.first_heads())
     db.raw.execute(f"PRAGMA application_id = {APPLICATION}")
+    db.raw.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+def migrate(db: SqliteConnection, version: int) -> None:
+    """Make a store of `version` one of today, in the running transaction."""
+    for step in migrations.steps(version):
+        for statement in migrations.statements(step.sqlite):
+            db.raw.execute(statement)
     db.raw.execute(f"PRAGMA user_version = {SCHEMA}")
 
 

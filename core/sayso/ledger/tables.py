@@ -7,7 +7,9 @@ that an approval writes: there is one for what is looked up, and none besides.
 from __future__ import annotations
 
 SCHEMA = 2
-"""The version of the tables below; a store with a larger one is refused."""
+"""The version of the tables below; a store with a larger one is refused, one with a smaller one
+becomes this by `migrations`. A release raises it, too, where it adds a field that an older Sayso
+must not lose when it writes the row back."""
 
 TABLES = """
 CREATE TABLE sayso_meta (key {text} PRIMARY KEY, value {text} NOT NULL);
