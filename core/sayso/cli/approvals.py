@@ -20,7 +20,7 @@ from sayso.cli.group import config_option
 from sayso.cli.options import configuration, duration
 from sayso.cli.rule_cases import rule_cases
 from sayso.errors import ConfigError, InvalidRequest, SaysoError, counted
-from sayso.ledger import LogRow, Proposal, State, Transaction
+from sayso.ledger import LogRow, Proposal, Reading, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
 from sayso.ledger.log import SUMMARY, chain_of, pages, verified
 from sayso.ledger.record import Ledger
@@ -133,7 +133,7 @@ async def _pages(ledger: Ledger, state: State | None, size: int) -> AsyncIterato
     after: str | None = None
     while True:
         page = partial(_page, state=state, after=after, limit=size)
-        rows = await ledger.store.run(page)
+        rows = await ledger.store.run(Reading(page, only=True))
         settled = await ledger.settle([row.id for row in rows if row.state in _UNSETTLED])
         yield [settled.get(row.id, row) for row in rows]
         if len(rows) < size:

@@ -292,13 +292,18 @@ class Reading(Generic[T]):
 
     A store for which each query is a round trip may fetch them in advance; others just call it.
     With `flushed` false the result need not wait for the disk: a loss of power within the next
-    moments may undo the work, the death of the process never does.
+    moments may undo the work, the death of the process never does. With `only` the work most
+    likely writes nothing: a store may run it without locks, and once more with them if it does
+    write. With `alone` it begins when all that this store has begun before is decided, also what
+    nobody waits for any more.
     """
 
     work: Callable[[Transaction], T]
     proposals: Sequence[str] = ()
     turns: Sequence[str] = ()
     flushed: bool = True
+    only: bool = False
+    alone: bool = False
 
     def __call__(self, tx: Transaction) -> T:
         return self.work(tx)

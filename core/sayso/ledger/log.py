@@ -19,7 +19,7 @@ from hashlib import sha256
 from typing import Any
 
 from sayso.canonical import canonical
-from sayso.ledger import Head, LogRow, Proposal, Store, Transaction
+from sayso.ledger import Head, LogRow, Proposal, Reading, Store, Transaction
 
 CHAINS = 16
 """The number of chains, which no store can change later: a proposal's chain follows from it."""
@@ -211,7 +211,7 @@ async def pages(
         def read(tx: Transaction, after: int = after) -> tuple[list[LogRow], Head | None]:
             return tx.log({chain: after}, page), tx.heads().get(chain)
 
-        rows, head = await store.run(read)
+        rows, head = await store.run(Reading(read, only=True))
         yield rows, head
         if len(rows) < page:
             return

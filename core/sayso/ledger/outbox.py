@@ -71,12 +71,12 @@ async def read(store: Store, cursor: str | None = None, limit: int = 100) -> Pag
     The rows are on the disk. Raises ValueError for a text that is no cursor.
     """
     trails = None if cursor is None else _decoded(cursor)
-    return await store.run(Reading(partial(_read, trails=trails, limit=limit)))
+    return await store.run(Reading(partial(_read, trails=trails, limit=limit), only=True))
 
 
 async def newest(store: Store) -> str:
     """The cursor behind the newest rows, for a reader that begins now."""
-    heads = await store.run(Reading(lambda tx: tx.heads()))
+    heads = await store.run(Reading(lambda tx: tx.heads(), only=True))
     return _encoded({chain: _at(heads.get(chain)) for chain in range(CHAINS)})
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from psycopg import errors, pq
 
-from sayso.ledger.rows import Row
+from sayso.ledger.database import Row
 
 PREPARED = 100
 """Most statements that are prepared on one connection."""

@@ -192,7 +192,9 @@ class Ledger:
         try:
             return await self.store.run(work)
         except (LedgerUnavailable, asyncio.CancelledError):
-            self._writes.later(partial(self._rules.disown, token=token, turns=turns), turns)
+            # The claim itself may be under way still.
+            undone = partial(self._rules.disown, token=token, turns=turns)
+            self._writes.later(Reading(undone, turns=turns, alone=True), turns)
             raise
 
     async def give_back(self, grants: Sequence[Grant], told: Sequence[Proposal] = ()) -> None:
@@ -385,4 +387,4 @@ class Ledger:
         def work(tx: Transaction) -> dict[str, Proposal]:
             return {id_: self._rules.settle(tx, r) for id_, r in tx.proposals(ids).items()}
 
-        return await self.store.run(work)
+        return await self.store.run(Reading(work, proposals=ids, only=True))

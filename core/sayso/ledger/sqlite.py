@@ -33,7 +33,7 @@ from sayso.ledger.sqlite_connection import (
 )
 from sayso.ledger.tables import RENEW, SCHEMA, SET_META
 from sayso.ledger.texts import key
-from sayso.ledger.writer import Outcome, Work, Writer, run_group, unavailable
+from sayso.ledger.writer import Lane, Outcome, Work, Writer, run_group, unavailable
 
 T = TypeVar("T")
 _CHECKED_AT_START = 64 * 2**20
@@ -141,7 +141,7 @@ class SqliteStore:
                 db.close()
                 raise
         self._db = db
-        self._writer = Writer(self._group, patience=self._patience, after=db.flush)
+        self._writer = Writer([Lane(self._group, after=db.flush)], patience=self._patience)
 
     def _create(self) -> None:
         # A link may stand for a file that is not there yet.

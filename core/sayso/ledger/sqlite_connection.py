@@ -14,7 +14,7 @@ from typing import Any
 from sayso.errors import LedgerUnavailable
 from sayso.ledger import chains, locks, migrations
 from sayso.ledger.chains import Entry
-from sayso.ledger.rows import Row, Statement
+from sayso.ledger.database import SELECT, Known, Row, fetched
 from sayso.ledger.tables import OPENED, SCHEMA, TABLES
 from sayso.ledger.writer import unavailable
 
@@ -71,7 +71,8 @@ class SqliteConnection:
     `flushed` is whether commits from now on return only when they are on the disk.
     """
 
-    lock = ""
+    skip = ""
+    reading = False
     flushed = True
     _flushes = True
     """As `flushed`, for SQLite."""
@@ -83,7 +84,6 @@ class SqliteConnection:
     """Why nothing is taken any more."""
     _log: int | None = None
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
-    distant = False
 
     def __init__(
         self, raw: sqlite3.Connection, gate: Gate | None = None, path: Path | None = None
@@ -105,18 +105,23 @@ class SqliteConnection:
     def settle(self) -> None:
         self._settling = True
 
-    def begin(self, asked: Sequence[Statement] = ()) -> tuple[float, list[list[Row]]]:
+    def fetch(self, turns: Sequence[str], proposals: Sequence[str]) -> Known:
+        return fetched(self, turns, proposals)
+
+    def find(self, where: str, values: Sequence[object]) -> list[Row]:
+        return self.read(f"{SELECT}{where}", values)
+
+    def begin(
+        self, turns: Sequence[str] = (), proposals: Sequence[str] = ()
+    ) -> tuple[float, Known]:
         try:
             self.enter()
             [(version,)] = self.read("PRAGMA user_version")
             if version != SCHEMA:
                 raise LedgerUnavailable(migrations.changed(version))
-            return time.time(), self.read_all(asked)
+            return time.time(), Known()
         except sqlite3.Error as error:
             raise unavailable(error, self.explained(error)) from error
-
-    def read_all(self, asked: Sequence[Statement]) -> list[list[Row]]:
-        return [self.read(sql, values) for sql, values in asked]
 
     def wait(self, seconds: float) -> None:
         """Let others leave the store first; LedgerUnavailable where that takes longer."""

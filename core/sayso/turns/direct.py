@@ -15,7 +15,7 @@ from sayso import approvals
 from sayso.agent import RequestContext
 from sayso.errors import ToolInputError
 from sayso.events import ApprovalRequested, IntermittentUpdate
-from sayso.ledger import Proposal, State, Transaction
+from sayso.ledger import Proposal, Reading, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
 from sayso.masking import holds_secret, mask
 from sayso.messages import Approval, Kind, PlatformContext
@@ -263,7 +263,8 @@ class DirectCalls:
         after: str | None = None
         size = min(first, _PAGE)
         while True:
-            rows, now = await ledger.store.run(partial(_page, state=state, after=after, limit=size))
+            page = partial(_page, state=state, after=after, limit=size)
+            rows, now = await ledger.store.run(Reading(page, only=True))
             if late := [row.id for row in rows if _is_late(row, now)]:
                 await ledger.settle(late)
             yield [row for row in rows if not _is_late(row, now) and ledger.visible(row, who)]
