@@ -189,7 +189,7 @@ class _Transaction:
         return (
             self._purge_contents(contents_before, limit),
             self._purge_turns(turns_before, limit),
-            self._purge_log(log_before, limit),
+            self._purge_log(log_before, limit) + self._purge_rows(log_before, limit),
         )
 
     def renew(self, owner: str, seconds: float) -> None:
@@ -215,6 +215,14 @@ class _Transaction:
         )
         for turn in gone:
             del self.rows["turns"][turn.id]
+        self.changed = self.changed or bool(gone)
+        return len(gone)
+
+    def _purge_rows(self, before: float | None, limit: int) -> int:
+        empty = [row for row in self.find() if row == row.without_contents()]
+        gone = _oldest(((row.ended, row) for row in empty), before, limit)
+        for row in gone:
+            del self.rows["proposals"][row.id]
         self.changed = self.changed or bool(gone)
         return len(gone)
 

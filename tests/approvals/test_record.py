@@ -738,6 +738,20 @@ class TestCommandLine:
         assert {row["entry"]["id"] for row in rows} == {id_}
         assert [row["previous"] for row in rows[1:]] == [row["hash"] for row in rows[:-1]]
 
+    def test_purge_forgets_the_record_and_log_where_that_is_asked_for(
+        self, nursery: Nursery, tmp_path: Path, sayso: Cli
+    ) -> None:
+        (tmp_path / "sayso.toml").unlink()
+        process, reply, id_ = self.pending(nursery, tmp_path)
+        process.client.chat(*deciding(reply))
+        told = sayso("purge", "--older-than", "0s", "--log-older-than", "0s")
+        assert "forgot the contents of 1 call and 0 suspended turns, and " in told
+        assert "there is no proposal" in sayso("show", id_, code=1)
+        assert "the log is whole: " in sayso("verify")
+        answer = process.client.ask(*deciding(reply))
+        assert answer.types == {"approval_not_issued"}
+        assert lines(tmp_path, "runs") == ["a"]
+
     def test_purge_forgets_contents_and_keeps_the_chain(
         self, nursery: Nursery, tmp_path: Path, sayso: Cli
     ) -> None:

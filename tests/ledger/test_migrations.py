@@ -69,6 +69,13 @@ class Storage:
         else:
             self.do(f"PRAGMA user_version = {version}")
 
+    def indexes(self) -> set[str]:
+        if self.kind == "postgres":
+            sql = "SELECT indexname FROM pg_indexes WHERE schemaname = current_schema()"
+        else:
+            sql = "SELECT name FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+        return {name for (name,) in self.do(sql)}
+
     def columns(self) -> dict[str, set[str]]:
         tables = ("meta", "proposals", "contents", "turns", "log", "chains")
         if self.kind == "postgres":
@@ -149,13 +156,14 @@ def test_a_migrated_store_has_the_tables_of_a_new_one(storage: Storage, tmp_path
 
     storage.load(dump_of(storage, 1))
     run(make)
-    migrated = storage.columns()
+    migrated, indexes = storage.columns(), storage.indexes()
     if storage.kind == "postgres":
         storage.do("DROP TABLE " + ", ".join(f"sayso_{table}" for table in migrated))
     else:
         storage = Storage("sqlite", tmp_path / "new" / "ledger.db")
     run(make)
     assert storage.columns() == migrated
+    assert storage.indexes() == indexes
 
 
 def test_several_processes_migrate_a_store_at_once_and_all_go_on(storage: Storage) -> None:

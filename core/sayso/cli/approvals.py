@@ -270,22 +270,35 @@ def export(config_file: Path | None) -> None:
     _with_ledger(config_file, work)
 
 
-@command.command(short_help="Forget old inputs and outputs.")
+@command.command(short_help="Forget old inputs and outputs, and old rows of the log.")
 @config_option
 @click.option("--older-than", type=duration, help="Default: approvals.retention.")
-def purge(config_file: Path | None, older_than: float | None) -> None:
-    """Forget contents of ended calls; who decided what, and the log, stay.
+@click.option("--log-older-than", type=duration, help="Default: approvals.log_retention.")
+def purge(config_file: Path | None, older_than: float | None, log_older_than: float | None) -> None:
+    """Forget contents of ended calls. Who decided what, and the log, stay, but for what is older
+    than approvals.log_retention or --log-older-than: export it before.
 
     \b
-    Example:
+    Examples:
       sayso approvals purge --older-than 7d
+      sayso approvals purge --log-older-than 365d
     """
-    if older_than is not None and older_than < 0:
-        raise click.BadParameter("must be at least 0", param_hint="'--older-than'")
-    retention = configuration(config_file).approvals.retention if older_than is None else older_than
-    counts = _with_ledger(config_file, lambda ledger: ledger.purge(retention))
+    for name, given in (("--older-than", older_than), ("--log-older-than", log_older_than)):
+        if given is not None and given < 0:
+            raise click.BadParameter("must be at least 0", param_hint=f"'{name}'")
+    settings = configuration(config_file).approvals
+    retention = settings.retention if older_than is None else older_than
+    kept = settings.log_retention if log_older_than is None else log_older_than
+    if kept is not None and settings.accept_unissued:
+        raise ConfigError(
+            "with 'approvals.accept_unissued' a call of which nothing is known any more would "
+            "run again; leave out --log-older-than"
+        )
+    counts = _with_ledger(config_file, lambda ledger: ledger.purge(retention, kept))
     calls, turns = counted(counts[0], "call"), counted(counts[1], "suspended turn")
-    click.echo(f"forgot the contents of {calls} and {turns}")
+    rows = f", and {counted(counts[2], 'row')} of the record and its log"
+    rows = "" if kept is None else rows
+    click.echo(f"forgot the contents of {calls} and {turns}{rows}")
 
 
 @command.command(short_help="Try the rules of [[approvals.rules]] on a table of cases.")

@@ -280,9 +280,10 @@ class Transaction(Protocol):
         """Forget, oldest first and at most `limit` of each: contents (input, edited, output,
         session, reason, intent) of ended proposals finished before the first time; turns ended
         before the second, and those created before it that nobody continues: no lease lasts until
-        then, and no call waits, runs or ended later; log rows before the third, which are the
-        oldest of their chains, with a `checkpoint` for each chain. Returns the three counts. A
-        purged proposal stays as `without_contents` has it, its digests in the log."""
+        then, and no call waits, runs or ended later; before the third log rows, which are the
+        oldest of their chains, with a `checkpoint` for each chain, and proposals without contents
+        that ended. Returns the three counts, the last one of log rows and proposals together. A
+        purged proposal stays until then as `without_contents` has it, its digests in the log."""
         ...
 
 

@@ -51,6 +51,7 @@ UPDATE sayso_chains SET (seq, previous, hash) = (
     FROM sayso_meta WHERE key = 'head')
     WHERE chain = 0 AND EXISTS (SELECT 1 FROM sayso_meta WHERE key = 'head');
 DELETE FROM sayso_meta WHERE key = 'head';
+CREATE INDEX sayso_proposals_emptied ON sayso_proposals (ended) WHERE kept = 0;
 """,
         postgres="""
 ALTER TABLE sayso_log ADD COLUMN chain INTEGER NOT NULL DEFAULT 0;
@@ -64,6 +65,7 @@ UPDATE sayso_chains SET seq = (old.head->>0)::bigint, previous = old.head->>3, h
     FROM (SELECT value::json AS head FROM sayso_meta WHERE key = 'head' AND value <> '') AS old
     WHERE chain = 0;
 DELETE FROM sayso_meta WHERE key = 'head';
+CREATE INDEX sayso_proposals_emptied ON sayso_proposals (ended) WHERE kept = 0;
 """,
     ),
 )

@@ -36,6 +36,7 @@ from sayso.ledger.choices import (
 from sayso.ledger.lease import Lease
 from sayso.ledger.log import log, summarise
 from sayso.ledger.owners import boot_id
+from sayso.ledger.purging import purged
 from sayso.ledger.rules import Rules, suspend_again
 from sayso.ledger.writes import Writes
 
@@ -366,20 +367,26 @@ class Ledger:
                 return rows
             await self._writes.changed(running, until)
 
-    async def purge(self, retention: float) -> tuple[int, int, int]:
-        """Remove contents older than `retention` seconds, and turns that ended `ttl` seconds ago.
+    async def purge(
+        self, retention: float, log_retention: float | None = None
+    ) -> tuple[int, int, int]:
+        """Remove contents older than `retention` seconds, turns that ended `ttl` seconds ago, and
+        what of the record and its log is older than `log_retention`, if it is given.
 
-        Gives the numbers of contents, turns and log rows that were removed; the log is kept.
+        Gives the numbers of contents, turns, and rows of the record and the log.
         """
-        total = [0, 0, 0]
 
-        def work(tx: Transaction) -> tuple[int, int, int]:
-            return tx.purge(contents_before=tx.now - retention, turns_before=tx.now - self.ttl)
+        def work(tx: Transaction, limit: int) -> tuple[int, int, int]:
+            return tx.purge(
+                contents_before=tx.now - retention,
+                turns_before=tx.now - self.ttl,
+                log_before=None if log_retention is None else tx.now - log_retention,
+                limit=limit,
+            )
 
-        while any(counts := await self.store.run(work)):
-            total = [a + b for a, b in zip(total, counts, strict=True)]
+        total = await purged(self.store, work)
         await self.store.run(summarise)
-        return total[0], total[1], total[2]
+        return total
 
     async def settle(self, ids: Sequence[str]) -> dict[str, Proposal]:
         """The rows, updated for what has expired and for owners that have died."""

@@ -208,7 +208,8 @@ class SqlTransaction:
         return (
             _given(self._purge_contents, contents_before, limit),
             _given(self._purge_turns, turns_before, limit),
-            _given(self._purge_log, log_before, limit),
+            _given(self._purge_log, log_before, limit)
+            + _given(self._purge_rows, log_before, limit),
         )
 
     def _fetch(self, turns: Sequence[str], proposals: Sequence[str]) -> None:
@@ -300,6 +301,17 @@ class SqlTransaction:
             before,
             limit,
         )
+
+    def _purge_rows(self, before: float, limit: int) -> int:
+        ids = self._ids(
+            "SELECT p.id FROM sayso_proposals p WHERE p.kept = 0 AND p.ended < ? "
+            "ORDER BY p.ended LIMIT ?",
+            before,
+            limit,
+        )
+        self._each("DELETE FROM sayso_proposals WHERE id IN", ids)
+        self._fixed.clear()
+        return len(ids)
 
     def _purge_log(self, before: float, limit: int) -> int:
         gone = 0

@@ -27,6 +27,7 @@ CREATE INDEX sayso_proposals_owner ON sayso_proposals (owner, state) WHERE owner
 CREATE INDEX sayso_proposals_state ON sayso_proposals (state, created, position, id);
 CREATE INDEX sayso_proposals_created ON sayso_proposals (created, position, id);
 CREATE INDEX sayso_proposals_ended ON sayso_proposals (ended) WHERE kept = 1;
+CREATE INDEX sayso_proposals_emptied ON sayso_proposals (ended) WHERE kept = 0;
 CREATE TABLE sayso_contents (id {text} PRIMARY KEY, doc {text} NOT NULL);
 CREATE TABLE sayso_turns (
     id {text} PRIMARY KEY, state {text} NOT NULL, owner {text}, lease DOUBLE PRECISION,
