@@ -17,14 +17,11 @@ from pydantic import (
     Field,
     GetPydanticSchema,
     SecretStr,
-    SerializerFunctionWrapHandler,
     StrictBool,
-    field_serializer,
 )
 from pydantic_core import core_schema
 
 from sayso.credentials import in_credentials, in_kubeconfig, longest_first, secret_forms
-from sayso.texts import Texts
 
 
 def _iso_8601(value: str) -> str:
@@ -246,11 +243,6 @@ class ChatRequest(Wire):
     messages: list[Message]
     source: str = "help-desk"
 
-    @field_serializer("messages", mode="wrap")
-    def _made(self, messages: list[Message], dump: SerializerFunctionWrapHandler) -> Any:
-        # What has not been made yet is no message to a serializer.
-        return dump(list(messages))
-
     @property
     def request_fields(self) -> dict[str, Any]:
         """All top-level fields but `messages`, as sent."""
@@ -273,15 +265,11 @@ class AgentMessage(Wire):
 
 def beyond_text(messages: Sequence[Message]) -> list[Message]:
     """The messages that carry data or a platform context."""
-    # Those of Texts that nobody has looked at carry neither.
-    some = messages.made() if isinstance(messages, Texts) else messages
-    return [m for m in some if m.data is not None or m.platform_context is not None]
+    return [m for m in messages if m.data is not None or m.platform_context is not None]
 
 
 def said_in(messages: Sequence[Message]) -> list[tuple[str, str]]:
-    """Role and content of each message, for Texts as they were read."""
-    if isinstance(messages, Texts):
-        return [(fields["role"], fields["content"]) for fields in messages.fields]
+    """Role and content of each message."""
     return [(m.role, m.content) for m in messages]
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from sayso.bodies import BodyReader, check, check_size, strict
 from sayso.errors import InvalidRequest, MessagesMissing
-from sayso.messages import ChatRequest, Message
-from sayso.texts import TextReader
+from sayso.messages import ChatRequest
 
 _request = BodyReader(ChatRequest)
 _MISSING = ["body", "messages"]
-_texts = TextReader(ChatRequest, "messages", Message, ["role", "content", "timestamp"])
-_LONG = 4096
-"""Bytes of a body from which on it is worth while to make no message that nobody looks at."""
+_TEXT_ALONE = frozenset({"role", "content", "timestamp"})
+"""The fields of a message that hold nothing but text; the models check them in full."""
 
 
 def parse_request(
@@ -20,22 +18,13 @@ def parse_request(
     messages: int = 10_000,
     nesting: int = 64,
     values: int = 500_000,
-    lazily: bool = False,
 ) -> ChatRequest:
     """Read a ChatRequest of at most `messages` messages, `nesting` levels of JSON and `values`.
-
-    With `lazily` the messages of a long conversation of texts are validated all the same, but
-    made only when they are looked at; that pays where most of them are not.
 
     Raises MessagesMissing when the body is an object without `messages`, and InvalidRequest with
     one item for each wrong field otherwise; neither repeats a value of the body.
     """
     check_size(body, values)
-    request: ChatRequest
-    if lazily and _may_be_texts(body) and (found := _texts.read(body)):
-        request = ChatRequest.model_construct(set(found), **found)
-        check_messages(request, messages)
-        return request
     try:
         request = _request.read(body)
     except InvalidRequest as refused:
@@ -51,16 +40,6 @@ def parse_request(
     return request
 
 
-def _may_be_texts(body: bytes | str) -> bool:
-    """Whether it is worthwhile to read the body as a long conversation of texts."""
-    if len(body) < _LONG:
-        return False
-    # Replies that are sent back whole show their data at once.
-    return (
-        b'"data"' not in body[:_LONG] if isinstance(body, bytes) else '"data"' not in body[:_LONG]
-    )
-
-
 def _free_values(request: ChatRequest) -> list[tuple[int, object]]:
     """The values whose shape the models leave open, or which may contain such, with their depth.
 
@@ -68,6 +47,9 @@ def _free_values(request: ChatRequest) -> list[tuple[int, object]]:
     """
     found: list[tuple[int, object]] = [(1, v) for v in (request.__pydantic_extra__ or {}).values()]
     for message in request.messages:
+        # Most messages of a long history; these are the fields that were sent, unknown ones too.
+        if message.__pydantic_fields_set__ <= _TEXT_ALONE:
+            continue
         if (more := message.__pydantic_extra__) and any(more.values()):
             found += [(3, value) for value in more.values()]
         # To ask a model for its attributes takes three times as long.

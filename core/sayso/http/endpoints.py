@@ -144,8 +144,6 @@ class ChatEndpoint:
         self.forward_fields = forward_fields
         self.errors = errors
         self.deprecated = deprecated
-        # A model looks at all messages; a callable may not.
-        self._lazily = host.agent.function is not None
         self.cancels = host.config.server.on_disconnect == "cancel"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -176,7 +174,6 @@ class ChatEndpoint:
             messages=limits.messages,
             nesting=limits.nesting,
             values=limits.values,
-            lazily=self._lazily,
         )
         fields = request.request_fields if self.forward_fields else None
         return request, Caller(self.protocol, principal, address, request_fields=fields)

@@ -40,7 +40,6 @@ from sayso.messages import (
     said_in,
 )
 from sayso.session import Session
-from sayso.texts import Texts
 from sayso.turns.callables import ask_function
 from sayso.turns.continuation import nothing_to_answer, owed, resume
 from sayso.turns.decisions import carry_decisions
@@ -121,7 +120,7 @@ class RunningTurn:
             platform.tenant_name if platform is not None else None,
             (user.id or user.name or None) if user else None,
         )
-        if (engine.intercepts or engine.agent.function) and not isinstance(messages, Texts):
+        if engine.intercepts or engine.agent.function:
             # As received: who gets the messages may change them in place.
             self.said = said_in(messages)
         self.blank = not messages[-1].content.strip()
