@@ -13,7 +13,7 @@ from sayso.garbage import no_collecting
 
 if TYPE_CHECKING:
     from sayso._version import __version__
-    from sayso.agent import Agent, DecidedCall, RequestContext
+    from sayso.agent import Agent
     from sayso.app import create_app
     from sayso.bodies import BodyReader
     from sayso.characters import unseen
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sayso.config import Config, load_config, state_dir
     from sayso.config.settings import Duration, Size
     from sayso.config.targets import load_agent
+    from sayso.context import Caller, DecidedCall, RequestContext
     from sayso.encoding import encode, unbroken
     from sayso.errors import (
         AgentError,
@@ -135,12 +136,12 @@ if TYPE_CHECKING:
     from sayso.turns.failures import Failure
     from sayso.turns.gate import Outcome
     from sayso.turns.streams import EventStream
-    from sayso.turns.turn import Caller
     from sayso.workers import per_loop
 
 _MODULES = {
     "_version": "__version__",
-    "agent": "Agent DecidedCall RequestContext",
+    "agent": "Agent",
+    "context": "Caller DecidedCall RequestContext",
     "app": "create_app",
     "bodies": "BodyReader",
     "characters": "unseen",
@@ -188,7 +189,6 @@ _MODULES = {
     "turns.failures": "Failure",
     "turns.gate": "Outcome",
     "turns.streams": "EventStream",
-    "turns.turn": "Caller",
     "workers": "per_loop",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from sayso.bodies import is_json, problem
 from sayso.canonical import canonical, copied
+from sayso.events import ToolCallApproved, ToolCallRejected
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice
 from sayso.messages import (
@@ -242,6 +243,14 @@ def approval(row: Proposal, *, execute: bool = False) -> Approval:
         description=row.description,
         intent=row.intent,
     )
+
+
+def decision_event(row: Proposal, principal: str | None) -> ToolCallApproved | ToolCallRejected:
+    """What event handlers are told of a call that `principal` has just decided."""
+    reason = row.decision.reason if row.decision else None
+    if row.state == "REJECTED":
+        return ToolCallRejected(approval(row), reason, principal)
+    return ToolCallApproved(approval(row, execute=True), principal, reason)
 
 
 def command(row: Proposal) -> Command:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import click
     from starlette.routing import Router
 
-    from sayso.agent import RequestContext
+    from sayso.context import RequestContext
     from sayso.events import AgentEvent
     from sayso.host import Host
     from sayso.messages import AgentMessage, ChatRequest

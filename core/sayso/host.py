@@ -21,12 +21,14 @@ from typing import Any
 from sayso.agent import Agent, as_agent
 from sayso.approvals import carries_calls
 from sayso.config import Config, bearer_tokens, state_dir
+from sayso.context import Caller
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.events import fold
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import open_store
 from sayso.messages import AgentMessage, ChatRequest, beyond_text
 from sayso.models import Model, checked_model, load_model
+from sayso.models.calling import is_built_in
 from sayso.models.offline import Offline
 from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
@@ -40,8 +42,7 @@ from sayso.turns.gate import Gate
 from sayso.turns.output import Gathered, Sink
 from sayso.turns.slots import PATIENCE, Slots
 from sayso.turns.streams import Begun, EventStream
-from sayso.turns.tool_loop import is_built_in
-from sayso.turns.turn import Caller
+from sayso.turns.turn import run_turn
 from sayso.workers import Workers
 from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
 
@@ -237,7 +238,7 @@ class Host:
         at_home = self._blocks_at_once and self.workers.calm and self.engine.slots.free
         more = beyond_text(request.messages)
         involved = bool(more) and carries_calls(more)
-        run = partial(self.engine.run, request, more, caller, sink, involved=involved)
+        run = partial(run_turn, self.engine, request, more, caller, sink, involved=involved)
         if at_home and not involved:
             work = partial(run, timed=False)
             begun = Begun(self.workers.spawn(work), monotonic() + seconds + 0.5)

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
+from sayso.context import Caller
 from sayso.encoding import reply_json
 from sayso.errors import Busy, InvalidRequest, RequestError, TooLarge, UnsupportedMediaType
 from sayso.host import Host
@@ -21,7 +22,6 @@ from sayso.messages import ChatRequest
 from sayso.requests import parse_request
 from sayso.turns.failures import Failure
 from sayso.turns.output import Gathered
-from sayso.turns.turn import Caller
 from sayso.workers import per_loop
 
 PRINCIPAL = "sayso.principal"

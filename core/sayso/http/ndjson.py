@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Send
 
+from sayso.context import Caller
 from sayso.http.disconnect import DisconnectWatch
 from sayso.messages import ChatRequest
-from sayso.turns.turn import Caller
 
 if TYPE_CHECKING:
     from sayso.host import Host

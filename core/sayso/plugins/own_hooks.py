@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sayso.agent import Agent, RequestContext
+from sayso.agent import Agent
+from sayso.context import RequestContext
 from sayso.hookspecs import hookimpl
 from sayso.messages import AgentMessage, ChatRequest
 from sayso.plugins import Plugin

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sayso import approvals
-from sayso.agent import DecidedCall
+from sayso.context import DecidedCall
 from sayso.errors import AgentError, Blocked, ModelError, Silence
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Grant
@@ -25,9 +25,7 @@ from sayso.turns.execution import change_of, record, state_of
 from sayso.turns.gate import Outcome
 from sayso.turns.proposals import proposals_of
 from sayso.turns.replies import reply_of, send_outcomes
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.turns.state import RunningTurn
 
 _ANSWERS = (AgentError, ModelError, Blocked, Silence)
 """What a callable raises that says by itself how the turn ends."""

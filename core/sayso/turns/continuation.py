@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sayso.errors import InvalidRequest
 from sayso.ledger import ENDED, Proposal
@@ -15,9 +15,7 @@ from sayso.turns.ending import finish
 from sayso.turns.mentions import Mentions
 from sayso.turns.outcomes import catch_up, collect_outcomes, decided_calls, last_turns
 from sayso.turns.output import OUTCOMES
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.turns.state import RunningTurn
 
 
 async def resume(turn: RunningTurn, known: set[str]) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from sayso import approvals
-from sayso.agent import RequestContext
+from sayso.context import Caller, RequestContext
 from sayso.errors import ToolInputError
 from sayso.events import ApprovalRequested, IntermittentUpdate
 from sayso.ledger import Proposal, State, Transaction
@@ -22,12 +22,11 @@ from sayso.messages import Approval, Kind, PlatformContext
 from sayso.policy import Verdict, forbidden
 from sayso.session import Session
 from sayso.tools import Tool
-from sayso.turns.decisions import decision_event
 from sayso.turns.direct_decision import DirectDecision, Ran
 from sayso.turns.engine import Engine
 from sayso.turns.gate import Outcome
 from sayso.turns.output import hidden_line
-from sayso.turns.turn import Caller, proposal, requester
+from sayso.turns.requested import proposal, requester
 
 Update = Callable[[IntermittentUpdate], None]
 _PAGE = 1_000
@@ -204,7 +203,7 @@ class DirectCalls:
 
         async def reject() -> None:
             for row in await self._engine.ledger.reject(ids, reason, who, approved=True):
-                await self._engine.fire(decision_event(row, who.principal))
+                await self._engine.fire(approvals.decision_event(row, who.principal))
 
         async def work() -> None:
             await asyncio.shield(self._engine.keep(reject()))

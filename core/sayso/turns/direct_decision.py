@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sayso import approvals
-from sayso.agent import RequestContext
+from sayso.context import RequestContext
 from sayso.errors import InvalidRequest
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, Conversation, Decided, Edit, Requester, not_issued
-from sayso.turns.decisions import decision_event
 from sayso.turns.edits import Edits
-from sayso.turns.engine import Engine
-from sayso.turns.execution import Unrecorded, carry_out
+from sayso.turns.engine import Engine, Unrecorded
+from sayso.turns.execution import carry_out
 from sayso.turns.gate import Outcome
 
 Ran = Callable[[Outcome], None]
@@ -58,7 +57,7 @@ class DirectDecision:
         found = await self._recorded()
         row = found.rows[found.chosen[0][1].id]
         if found.fresh:
-            await self.engine.fire(decision_event(row, self.who.principal))
+            await self.engine.fire(approvals.decision_event(row, self.who.principal))
         rows = {row.id: row}
 
         async def ended(row: Proposal, outcome: Outcome) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sayso.canonical import canonical
 from sayso.errors import InvalidRequest, ToolInputError
@@ -11,9 +11,7 @@ from sayso.ledger import Proposal
 from sayso.ledger.choices import Decided, Edit
 from sayso.masking import holds_secret
 from sayso.tools import Tool
-
-if TYPE_CHECKING:
-    from sayso.turns.engine import Engine
+from sayso.turns.engine import Engine
 
 
 class _Unread(Exception):

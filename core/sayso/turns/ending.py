@@ -7,7 +7,7 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sayso import approvals
 from sayso.events import ApprovalRequested, Done, Event, MessageAdded, StopReason, fold_done
@@ -21,9 +21,7 @@ from sayso.turns.hidden import hidden_reply, hidden_session, hidden_turns
 from sayso.turns.interceptors import alter
 from sayso.turns.outcomes import decided_calls
 from sayso.turns.output import done_of, proposal_events
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.turns.state import RunningTurn
 
 _STATED = (
     "id kind name input turn index call_id created expires description input_description intent"

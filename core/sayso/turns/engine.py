@@ -1,4 +1,4 @@
-"""What the turns of a service share, and how a turn is run."""
+"""What the turns of a service share."""
 
 from __future__ import annotations
 
@@ -6,31 +6,28 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from sayso.agent import Agent
 from sayso.config.settings import ApprovalSettings, LimitSettings
-from sayso.errors import Busy, RequestError, TurnTimeout
+from sayso.errors import LedgerUnavailable, RequestError
 from sayso.events import AgentEvent
 from sayso.ledger.record import Ledger
-from sayso.messages import ChatRequest, Message
 from sayso.models import Ask, Model, ModelEvent
+from sayso.models.calling import stream_of
+from sayso.plugins import Plugins
 from sayso.plugins.discovery import AGENT
-from sayso.traces import hidden_trace, hide
-from sayso.turns.execution import Unrecorded
+from sayso.traces import hidden_trace
 from sayso.turns.gate import Gate
-from sayso.turns.output import Sink
 from sayso.turns.slots import Slots
-from sayso.turns.tool_loop import stream_of
-from sayso.turns.turn import Caller, RunningTurn
 from sayso.workers.code import UserCode
-
-if TYPE_CHECKING:
-    from sayso.plugins import Plugins
 
 logger = logging.getLogger("sayso.turn")
 _HANDLER_SECONDS = 10.0
 T = TypeVar("T")
+
+Unrecorded = asyncio.Future[LedgerUnavailable]
+"""Done when the store has long refused to take the outcome of a call."""
 
 
 @dataclass(slots=True)
@@ -62,47 +59,6 @@ class Engine:
         self.intercepts = bool(self.plugins.implementations("intercept_request"))
         self.holds = bool(self.plugins.implementations("intercept_response"))
         self.events_on = bool(self.plugins.implementations("on_event"))
-
-    async def run(
-        self,
-        request: ChatRequest,
-        more: Sequence[Message],
-        caller: Caller,
-        sink: Sink,
-        *,
-        involved: bool,
-        timed: bool,
-    ) -> None:
-        """Run one turn into `sink`, ending with one `done`; `timed` enforces its time limit here.
-
-        `more` are the request's messages that carry more than text (`beyond_text`); `involved` says
-        that one of them shows or decides a call (`carries_calls`).
-
-        Raises RequestError when the request is refused, TurnError and whatever user code raised
-        when the turn failed; then the caller sends the terminal `error`.
-        """
-        if self.host.stopping:
-            raise Busy("the service is stopping")
-        # With as few coroutines as can be: each takes its part of every piece of a stream.
-        slot = self.slots.take_now() or await self.slots.take()
-        try:
-            turn = RunningTurn(self, request, more, caller, sink, slot, involved=involved)
-            try:
-                if not timed:
-                    await turn.run()
-                    return
-                at = asyncio.get_running_loop().time() + turn.left() + 0.5
-                async with asyncio.timeout_at(at):
-                    await turn.run()
-            except TimeoutError:
-                raise TurnTimeout(self.limits.turn_time) from None
-            except Exception as error:
-                hide(error, turn.secrets)
-                raise
-            finally:
-                turn.out.close()
-        finally:
-            slot.end()
 
     async def carried(self, work: Awaitable[T], unrecorded: Unrecorded) -> T:
         """The result of `work`, which runs to its end even if its turn is cancelled; raises the

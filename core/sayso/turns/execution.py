@@ -8,9 +8,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sayso.agent import RequestContext
+from sayso.context import RequestContext
 from sayso.errors import LedgerUnavailable, reasons
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Continuation, Grant
@@ -19,18 +19,14 @@ from sayso.masking import mask
 from sayso.messages import CommandFile
 from sayso.session import Session
 from sayso.traces import cut, error_text, hidden_trace
+from sayso.turns.engine import Engine, Unrecorded
 from sayso.turns.gate import Outcome
-
-if TYPE_CHECKING:
-    from sayso.turns.engine import Engine
 
 logger = logging.getLogger("sayso.turn")
 _NOTE = 1024
 _AGAIN = "(Run again: the outcome of an earlier run is unknown.)"
 
 Ran = Callable[[Proposal, Outcome], Awaitable[None]]
-Unrecorded = asyncio.Future[LedgerUnavailable]
-"""Done when the store has long refused to take the outcome of a call."""
 
 
 @dataclass(frozen=True, slots=True)

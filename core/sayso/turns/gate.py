@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sayso.agent import RequestContext
+from sayso.context import RequestContext
 from sayso.events import ToolExecuted, ToolExecutionFailed
 from sayso.ledger import State
 from sayso.ledger.choices import Grant, unknown_outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sayso import approvals
 from sayso.errors import AgentError, Blocked, InvalidRequest, Silence
@@ -23,9 +23,7 @@ from sayso.requests import check_messages
 from sayso.session import Session
 from sayso.turns.decisions import decide
 from sayso.turns.execution import change_of, state_of
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.turns.state import RunningTurn
 
 # They leave as recorded, whatever stands here.
 _PROPOSALS = {"data": {"tool_calls", "cmds", "approvals"}}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -13,9 +13,7 @@ from sayso.ledger import Proposal
 from sayso.messages import AgentMessage, Approval, Command, Data, ToolCall
 from sayso.turns.hidden import input_holds_secret
 from sayso.turns.replies import INVALID
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.turns.state import RunningTurn
 
 
 def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sayso.context import Caller
 from sayso.encoding import encode_lines, sendable
 from sayso.errors import NotStarted
 from sayso.events import Done, ErrorEvent, Event, IntermittentUpdate, TextDelta
 from sayso.messages import ChatRequest
-from sayso.turns.turn import Caller
 from sayso.workers import Channel, Running
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sayso import approvals
 from sayso.commands.suggestions import SUGGEST_COMMANDS, read_suggestion
@@ -18,10 +18,8 @@ from sayso.policy import forbidden
 from sayso.tools import Tool
 from sayso.turns.gate import Outcome
 from sayso.turns.hidden import input_holds_secret
+from sayso.turns.state import RunningTurn
 from sayso.turns.wording import spoken
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
 
 
 class RequestedCalls:
