@@ -24,6 +24,7 @@ from sayso import Agent, Call, Reply, Text, TextDelta, Turn, create_app, tool
 from sayso.encoding import encode, encode_lines, reply_json, unbroken
 from sayso.errors import InvalidRequest
 from sayso.events import Done, Event, IntermittentUpdate, fold
+from sayso.hosting.streams import EventChannel
 from sayso.http.asgi import App, Direct, plain_routes
 from sayso.http.frames import text_frame
 from sayso.ledger import texts as ledger_texts
@@ -38,7 +39,6 @@ from sayso.tools.results import text_of
 from sayso.traces import cut
 from sayso.turns.history import _Builder, model_turns
 from sayso.turns.output import Gathered, Output
-from sayso.turns.streams import EventChannel
 from sayso.workers import Channel, Workers
 from sayso.workers.code import may_block_here
 

@@ -23,11 +23,11 @@ from programs import until
 from sayso import IntermittentUpdate, TextDelta, create_app
 from sayso.encoding import encode, encode_lines, text_lines, unbroken
 from sayso.events import Done, ErrorEvent, Event
+from sayso.hosting.streams import EventChannel
 from sayso.http.frames import text_frames
 from sayso.lenient_json import dump_json
 from sayso.testing import Service, served
 from sayso.testing.server import running
-from sayso.turns.streams import EventChannel
 
 SEPARATORS = ["\x1e", "\\", '"', '","', "\\u001e", "\ud800", "\n", "}", "", "é", "✓"]
 pieces = st.text(max_size=12) | st.sampled_from(SEPARATORS) | st.text("\\u01e\x1e", max_size=8)

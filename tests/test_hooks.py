@@ -35,6 +35,7 @@ from sayso import (
     Plugin,
     PluginError,
     RequestContext,
+    ServiceHost,
     Silence,
     ToolExecuted,
     Unauthenticated,
@@ -289,7 +290,7 @@ def test_resources_and_handlers_serve_a_claimed_call_that_outlives_its_client_an
     async def use() -> None:
         agent = Agent(model=scripted([Call("1", "query", {})]), tools=[query])
         sections = {"plugins": [], "server": {"state_dir": tmp_path}}
-        host = Host.create(agent, Config.model_validate(sections), [plugin])
+        host = ServiceHost.create(agent, Config.model_validate(sections), [plugin])
         async with host.life():
             who = Caller("v2")
             reply = await host.chat(ChatRequest(messages=[Message(**user("query"))]), who)

@@ -65,8 +65,12 @@ if TYPE_CHECKING:
         ToolExecutionFailed,
         fold,
     )
+    from sayso.failures import Failure
+    from sayso.gate import Outcome
     from sayso.hookspecs import hookimpl
-    from sayso.host import Host
+    from sayso.host import ServiceHost
+    from sayso.hosting import Host
+    from sayso.hosting.streams import EventStream
     from sayso.http.access import authenticate
     from sayso.http.endpoints import (
         ChatEndpoint,
@@ -131,11 +135,8 @@ if TYPE_CHECKING:
         TextContent,
         ToolResult,
     )
-    from sayso.tools.sources import ToolSource
+    from sayso.tools.sources import SourceHost, ToolSource
     from sayso.traces import hidden_trace
-    from sayso.turns.failures import Failure
-    from sayso.turns.gate import Outcome
-    from sayso.turns.streams import EventStream
     from sayso.workers import per_loop
 
 _MODULES = {
@@ -162,7 +163,8 @@ _MODULES = {
         "fold"
     ),
     "hookspecs": "hookimpl",
-    "host": "Host",
+    "host": "ServiceHost",
+    "hosting": "Host",
     "http.access": "authenticate",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "http.protocol": "Http",
@@ -184,11 +186,11 @@ _MODULES = {
     "session": "Session",
     "tools": "Tool tool",
     "tools.results": "AudioContent ImageContent ResourceContent TextContent ToolResult",
-    "tools.sources": "ToolSource",
+    "tools.sources": "SourceHost ToolSource",
     "traces": "hidden_trace",
-    "turns.failures": "Failure",
-    "turns.gate": "Outcome",
-    "turns.streams": "EventStream",
+    "failures": "Failure",
+    "gate": "Outcome",
+    "hosting.streams": "EventStream",
     "workers": "per_loop",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
@@ -256,10 +258,12 @@ __all__ = [
     "ResourceContent",
     "Result",
     "SaysoError",
+    "ServiceHost",
     "Session",
     "Silence",
     "Size",
     "Socket",
+    "SourceHost",
     "StandardError",
     "StartupError",
     "StillRunning",

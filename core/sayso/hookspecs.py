@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from sayso.context import RequestContext
     from sayso.events import AgentEvent
-    from sayso.host import Host
+    from sayso.hosting import Host
     from sayso.messages import AgentMessage, ChatRequest
 
 PROJECT = "sayso"

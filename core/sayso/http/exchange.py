@@ -11,23 +11,36 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.server import ServerState
 
 from sayso.encoding import reply_json
 from sayso.errors import Busy, Stopping
+from sayso.hosting.streams import Begun, EventStream
+from sayso.http.corked import CorkedTransport
 from sayso.http.disconnect import A_MOMENT, delayed_calls
 from sayso.http.endpoints import JSON, ChatEndpoint, Headers
 from sayso.http.ndjson import NDJSON
 from sayso.turns.output import Gathered
-from sayso.turns.streams import Begun, EventStream
-
-if TYPE_CHECKING:
-    from sayso.http.protocol import Http
 
 logger = logging.getLogger("sayso.server")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
+
+
+class Connection(Protocol):
+    """What is asked of the connection that a request came on."""
+
+    client: tuple[str, int] | None
+    flow: FlowControl
+    server_state: ServerState
+    transport: CorkedTransport
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request."""
+        ...
 
 
 class _Deaf:
@@ -61,7 +74,7 @@ class Exchange:
 
     def __init__(
         self,
-        connection: Http,
+        connection: Connection,
         endpoint: ChatEndpoint,
         principal: str | None,
         *,

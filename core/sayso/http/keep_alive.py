@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sized
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from sayso.workers import per_loop
 
-if TYPE_CHECKING:
-    from sayso.http.protocol import Http
-
 PIPELINED = 16
 """Requests that may wait behind the one that is answered; then reading pauses."""
+
+
+class Connection(Protocol):
+    """What is asked of a connection that is kept alive."""
+
+    loop: asyncio.AbstractEventLoop
+    timeout_keep_alive: int
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection: it was idle for too long."""
+        ...
 
 
 class Flow(FlowControl):
@@ -34,23 +42,23 @@ class IdleConnections:
     """The idle connections of one loop, each with the time since when, the longest idle first."""
 
     def __init__(self) -> None:
-        self._since: dict[Http, float] = {}
+        self._since: dict[Connection, float] = {}
         self._armed = False
 
-    def add(self, connection: Http) -> None:
+    def add(self, connection: Connection) -> None:
         """Count the connection as idle from now on."""
         self._since[connection] = connection.loop.time()
         if not self._armed:
             self._arm(connection)
 
-    def discard(self, connection: Http) -> None:
+    def discard(self, connection: Connection) -> None:
         """Count the connection as idle no longer."""
         self._since.pop(connection, None)
 
-    def __contains__(self, connection: Http) -> bool:
+    def __contains__(self, connection: Connection) -> bool:
         return connection in self._since
 
-    def _arm(self, connection: Http) -> None:
+    def _arm(self, connection: Connection) -> None:
         self._armed = True
         connection.loop.call_later(connection.timeout_keep_alive / 4, self._look)
 

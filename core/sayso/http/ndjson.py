@@ -12,7 +12,7 @@ from sayso.http.disconnect import DisconnectWatch
 from sayso.messages import ChatRequest
 
 if TYPE_CHECKING:
-    from sayso.host import Host
+    from sayso.hosting import Host
 
 NDJSON = (
     (b"content-type", b"application/x-ndjson"),

@@ -13,7 +13,7 @@ from sayso.plugins import Plugin
 from sayso.plugins.discovery import AGENT
 
 if TYPE_CHECKING:
-    from sayso.host import Host
+    from sayso.hosting import Host
 
 
 def agent_plugin(agent: Agent) -> Plugin | None:

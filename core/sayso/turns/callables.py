@@ -9,6 +9,7 @@ from typing import Any
 from sayso import approvals
 from sayso.context import DecidedCall
 from sayso.errors import AgentError, Blocked, ModelError, Silence
+from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Grant
 from sayso.masking import mask
@@ -22,7 +23,6 @@ from sayso.messages import (
 from sayso.traces import cut, error_text
 from sayso.turns.ending import finish, suspend
 from sayso.turns.execution import change_of, record, state_of
-from sayso.turns.gate import Outcome
 from sayso.turns.proposals import proposals_of
 from sayso.turns.replies import reply_of, send_outcomes
 from sayso.turns.state import RunningTurn

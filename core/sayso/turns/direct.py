@@ -15,6 +15,7 @@ from sayso import approvals
 from sayso.context import Caller, RequestContext
 from sayso.errors import ToolInputError
 from sayso.events import ApprovalRequested, IntermittentUpdate
+from sayso.gate import Outcome
 from sayso.ledger import Proposal, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
 from sayso.masking import holds_secret, mask
@@ -24,7 +25,6 @@ from sayso.session import Session
 from sayso.tools import Tool
 from sayso.turns.direct_decision import DirectDecision, Ran
 from sayso.turns.engine import Engine
-from sayso.turns.gate import Outcome
 from sayso.turns.output import hidden_line
 from sayso.turns.requested import proposal, requester
 

@@ -11,12 +11,12 @@ from typing import Any
 from sayso import approvals
 from sayso.context import RequestContext
 from sayso.errors import InvalidRequest
+from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, Conversation, Decided, Edit, Requester, not_issued
 from sayso.turns.edits import Edits
 from sayso.turns.engine import Engine, Unrecorded
 from sayso.turns.execution import carry_out
-from sayso.turns.gate import Outcome
 
 Ran = Callable[[Outcome], None]
 

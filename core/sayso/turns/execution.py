@@ -12,6 +12,7 @@ from typing import Any
 
 from sayso.context import RequestContext
 from sayso.errors import LedgerUnavailable, reasons
+from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Continuation, Grant
 from sayso.lenient_json import dump_json
@@ -20,7 +21,6 @@ from sayso.messages import CommandFile
 from sayso.session import Session
 from sayso.traces import cut, error_text, hidden_trace
 from sayso.turns.engine import Engine, Unrecorded
-from sayso.turns.gate import Outcome
 
 logger = logging.getLogger("sayso.turn")
 _NOTE = 1024

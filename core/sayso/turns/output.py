@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic_core import from_json
 
@@ -22,6 +22,7 @@ from sayso.events import (
     ToolCalls,
     fold,
 )
+from sayso.hosting.streams import Sink
 from sayso.ledger import Proposal
 from sayso.lenient_json import dump_json
 from sayso.masking import mask_sent
@@ -30,22 +31,6 @@ from sayso.messages import AgentMessage, Data
 OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
 """The lists of `Data` that hold outcomes."""
 _IN_EVENTS = {*OUTCOMES, "tool_calls", "cmds", "approvals", "session"}
-
-
-class Sink(Protocol):
-    """Takes a turn's events, in order."""
-
-    def put_nowait(self, item: Event, /) -> bool:
-        """Hand the event over from any thread; True asks to await `space` before the next."""
-        ...
-
-    def say(self, piece: str, /) -> bool:
-        """Hand a piece of the reply's text over, as `put_nowait` does its TextDelta."""
-        ...
-
-    async def space(self) -> None:
-        """Return when the reader has caught up."""
-        ...
 
 
 class Gathered:

@@ -17,14 +17,15 @@ from sayso.events import (
     StopReason,
     TextDelta,
 )
+from sayso.gate import Outcome
+from sayso.hosting.streams import Sink
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, Continuation, Conversation, Decided
 from sayso.messages import ChatRequest, Command, Data, Message, platform_of, said_in
 from sayso.session import Session
 from sayso.turns.edits import Edits
 from sayso.turns.engine import Engine, Unrecorded
-from sayso.turns.gate import Outcome
-from sayso.turns.output import Output, Sink
+from sayso.turns.output import Output
 from sayso.turns.requested import proposal, requester
 from sayso.turns.slots import Slot
 

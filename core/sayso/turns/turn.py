@@ -16,6 +16,7 @@ from typing import TypeVar
 from sayso.context import Caller
 from sayso.errors import Blocked, Busy, Silence, TurnTimeout
 from sayso.events import Event, TextDelta
+from sayso.hosting.streams import Sink
 from sayso.masking import mask
 from sayso.messages import AgentMessage, ChatRequest, Message
 from sayso.traces import hide
@@ -25,7 +26,6 @@ from sayso.turns.decisions import carry_decisions
 from sayso.turns.ending import done, finish
 from sayso.turns.engine import Engine
 from sayso.turns.interceptors import intercept
-from sayso.turns.output import Sink
 from sayso.turns.state import RunningTurn
 from sayso.turns.tool_loop import ask_model
 

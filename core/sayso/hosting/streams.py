@@ -6,17 +6,16 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from sayso.config import Config
 from sayso.context import Caller
 from sayso.encoding import encode_lines, sendable
 from sayso.errors import NotStarted
 from sayso.events import Done, ErrorEvent, Event, IntermittentUpdate, TextDelta
+from sayso.failures import Failure
 from sayso.messages import ChatRequest
 from sayso.workers import Channel, Running
-
-if TYPE_CHECKING:
-    from sayso.host import Host
 
 logger = logging.getLogger("sayso.turn")
 
@@ -27,6 +26,22 @@ _WAITING_STATUS = 1 << 22
 """What may wait before only the last of further status lines does: who sends them never pauses."""
 _OVERHEAD = 64
 _TERMINAL = (Done, ErrorEvent)
+
+
+class Sink(Protocol):
+    """Takes a turn's events, in order."""
+
+    def put_nowait(self, item: Event, /) -> bool:
+        """Hand the event over from any thread; True asks to await `space` before the next."""
+        ...
+
+    def say(self, piece: str, /) -> bool:
+        """Hand a piece of the reply's text over, as `put_nowait` does its TextDelta."""
+        ...
+
+    async def space(self) -> None:
+        """Return when the reader has caught up."""
+        ...
 
 
 class Begun:
@@ -125,6 +140,24 @@ class EventChannel(Channel[Event | str]):
         return items
 
 
+class Turns(Protocol):
+    """What a stream asks of the host: to begin its turn, and how that turn failed."""
+
+    config: Config
+
+    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
+        """Start a turn whose events go into `sink`."""
+        ...
+
+    def failure_of(self, begun: Begun) -> BaseException | None:
+        """Why a turn that has ended gave no answer; None for one that did."""
+        ...
+
+    def failure(self, error: BaseException) -> Failure:
+        """How to show `error` to a caller."""
+        ...
+
+
 class EventStream:
     """The events of one turn, for the loop that made it.
 
@@ -134,8 +167,12 @@ class EventStream:
     `server.on_disconnect = "continue"`; a claimed tool always finishes.
     """
 
-    def __init__(self, host: Host, request: ChatRequest, caller: Caller) -> None:
+    def __init__(
+        self, host: Turns, request: ChatRequest, caller: Caller, running: set[EventStream]
+    ) -> None:
+        """Begin the turn; the stream stands among `running` until the turn has ended."""
         self._host = host
+        self._running = running
         self._channel = EventChannel()
         self._ended = False
         self._told = False
@@ -146,14 +183,14 @@ class EventStream:
             self._channel.put_nowait(host.failure(error).event())
             self._channel.close()
             return
-        host._running.add(self)
+        running.add(self)
         self._work = self._begun.running
         self._work.on_end(self._finish)
 
     def _finish(self) -> None:
         """Say how the turn ended, if it did not say `done` itself."""
         self._ended = True
-        self._host._running.discard(self)
+        self._running.discard(self)
         error = self._host.failure_of(self._begun)
         if error is not None:
             self._channel.put_nowait(self._host.failure(error).event())
