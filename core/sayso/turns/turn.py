@@ -21,11 +21,12 @@ from sayso.masking import mask
 from sayso.messages import AgentMessage, ChatRequest, Message
 from sayso.traces import hide
 from sayso.turns.callables import ask_function
-from sayso.turns.continuation import nothing_to_answer, owed, resume
+from sayso.turns.continuation import next_step, resume
 from sayso.turns.decisions import carry_decisions
 from sayso.turns.ending import done, finish
 from sayso.turns.engine import Engine
 from sayso.turns.interceptors import intercept
+from sayso.turns.plan import GoOn, Restate, nothing_to_answer
 from sayso.turns.state import RunningTurn
 from sayso.turns.tool_loop import ask_model
 
@@ -114,17 +115,18 @@ async def answered(turn: RunningTurn) -> None:
 async def _decided(turn: RunningTurn) -> None:
     """Carry the decisions out, then answer."""
     known = await _releasing(turn, carry_decisions(turn))
-    rest = _releasing(turn, _go_on(turn, known))
-    if owed(turn):
-        # What a callable has yet to carry out may be approved in the history alone.
+    step = next_step(turn)
+    rest = _releasing(turn, _go_on(turn, step, known))
+    if isinstance(step, GoOn) and step.unacknowledged:
+        # The calls that a callable has yet to carry out may be approved in the history alone.
         await turn.engine.carried(rest, turn.unrecorded)
     else:
         await rest
 
 
-async def _go_on(turn: RunningTurn, known: set[str]) -> None:
+async def _go_on(turn: RunningTurn, step: Restate | GoOn, known: set[str]) -> None:
     """Answer, once the decisions are recorded and what may run at once has run."""
-    if not await resume(turn, known):
+    if not await resume(turn, step, known):
         await turn.accepted()
         await _answering(turn)
 
