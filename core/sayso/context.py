@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sayso.events import IntermittentUpdate
+from sayso.masking import mask_sent
 from sayso.messages import Kind, PlatformContext
 from sayso.session import Session
 
@@ -111,3 +112,11 @@ class RequestContext:
         if self._send is not None:
             # A number is progress, too; a reader of the line expects text.
             self._send(IntermittentUpdate(str(text), dict(content or {})))
+
+
+def hidden_line(event: IntermittentUpdate, secrets: Sequence[str]) -> IntermittentUpdate:
+    """A status line of the agent's code without the request's secrets."""
+    if not secrets:
+        return event
+    text, content = mask_sent([event.text, event.content], secrets)
+    return IntermittentUpdate(text, content)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from sayso import approvals
-from sayso.context import Caller, RequestContext
+from sayso.context import Caller, RequestContext, hidden_line
 from sayso.errors import ToolInputError
 from sayso.events import ApprovalRequested, IntermittentUpdate
 from sayso.gate import Outcome
@@ -25,7 +25,6 @@ from sayso.session import Session
 from sayso.tools import Tool
 from sayso.turns.direct_decision import DirectDecision, Ran
 from sayso.turns.engine import Engine
-from sayso.turns.output import hidden_line
 from sayso.turns.requested import proposal, requester
 
 Update = Callable[[IntermittentUpdate], None]

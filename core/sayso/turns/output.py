@@ -8,6 +8,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from sayso.approvals import approval, command, tool_call
+from sayso.context import hidden_line
 from sayso.events import (
     Approvals,
     Commands,
@@ -25,7 +26,6 @@ from sayso.events import (
 from sayso.hosting.streams import Sink
 from sayso.ledger import Proposal
 from sayso.lenient_json import dump_json
-from sayso.masking import mask_sent
 from sayso.messages import AgentMessage, Data
 
 OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
@@ -166,14 +166,6 @@ class Output:
 
 def _unheard(piece: str) -> bool:
     return False
-
-
-def hidden_line(event: IntermittentUpdate, secrets: Sequence[str]) -> IntermittentUpdate:
-    """A status line of the agent's code without the request's secrets."""
-    if not secrets:
-        return event
-    text, content = mask_sent([event.text, event.content], secrets)
-    return IntermittentUpdate(text, content)
 
 
 def proposal_events(rows: Sequence[Proposal]) -> list[Event]:
