@@ -26,10 +26,10 @@ from sayso.errors import InvalidRequest
 from sayso.events import Done, Event, IntermittentUpdate, fold
 from sayso.hosting.streams import EventChannel
 from sayso.http.asgi import App, Direct, plain_routes
-from sayso.http.frames import text_frame
 from sayso.ledger import texts as ledger_texts
 from sayso.ledger.choices import Decided
 from sayso.lenient_json import dump_json
+from sayso.listener.frames import text_frame
 from sayso.messages import Data, Message
 from sayso.models import dump_turns
 from sayso.requests import parse_request

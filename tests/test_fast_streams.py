@@ -24,8 +24,8 @@ from sayso import IntermittentUpdate, TextDelta, create_app
 from sayso.encoding import encode, encode_lines, text_lines, unbroken
 from sayso.events import Done, ErrorEvent, Event
 from sayso.hosting.streams import EventChannel
-from sayso.http.frames import text_frames
 from sayso.lenient_json import dump_json
+from sayso.listener.frames import text_frames
 from sayso.testing import Service, served
 from sayso.testing.server import running
 from sayso.workers import Channel

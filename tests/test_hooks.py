@@ -726,7 +726,7 @@ class TestFailuresInATurn:
     def test_authentication_that_hangs_at_the_end_of_the_service_is_told_so(
         self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sayso.http.listener.CLOSING", 0.1)
+        monkeypatch.setattr("sayso.listener.listener.CLOSING", 0.1)
         asked = threading.Event()
 
         async def authenticate(self: Plugin) -> None:

@@ -79,7 +79,6 @@ if TYPE_CHECKING:
         standard_error,
         turn_to_read,
     )
-    from sayso.http.protocol import Http
     from sayso.http.sockets import Socket
     from sayso.ledger import (
         Decision,
@@ -91,6 +90,7 @@ if TYPE_CHECKING:
         Transaction,
     )
     from sayso.ledger.log import checkpoint
+    from sayso.listener.protocol import Http
     from sayso.masking import mask
     from sayso.messages import (
         AgentMessage,
@@ -167,7 +167,7 @@ _MODULES = {
     "hosting": "Host",
     "http.access": "authenticate",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
-    "http.protocol": "Http",
+    "listener.protocol": "Http",
     "http.sockets": "Socket",
     "ledger": "Decision LogRow Owner Proposal Store SuspendedTurn Transaction",
     "ledger.log": "checkpoint",

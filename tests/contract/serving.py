@@ -17,8 +17,8 @@ import uvicorn
 from websockets.sync.client import ClientConnection, connect
 
 from sayso import create_app, load_config
-from sayso.http.listener import uvicorn_config
 from sayso.ledger.choices import Decided
+from sayso.listener.listener import uvicorn_config
 from sayso.turns.state import RunningTurn
 
 DEADLINE = 120.0

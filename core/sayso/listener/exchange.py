@@ -20,10 +20,10 @@ from uvicorn.server import ServerState
 from sayso.encoding import reply_json
 from sayso.errors import Busy, Stopping
 from sayso.hosting.streams import Begun, EventStream
-from sayso.http.corked import CorkedTransport
 from sayso.http.disconnect import A_MOMENT, delayed_calls
 from sayso.http.endpoints import JSON, ChatEndpoint, Headers
 from sayso.http.ndjson import NDJSON
+from sayso.listener.corked import CorkedTransport
 from sayso.turns.output import Gathered
 
 logger = logging.getLogger("sayso.server")

@@ -11,11 +11,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from sayso.http.access import with_one_host
 from sayso.http.asgi import App
-from sayso.http.corked import CorkedTransport
 from sayso.http.disconnect import A_MOMENT
 from sayso.http.endpoints import ChatEndpoint, Headers
-from sayso.http.exchange import Exchange
-from sayso.http.keep_alive import Flow, idle_connections
+from sayso.listener.corked import CorkedTransport
+from sayso.listener.exchange import Exchange
+from sayso.listener.keep_alive import Flow, idle_connections
 from sayso.service.ports import serves_on
 
 CLOSING = 2

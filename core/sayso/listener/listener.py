@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import uvicorn
 
-from sayso.http.protocol import CLOSING, Http
+from sayso.listener.protocol import CLOSING, Http
 from sayso.service.life import GivenUp, Life
 from sayso.service.ports import BACKLOG
 from sayso.service.signals import answered, nothing
@@ -76,7 +76,7 @@ def uvicorn_config(app: Any, config: Config) -> uvicorn.Config:
 def _websocket_protocol() -> type[asyncio.Protocol] | Literal["none"]:
     """A service without a plugin that speaks WebSocket needs no `websockets` installed."""
     try:
-        from sayso.http.frames import WebSocket
+        from sayso.listener.frames import WebSocket
     except ImportError:
         return "none"
     return WebSocket

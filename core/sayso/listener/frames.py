@@ -11,8 +11,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 from websockets.protocol import State
 
-from sayso.http.corked import CorkedTransport
 from sayso.http.sockets import Socket, texts
+from sayso.listener.corked import CorkedTransport
 
 LINGER = 2.0
 """Seconds that a client which answers no ping has to take what was written to it."""
