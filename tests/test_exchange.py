@@ -26,8 +26,8 @@ from sayso.http.asgi import App
 from sayso.http.endpoints import read_body
 from sayso.listener.exchange import Exchange
 from sayso.listener.protocol import Http
-from sayso.messages import AgentMessage
 from sayso.testing.server import running
+from sayso.wire.messages import AgentMessage
 
 PATHS = ("/api/chat", "/api/chat-stream", "/api/sendMessage", "/api/sendMessageStream")
 

@@ -12,8 +12,8 @@ from sayso import Data, Message, ToolCall, approvals
 from sayso.errors import InvalidRequest
 from sayso.ledger import ENDED, Proposal, SuspendedTurn
 from sayso.ledger.choices import Decided
-from sayso.messages import Command
 from sayso.turns.plan import Asking, GoOn, Restate, plan
+from sayso.wire.messages import Command
 
 STATES = st.sampled_from(
     ["PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTING", "DONE", "FAILED", "INDETERMINATE"]

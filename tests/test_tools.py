@@ -30,7 +30,6 @@ from typing_extensions import TypeAliasType
 
 from sayso import Agent, Call
 from sayso.errors import ToolInputError
-from sayso.session import Session
 from sayso.testing import scripted, served
 from sayso.tools import Tool, as_tools, tool
 from sayso.tools.results import (
@@ -41,7 +40,8 @@ from sayso.tools.results import (
     ToolResult,
     text_of,
 )
-from sayso.traces import error_text, hidden_trace
+from sayso.wire.session import Session
+from sayso.wire.traces import error_text, hidden_trace
 
 if TYPE_CHECKING:
     from sayso.context import RequestContext

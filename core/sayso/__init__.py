@@ -15,14 +15,11 @@ if TYPE_CHECKING:
     from sayso._version import __version__
     from sayso.agent import Agent
     from sayso.app import create_app
-    from sayso.bodies import BodyReader
-    from sayso.characters import unseen
     from sayso.commands import LocalShell
     from sayso.config import Config, load_config, state_dir
     from sayso.config.settings import Duration, Size
     from sayso.config.targets import load_agent
     from sayso.context import Caller, DecidedCall, RequestContext
-    from sayso.encoding import encode, unbroken
     from sayso.errors import (
         AgentError,
         Blocked,
@@ -43,29 +40,6 @@ if TYPE_CHECKING:
         TurnError,
         Unauthenticated,
     )
-    from sayso.events import (
-        AgentEvent,
-        ApprovalRequested,
-        Approvals,
-        Commands,
-        ConversationStarted,
-        Done,
-        ErrorEvent,
-        Event,
-        ExecutedApprovals,
-        ExecutedCommands,
-        ExecutedToolCalls,
-        IntermittentUpdate,
-        MessageAdded,
-        TextDelta,
-        ToolCallApproved,
-        ToolCallRejected,
-        ToolCalls,
-        ToolExecuted,
-        ToolExecutionFailed,
-        fold,
-    )
-    from sayso.failures import Failure
     from sayso.gate import Outcome
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
@@ -91,23 +65,6 @@ if TYPE_CHECKING:
     )
     from sayso.ledger.log import checkpoint
     from sayso.listener.protocol import Http
-    from sayso.masking import mask
-    from sayso.messages import (
-        AgentMessage,
-        Approval,
-        ChatRequest,
-        Command,
-        CommandFile,
-        Data,
-        ExecutedApproval,
-        ExecutedCommand,
-        ExecutedToolCall,
-        Message,
-        Party,
-        PlatformContext,
-        ToolCall,
-        URLConfig,
-    )
     from sayso.models import (
         Ask,
         Call,
@@ -123,10 +80,8 @@ if TYPE_CHECKING:
         load_model,
     )
     from sayso.plugins import Plugin
-    from sayso.requests import parse_request
     from sayso.server import serve
     from sayso.service.stderr import StandardError
-    from sayso.session import Session
     from sayso.tools import Tool, tool
     from sayso.tools.results import (
         AudioContent,
@@ -136,7 +91,52 @@ if TYPE_CHECKING:
         ToolResult,
     )
     from sayso.tools.sources import SourceHost, ToolSource
-    from sayso.traces import hidden_trace
+    from sayso.wire.bodies import BodyReader
+    from sayso.wire.characters import unseen
+    from sayso.wire.encoding import encode, unbroken
+    from sayso.wire.events import (
+        AgentEvent,
+        ApprovalRequested,
+        Approvals,
+        Commands,
+        ConversationStarted,
+        Done,
+        ErrorEvent,
+        Event,
+        ExecutedApprovals,
+        ExecutedCommands,
+        ExecutedToolCalls,
+        IntermittentUpdate,
+        MessageAdded,
+        TextDelta,
+        ToolCallApproved,
+        ToolCallRejected,
+        ToolCalls,
+        ToolExecuted,
+        ToolExecutionFailed,
+        fold,
+    )
+    from sayso.wire.failures import Failure
+    from sayso.wire.masking import mask
+    from sayso.wire.messages import (
+        AgentMessage,
+        Approval,
+        ChatRequest,
+        Command,
+        CommandFile,
+        Data,
+        ExecutedApproval,
+        ExecutedCommand,
+        ExecutedToolCall,
+        Message,
+        Party,
+        PlatformContext,
+        ToolCall,
+        URLConfig,
+    )
+    from sayso.wire.requests import parse_request
+    from sayso.wire.session import Session
+    from sayso.wire.traces import hidden_trace
     from sayso.workers import per_loop
 
 _MODULES = {
@@ -144,8 +144,8 @@ _MODULES = {
     "agent": "Agent",
     "context": "Caller DecidedCall RequestContext",
     "app": "create_app",
-    "bodies": "BodyReader",
-    "characters": "unseen",
+    "wire.bodies": "BodyReader",
+    "wire.characters": "unseen",
     "commands": "LocalShell",
     "config": "Config load_config state_dir",
     "config.settings": "Duration Size",
@@ -155,8 +155,8 @@ _MODULES = {
         "ModelError PluginError RequestError Silence StartupError StillRunning Stopping TooLarge "
         "ToolInputError TurnError Unauthenticated"
     ),
-    "encoding": "encode unbroken",
-    "events": (
+    "wire.encoding": "encode unbroken",
+    "wire.events": (
         "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
         "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
         "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
@@ -171,8 +171,8 @@ _MODULES = {
     "http.sockets": "Socket",
     "ledger": "Decision LogRow Owner Proposal Store SuspendedTurn Transaction",
     "ledger.log": "checkpoint",
-    "masking": "mask",
-    "messages": (
+    "wire.masking": "mask",
+    "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
         "ExecutedCommand ExecutedToolCall Message Party PlatformContext ToolCall URLConfig"
     ),
@@ -180,15 +180,15 @@ _MODULES = {
         "Ask Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage load_model"
     ),
     "plugins": "Plugin",
-    "requests": "parse_request",
+    "wire.requests": "parse_request",
     "server": "serve",
     "service.stderr": "StandardError",
-    "session": "Session",
+    "wire.session": "Session",
     "tools": "Tool tool",
     "tools.results": "AudioContent ImageContent ResourceContent TextContent ToolResult",
     "tools.sources": "SourceHost ToolSource",
-    "traces": "hidden_trace",
-    "failures": "Failure",
+    "wire.traces": "hidden_trace",
+    "wire.failures": "Failure",
     "gate": "Outcome",
     "hosting.streams": "EventStream",
     "workers": "per_loop",

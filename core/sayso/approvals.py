@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from sayso.bodies import is_json, problem
-from sayso.canonical import canonical, copied
-from sayso.events import ToolCallApproved, ToolCallRejected
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice
-from sayso.messages import (
+from sayso.wire.bodies import is_json, problem
+from sayso.wire.canonical import canonical, copied
+from sayso.wire.events import ToolCallApproved, ToolCallRejected
+from sayso.wire.messages import (
     Approval,
     ChatRequest,
     Command,
@@ -25,7 +25,7 @@ from sayso.messages import (
     Message,
     ToolCall,
 )
-from sayso.session import Session
+from sayso.wire.session import Session
 
 Item = TypeVar("Item", ToolCall, Approval, Command)
 

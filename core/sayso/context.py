@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sayso.events import IntermittentUpdate
-from sayso.masking import mask_sent
-from sayso.messages import Kind, PlatformContext
-from sayso.session import Session
+from sayso.wire.events import IntermittentUpdate
+from sayso.wire.masking import mask_sent
+from sayso.wire.messages import Kind, PlatformContext
+from sayso.wire.session import Session
 
 
 class Caller(NamedTuple):

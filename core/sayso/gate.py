@@ -12,16 +12,16 @@ from functools import partial
 from typing import Any
 
 from sayso.context import RequestContext
-from sayso.events import ToolExecuted, ToolExecutionFailed
 from sayso.ledger import State
 from sayso.ledger.choices import Grant, unknown_outcome
-from sayso.masking import mask
-from sayso.messages import Approval
 from sayso.policy import Policy, Verdict, forbidden
-from sayso.session import Session
 from sayso.tools import Tool, ToolInputError
 from sayso.tools.results import ToolResult, text_of
-from sayso.traces import cut, error_text, hidden_trace
+from sayso.wire.events import ToolExecuted, ToolExecutionFailed
+from sayso.wire.masking import mask
+from sayso.wire.messages import Approval
+from sayso.wire.session import Session
+from sayso.wire.traces import cut, error_text, hidden_trace
 from sayso.workers.code import UserCode, passed_on
 from sayso.workers.forks import leave_fork
 from sayso.workers.loop import may_block_here

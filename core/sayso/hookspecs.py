@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from starlette.routing import Router
 
     from sayso.context import RequestContext
-    from sayso.events import AgentEvent
     from sayso.hosting import Host
-    from sayso.messages import AgentMessage, ChatRequest
+    from sayso.wire.events import AgentEvent
+    from sayso.wire.messages import AgentMessage, ChatRequest
 
 PROJECT = "sayso"
 hookspec = pluggy.HookspecMarker(PROJECT)

@@ -23,13 +23,10 @@ from sayso.approvals import carries_calls
 from sayso.config import Config, bearer_tokens, state_dir
 from sayso.context import Caller
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
-from sayso.events import fold
-from sayso.failures import Failure
 from sayso.gate import Gate
 from sayso.hosting.streams import Begun, EventStream, Sink
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import open_store
-from sayso.messages import AgentMessage, ChatRequest, beyond_text
 from sayso.models import Model, checked_model, load_model
 from sayso.models.calling import is_built_in
 from sayso.models.offline import Offline
@@ -43,6 +40,9 @@ from sayso.turns.engine import Engine
 from sayso.turns.output import Gathered
 from sayso.turns.slots import PATIENCE, Slots
 from sayso.turns.turn import run_turn
+from sayso.wire.events import fold
+from sayso.wire.failures import Failure
+from sayso.wire.messages import AgentMessage, ChatRequest, beyond_text
 from sayso.workers import Workers
 from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
 

@@ -24,12 +24,12 @@ from typing import Any
 import sayso.host
 import sayso.turns.slots
 from sayso import Agent, Call, RequestContext, Session, serve, tool
-from sayso.events import AgentEvent, MessageAdded
 from sayso.ledger import LogRow, Store, SuspendedTurn, Transaction
 from sayso.ledger.stores import open_store
-from sayso.messages import Message
 from sayso.models import Ask, Result
 from sayso.models.offline import Offline
+from sayso.wire.events import AgentEvent, MessageAdded
+from sayso.wire.messages import Message
 
 
 class Fate:

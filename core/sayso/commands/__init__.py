@@ -25,9 +25,9 @@ from typing import Any, TypeVar
 from sayso.commands.folders import PathRefused, private_folder, relative_parts, write_inside
 from sayso.context import RequestContext
 from sayso.errors import counted
-from sayso.messages import CommandFile
 from sayso.service.processes import Ended, Stop, run_process, signal_name
 from sayso.tools.signatures import check_call
+from sayso.wire.messages import CommandFile
 
 T = TypeVar("T")
 

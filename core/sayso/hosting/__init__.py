@@ -12,16 +12,16 @@ from typing import Any, Protocol
 from sayso.agent import Agent
 from sayso.config import Config
 from sayso.context import Caller
-from sayso.events import IntermittentUpdate
-from sayso.failures import Failure
 from sayso.gate import Outcome
 from sayso.hosting.streams import Begun, EventStream, Sink
 from sayso.ledger import Proposal
-from sayso.messages import AgentMessage, ChatRequest, Kind, PlatformContext
 from sayso.models import Model
 from sayso.policy import Policy, Verdict
-from sayso.session import Session
 from sayso.tools.sources import WorkerLoops
+from sayso.wire.events import IntermittentUpdate
+from sayso.wire.failures import Failure
+from sayso.wire.messages import AgentMessage, ChatRequest, Kind, PlatformContext
+from sayso.wire.session import Session
 
 Update = Callable[[IntermittentUpdate], None]
 Ran = Callable[[Outcome], None]

@@ -9,11 +9,11 @@ from typing import Protocol
 
 from sayso.config import Config
 from sayso.context import Caller
-from sayso.encoding import encode_lines, sendable
 from sayso.errors import NotStarted
-from sayso.events import Done, ErrorEvent, Event, IntermittentUpdate, TextDelta
-from sayso.failures import Failure
-from sayso.messages import ChatRequest
+from sayso.wire.encoding import encode_lines, sendable
+from sayso.wire.events import Done, ErrorEvent, Event, IntermittentUpdate, TextDelta
+from sayso.wire.failures import Failure
+from sayso.wire.messages import ChatRequest
 from sayso.workers import Channel, Running
 
 logger = logging.getLogger("sayso.turn")

@@ -11,12 +11,12 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sayso.credentials import secret_forms
 from sayso.errors import AgentError, Busy, RequestError, TurnError, Unauthenticated
 from sayso.host import ServiceHost
 from sayso.hosting import Host
 from sayso.http.endpoints import PRINCIPAL, standard_error
-from sayso.traces import hide
+from sayso.wire.credentials import secret_forms
+from sayso.wire.traces import hide
 
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
 PUBLIC = {"/health", "/ready", "/.well-known/agent.json", "/.well-known/agent-card.json"}

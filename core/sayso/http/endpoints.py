@@ -13,15 +13,15 @@ from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
 from sayso.context import Caller
-from sayso.encoding import reply_json
 from sayso.errors import Busy, InvalidRequest, RequestError, TooLarge, UnsupportedMediaType
-from sayso.failures import Failure
 from sayso.hosting import Host
 from sayso.http.disconnect import DisconnectWatch
 from sayso.http.ndjson import stream_reply
-from sayso.messages import ChatRequest
-from sayso.requests import parse_request
 from sayso.turns.output import Gathered
+from sayso.wire.encoding import reply_json
+from sayso.wire.failures import Failure
+from sayso.wire.messages import ChatRequest
+from sayso.wire.requests import parse_request
 from sayso.workers import per_loop
 
 PRINCIPAL = "sayso.principal"

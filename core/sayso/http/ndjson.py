@@ -9,7 +9,7 @@ from starlette.types import Receive, Send
 
 from sayso.context import Caller
 from sayso.http.disconnect import DisconnectWatch
-from sayso.messages import ChatRequest
+from sayso.wire.messages import ChatRequest
 
 if TYPE_CHECKING:
     from sayso.hosting import Host

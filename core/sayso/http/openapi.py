@@ -26,12 +26,12 @@ from sayso.errors import (
     Unauthenticated,
     UnsupportedMediaType,
 )
-from sayso.events import Event
-from sayso.failures import Failure
 from sayso.host import ServiceHost
 from sayso.http.access import PUBLIC
 from sayso.http.endpoints import ChatEndpoint, standard_error
-from sayso.messages import AgentMessage, ChatRequest
+from sayso.wire.events import Event
+from sayso.wire.failures import Failure
+from sayso.wire.messages import AgentMessage, ChatRequest
 
 _COMPONENT = "#/components/schemas/"
 _CORE = {"/health": "Says that the service lives", "/ready": "Says whether new turns are taken"}

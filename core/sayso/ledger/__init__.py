@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from sayso.messages import Kind
+from sayso.wire.messages import Kind
 
 T = TypeVar("T")
 

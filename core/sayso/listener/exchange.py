@@ -17,7 +17,6 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
-from sayso.encoding import reply_json
 from sayso.errors import Busy, Stopping
 from sayso.hosting.streams import Begun, EventStream
 from sayso.http.disconnect import A_MOMENT, delayed_calls
@@ -25,6 +24,7 @@ from sayso.http.endpoints import JSON, ChatEndpoint, Headers
 from sayso.http.ndjson import NDJSON
 from sayso.listener.corked import CorkedTransport
 from sayso.turns.output import Gathered
+from sayso.wire.encoding import reply_json
 
 logger = logging.getLogger("sayso.server")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from sayso.agent import Agent
 from sayso.context import RequestContext
 from sayso.hookspecs import hookimpl
-from sayso.messages import AgentMessage, ChatRequest
 from sayso.plugins import Plugin
 from sayso.plugins.discovery import AGENT
+from sayso.wire.messages import AgentMessage, ChatRequest
 
 if TYPE_CHECKING:
     from sayso.hosting import Host

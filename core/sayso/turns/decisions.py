@@ -9,10 +9,10 @@ from dataclasses import replace
 from sayso import approvals
 from sayso.errors import ApprovalsPending, InvalidRequest
 from sayso.ledger.choices import Choice, Decided, Edit, Grant
-from sayso.masking import holds_secret, mask
 from sayso.turns.execution import Resume, carry_out
 from sayso.turns.outcomes import catch_up, collect_outcomes, heard
 from sayso.turns.state import RunningTurn
+from sayso.wire.masking import holds_secret, mask
 
 _SUPERSEDED = "superseded by a new message"
 

@@ -14,18 +14,18 @@ from typing import Any
 from sayso import approvals
 from sayso.context import Caller, RequestContext, hidden_line
 from sayso.errors import ToolInputError
-from sayso.events import ApprovalRequested, IntermittentUpdate
 from sayso.gate import Outcome
 from sayso.ledger import Proposal, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
-from sayso.masking import holds_secret, mask
-from sayso.messages import Approval, Kind, PlatformContext
 from sayso.policy import Verdict, forbidden
-from sayso.session import Session
 from sayso.tools import Tool
 from sayso.turns.direct_decision import DirectDecision, Ran
 from sayso.turns.engine import Engine
 from sayso.turns.requested import proposal, requester
+from sayso.wire.events import ApprovalRequested, IntermittentUpdate
+from sayso.wire.masking import holds_secret, mask
+from sayso.wire.messages import Approval, Kind, PlatformContext
+from sayso.wire.session import Session
 
 Update = Callable[[IntermittentUpdate], None]
 _PAGE = 1_000

@@ -10,18 +10,18 @@ from dataclasses import replace
 from typing import Any
 
 from sayso import approvals
-from sayso.events import ApprovalRequested, Done, Event, MessageAdded, StopReason, fold_done
 from sayso.ledger import Proposal, SuspendedTurn
-from sayso.lenient_json import dump_json
-from sayso.masking import mask
-from sayso.messages import AgentMessage
 from sayso.models import Turn, dump_turns
-from sayso.session import Session
 from sayso.turns.hidden import hidden_reply, hidden_session, hidden_turns
 from sayso.turns.interceptors import alter
 from sayso.turns.outcomes import decided_calls
 from sayso.turns.output import done_of, proposal_events
 from sayso.turns.state import RunningTurn
+from sayso.wire.events import ApprovalRequested, Done, Event, MessageAdded, StopReason, fold_done
+from sayso.wire.lenient_json import dump_json
+from sayso.wire.masking import mask
+from sayso.wire.messages import AgentMessage
+from sayso.wire.session import Session
 
 _STATED = (
     "id kind name input turn index call_id created expires description input_description intent"

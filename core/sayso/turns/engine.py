@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 from sayso.agent import Agent
 from sayso.config.settings import ApprovalSettings, LimitSettings
 from sayso.errors import LedgerUnavailable, RequestError
-from sayso.events import AgentEvent
 from sayso.gate import Gate
 from sayso.ledger.record import Ledger
 from sayso.models import Ask, Model, ModelEvent
 from sayso.models.calling import stream_of
 from sayso.plugins import Plugins
 from sayso.plugins.discovery import AGENT
-from sayso.traces import hidden_trace
 from sayso.turns.slots import Slots
+from sayso.wire.events import AgentEvent
+from sayso.wire.traces import hidden_trace
 from sayso.workers.code import UserCode
 
 logger = logging.getLogger("sayso.turn")

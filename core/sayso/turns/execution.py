@@ -15,12 +15,12 @@ from sayso.errors import LedgerUnavailable, reasons
 from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Continuation, Grant
-from sayso.lenient_json import dump_json
-from sayso.masking import mask
-from sayso.messages import CommandFile
-from sayso.session import Session
-from sayso.traces import cut, error_text, hidden_trace
 from sayso.turns.engine import Engine, Unrecorded
+from sayso.wire.lenient_json import dump_json
+from sayso.wire.masking import mask
+from sayso.wire.messages import CommandFile
+from sayso.wire.session import Session
+from sayso.wire.traces import cut, error_text, hidden_trace
 
 logger = logging.getLogger("sayso.turn")
 _NOTE = 1024

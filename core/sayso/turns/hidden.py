@@ -14,9 +14,10 @@ from typing import Any
 from pydantic_core import from_json
 
 from sayso.ledger import Proposal
-from sayso.lenient_json import dump_json
-from sayso.masking import holds_secret, mask, mask_sent
-from sayso.messages import (
+from sayso.models import Block, Call, Result, Text, Turn, bound_to_model, dump_turns
+from sayso.wire.lenient_json import dump_json
+from sayso.wire.masking import holds_secret, mask, mask_sent
+from sayso.wire.messages import (
     AgentMessage,
     Data,
     ExecutedApproval,
@@ -26,8 +27,7 @@ from sayso.messages import (
     URLConfig,
     Wire,
 )
-from sayso.models import Block, Call, Result, Text, Turn, bound_to_model, dump_turns
-from sayso.session import RESERVED, Session
+from sayso.wire.session import RESERVED, Session
 
 _OWN: Mapping[type[Wire], frozenset[str]] = {
     AgentMessage: frozenset({"role", "timestamp"}),

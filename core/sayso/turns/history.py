@@ -13,14 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sayso.approvals import command_input, stated_ids
-from sayso.canonical import canonical
 from sayso.ledger import RAN, Proposal, SuspendedTurn
 from sayso.ledger.choices import Decided, command_identity
-from sayso.messages import (
-    Command,
-    Data,
-    Message,
-)
 from sayso.models import (
     Block,
     Call,
@@ -35,6 +29,12 @@ from sayso.turns.known_outcomes import KnownOutcomes, calls_run, commands_run
 from sayso.turns.mentions import Mentions
 from sayso.turns.pairing import paired
 from sayso.turns.wording import LOST, NEVER_DECIDED, NOT_DECIDED, outcome_text, spoken, told_later
+from sayso.wire.canonical import canonical
+from sayso.wire.messages import (
+    Command,
+    Data,
+    Message,
+)
 
 
 def model_turns(

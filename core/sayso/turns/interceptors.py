@@ -8,22 +8,22 @@ from typing import Any
 
 from sayso import approvals
 from sayso.errors import AgentError, Blocked, InvalidRequest, Silence
-from sayso.events import Event
 from sayso.ledger import OPEN, Proposal
 from sayso.ledger.choices import Choice
-from sayso.messages import (
+from sayso.plugins.implementations import Impl
+from sayso.turns.decisions import decide
+from sayso.turns.execution import change_of, state_of
+from sayso.turns.state import RunningTurn
+from sayso.wire.events import Event
+from sayso.wire.messages import (
     AgentMessage,
     ChatRequest,
     Data,
     Message,
     beyond_text,
 )
-from sayso.plugins.implementations import Impl
-from sayso.requests import check_messages
-from sayso.session import Session
-from sayso.turns.decisions import decide
-from sayso.turns.execution import change_of, state_of
-from sayso.turns.state import RunningTurn
+from sayso.wire.requests import check_messages
+from sayso.wire.session import Session
 
 # They leave as recorded, whatever stands here.
 _PROPOSALS = {"data": {"tool_calls", "cmds", "approvals"}}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sayso.ledger.choices import Decided
-from sayso.messages import (
+from sayso.models import Result
+from sayso.turns.wording import NEVER_DECIDED, outcome_text, spoken
+from sayso.wire.messages import (
     Data,
     ExecutedApproval,
     ExecutedCommand,
     ExecutedToolCall,
     Message,
 )
-from sayso.models import Result
-from sayso.turns.wording import NEVER_DECIDED, outcome_text, spoken
 
 _FAILURES = ("Error:", "Rejected:", "Outcome unknown:")
 """What the output of a call that did not end well begins with."""

@@ -6,10 +6,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
 from sayso.approvals import command_input, shown_ids, stated_ids
-from sayso.canonical import canonical
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, command_identity
-from sayso.messages import Data, Message
+from sayso.wire.canonical import canonical
+from sayso.wire.messages import Data, Message
 
 
 class Mentions:

@@ -9,9 +9,9 @@ from typing import Any
 from sayso import approvals
 from sayso.ledger import RAN, Proposal
 from sayso.ledger.choices import Choice
-from sayso.messages import beyond_text
-from sayso.session import Session
 from sayso.turns.state import RunningTurn
+from sayso.wire.messages import beyond_text
+from sayso.wire.session import Session
 
 
 def heard(turn: RunningTurn) -> set[str]:

@@ -9,7 +9,9 @@ from pydantic_core import from_json
 
 from sayso.approvals import approval, command, tool_call
 from sayso.context import hidden_line
-from sayso.events import (
+from sayso.hosting.streams import Sink
+from sayso.ledger import Proposal
+from sayso.wire.events import (
     Approvals,
     Commands,
     Done,
@@ -23,10 +25,8 @@ from sayso.events import (
     ToolCalls,
     fold,
 )
-from sayso.hosting.streams import Sink
-from sayso.ledger import Proposal
-from sayso.lenient_json import dump_json
-from sayso.messages import AgentMessage, Data
+from sayso.wire.lenient_json import dump_json
+from sayso.wire.messages import AgentMessage, Data
 
 OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
 """The lists of `Data` that hold outcomes."""

@@ -14,8 +14,8 @@ from sayso.approvals import last_shown
 from sayso.errors import InvalidRequest
 from sayso.ledger import ENDED, Proposal, SuspendedTurn
 from sayso.ledger.choices import Decided
-from sayso.messages import Message
 from sayso.turns.mentions import Mentions
+from sayso.wire.messages import Message
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from sayso import approvals
 from sayso.errors import AgentError
 from sayso.ledger import Proposal
-from sayso.messages import AgentMessage, Approval, Command, Data, ToolCall
 from sayso.turns.hidden import input_holds_secret
 from sayso.turns.replies import INVALID
 from sayso.turns.state import RunningTurn
+from sayso.wire.messages import AgentMessage, Approval, Command, Data, ToolCall
 
 
 def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:

@@ -11,7 +11,10 @@ from typing import Any, get_args
 from pydantic import ValidationError
 
 from sayso.errors import AgentError
-from sayso.events import (
+from sayso.turns.outcomes import collect_outcomes
+from sayso.turns.output import OUTCOMES, done_of, executed_events
+from sayso.turns.state import RunningTurn
+from sayso.wire.events import (
     Approvals,
     Commands,
     Done,
@@ -27,10 +30,7 @@ from sayso.events import (
     fold,
     fold_done,
 )
-from sayso.messages import AgentMessage, Data
-from sayso.turns.outcomes import collect_outcomes
-from sayso.turns.output import OUTCOMES, done_of, executed_events
-from sayso.turns.state import RunningTurn
+from sayso.wire.messages import AgentMessage, Data
 from sayso.workers import cancelled_here, let_cancel
 
 INVALID = "the agent returned neither text nor a message"

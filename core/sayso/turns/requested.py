@@ -8,7 +8,7 @@ from typing import Any
 from sayso.context import Caller
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Requester
-from sayso.lenient_json import fitting
+from sayso.wire.lenient_json import fitting
 
 _TEXTS = ("name", "description", "input_description", "intent")
 """Fields shown to the approver next to the input."""

@@ -10,24 +10,24 @@ from typing import Any
 
 from sayso import approvals
 from sayso.context import Caller, RequestContext
-from sayso.events import (
+from sayso.gate import Outcome
+from sayso.hosting.streams import Sink
+from sayso.ledger import Proposal
+from sayso.ledger.choices import Choice, Continuation, Conversation, Decided
+from sayso.turns.edits import Edits
+from sayso.turns.engine import Engine, Unrecorded
+from sayso.turns.output import Output
+from sayso.turns.requested import proposal, requester
+from sayso.turns.slots import Slot
+from sayso.wire.events import (
     AgentEvent,
     ConversationStarted,
     MessageAdded,
     StopReason,
     TextDelta,
 )
-from sayso.gate import Outcome
-from sayso.hosting.streams import Sink
-from sayso.ledger import Proposal
-from sayso.ledger.choices import Choice, Continuation, Conversation, Decided
-from sayso.messages import ChatRequest, Command, Data, Message, platform_of, said_in
-from sayso.session import Session
-from sayso.turns.edits import Edits
-from sayso.turns.engine import Engine, Unrecorded
-from sayso.turns.output import Output
-from sayso.turns.requested import proposal, requester
-from sayso.turns.slots import Slot
+from sayso.wire.messages import ChatRequest, Command, Data, Message, platform_of, said_in
+from sayso.wire.session import Session
 
 
 class RunningTurn:

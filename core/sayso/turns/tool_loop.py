@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from sayso.errors import AgentError, ModelError
-from sayso.events import IntermittentUpdate, StopReason, TextDelta
 from sayso.models import (
     Ask,
     Call,
@@ -28,12 +27,13 @@ from sayso.models import (
     bound_to_model,
 )
 from sayso.models.calling import begun
-from sayso.traces import hidden_trace
 from sayso.turns.ending import finish, suspend
 from sayso.turns.history import bound_to, model_turns
 from sayso.turns.output import Output
 from sayso.turns.state import RunningTurn
 from sayso.turns.tool_calls import RequestedCalls
+from sayso.wire.events import IntermittentUpdate, StopReason, TextDelta
+from sayso.wire.traces import hidden_trace
 from sayso.workers import cancelled_here, let_cancel
 from sayso.workers.running import Running
 

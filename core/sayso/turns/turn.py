@@ -15,11 +15,7 @@ from typing import TypeVar
 
 from sayso.context import Caller
 from sayso.errors import Blocked, Busy, Silence, TurnTimeout
-from sayso.events import Event, TextDelta
 from sayso.hosting.streams import Sink
-from sayso.masking import mask
-from sayso.messages import AgentMessage, ChatRequest, Message
-from sayso.traces import hide
 from sayso.turns.callables import ask_function
 from sayso.turns.continuation import next_step, resume
 from sayso.turns.decisions import carry_decisions
@@ -29,6 +25,10 @@ from sayso.turns.interceptors import intercept
 from sayso.turns.plan import GoOn, Restate, nothing_to_answer
 from sayso.turns.state import RunningTurn
 from sayso.turns.tool_loop import ask_model
+from sayso.wire.events import Event, TextDelta
+from sayso.wire.masking import mask
+from sayso.wire.messages import AgentMessage, ChatRequest, Message
+from sayso.wire.traces import hide
 
 logger = logging.getLogger("sayso.turn")
 T = TypeVar("T")

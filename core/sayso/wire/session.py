@@ -9,8 +9,8 @@ from typing import Any, TypeVar, overload
 from pydantic import BaseModel, TypeAdapter
 from pydantic_core import to_json, to_jsonable_python
 
-from sayso.bodies import problem
-from sayso.canonical import holds_endless
+from sayso.wire.bodies import problem
+from sayso.wire.canonical import holds_endless
 
 T = TypeVar("T")
 

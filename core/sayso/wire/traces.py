@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from sayso.errors import ToolInputError, message_of
-from sayso.lenient_json import encodable
-from sayso.masking import mask
+from sayso.wire.lenient_json import encodable
+from sayso.wire.masking import mask
 
 _LONGEST_ERROR = 500
 _LONGEST_TRACE = 64 * 2**10

@@ -10,10 +10,10 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 
-from sayso.canonical import may_hold_endless
-from sayso.events import Done, Event, StopReason, TextDelta, fold
-from sayso.lenient_json import dump_json, fitting
-from sayso.messages import AgentMessage
+from sayso.wire.canonical import may_hold_endless
+from sayso.wire.events import Done, Event, StopReason, TextDelta, fold
+from sayso.wire.lenient_json import dump_json, fitting
+from sayso.wire.messages import AgentMessage
 
 _TEXT = b'{"type":"text_delta","text":'
 _ALWAYS = {"stop_reason", "meta_data", "error", "text", "content"}

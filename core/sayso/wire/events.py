@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from sayso.messages import (
+from sayso.wire.messages import (
     AgentMessage,
     Approval,
     Command,

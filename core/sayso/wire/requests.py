@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sayso.bodies import BodyReader, check, check_size, strict
 from sayso.errors import InvalidRequest, MessagesMissing
-from sayso.messages import ChatRequest
+from sayso.wire.bodies import BodyReader, check, check_size, strict
+from sayso.wire.messages import ChatRequest
 
 _request = BodyReader(ChatRequest)
 _MISSING = ["body", "messages"]

@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from sayso.credentials import in_credentials, in_kubeconfig, longest_first, secret_forms
+from sayso.wire.credentials import in_credentials, in_kubeconfig, longest_first, secret_forms
 
 
 def _iso_8601(value: str) -> str:

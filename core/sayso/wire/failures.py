@@ -16,9 +16,9 @@ from sayso.errors import (
     named,
     reasons,
 )
-from sayso.events import ErrorEvent
-from sayso.masking import mask
-from sayso.traces import hidden_in, hidden_trace
+from sayso.wire.events import ErrorEvent
+from sayso.wire.masking import mask
+from sayso.wire.traces import hidden_in, hidden_trace
 
 logger = logging.getLogger("sayso.host")
 

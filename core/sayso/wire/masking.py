@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sayso.canonical import canonical
-from sayso.lenient_json import dump_json
+from sayso.wire.canonical import canonical
+from sayso.wire.lenient_json import dump_json
 
 MASK = "[secret]"
 

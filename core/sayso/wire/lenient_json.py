@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-from sayso.canonical import is_endless, may_hold_endless
+from sayso.wire.canonical import is_endless, may_hold_endless
 
 _DEEPEST = 100
 """Levels of a value that are made to fit; what is deeper becomes text."""
