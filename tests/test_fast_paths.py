@@ -21,6 +21,7 @@ from starlette.routing import Mount, Route
 from websockets.frames import Frame, Opcode
 
 from sayso import Agent, Call, Reply, Text, TextDelta, Turn, create_app, tool
+from sayso.conversation.history import _Builder, model_turns
 from sayso.errors import InvalidRequest
 from sayso.hosting.streams import EventChannel
 from sayso.http.asgi import App, Direct, plain_routes
@@ -31,7 +32,6 @@ from sayso.models import dump_turns
 from sayso.testing import Service, served
 from sayso.testing.server import running
 from sayso.tools.results import text_of
-from sayso.turns.history import _Builder, model_turns
 from sayso.turns.output import Gathered, Output
 from sayso.wire.encoding import encode, encode_lines, reply_json, unbroken
 from sayso.wire.events import Done, Event, IntermittentUpdate, fold

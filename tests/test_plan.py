@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sayso import Data, Message, ToolCall, approvals
+from sayso import Data, Message, ToolCall
+from sayso.conversation import approvals
 from sayso.errors import InvalidRequest
 from sayso.ledger import ENDED, Proposal, SuspendedTurn
 from sayso.ledger.choices import Decided

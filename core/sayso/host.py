@@ -19,9 +19,9 @@ from time import monotonic
 from typing import Any
 
 from sayso.agent import Agent, as_agent
-from sayso.approvals import carries_calls
 from sayso.config import Config, bearer_tokens, state_dir
 from sayso.context import Caller
+from sayso.conversation.approvals import carries_calls
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
 from sayso.hosting.streams import Begun, EventStream, Sink

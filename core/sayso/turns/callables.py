@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sayso import approvals
 from sayso.context import DecidedCall
+from sayso.conversation import approvals
 from sayso.errors import AgentError, Blocked, ModelError, Silence
 from sayso.gate import Outcome
 from sayso.ledger import Proposal

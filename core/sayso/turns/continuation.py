@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from sayso.conversation.mentions import Mentions
 from sayso.ledger import Proposal
 from sayso.turns.decisions import message_digest, wait_for_others
 from sayso.turns.ending import finish
-from sayso.turns.mentions import Mentions
 from sayso.turns.outcomes import catch_up, collect_outcomes, decided_calls
 from sayso.turns.output import OUTCOMES
 from sayso.turns.plan import Asking, GoOn, Restate, decided_at, plan

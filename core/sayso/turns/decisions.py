@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sayso import approvals
+from sayso.conversation import approvals
 from sayso.errors import ApprovalsPending, InvalidRequest
 from sayso.ledger.choices import Choice, Decided, Edit, Grant
 from sayso.turns.execution import Resume, carry_out

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from sayso import approvals
 from sayso.context import Caller, RequestContext, hidden_line
+from sayso.conversation import approvals
 from sayso.errors import ToolInputError
 from sayso.gate import Outcome
 from sayso.ledger import Proposal, State, Transaction

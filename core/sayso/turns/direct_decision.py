@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sayso import approvals
 from sayso.context import RequestContext
+from sayso.conversation import approvals
 from sayso.errors import InvalidRequest
 from sayso.gate import Outcome
 from sayso.ledger import Proposal

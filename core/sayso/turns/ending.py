@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sayso import approvals
+from sayso.conversation import approvals
+from sayso.conversation.hidden import hidden_reply, hidden_session, hidden_turns
 from sayso.ledger import Proposal, SuspendedTurn
 from sayso.models import Turn, dump_turns
-from sayso.turns.hidden import hidden_reply, hidden_session, hidden_turns
 from sayso.turns.interceptors import alter
 from sayso.turns.outcomes import decided_calls
 from sayso.turns.output import done_of, proposal_events

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sayso import approvals
+from sayso.conversation import approvals
 from sayso.errors import AgentError, Blocked, InvalidRequest, Silence
 from sayso.ledger import OPEN, Proposal
 from sayso.ledger.choices import Choice

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any
 
-from sayso import approvals
+from sayso.conversation import approvals
 from sayso.ledger import RAN, Proposal
 from sayso.ledger.choices import Choice
 from sayso.turns.state import RunningTurn

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from sayso.approvals import approval, command, tool_call
 from sayso.context import hidden_line
+from sayso.conversation.approvals import approval, command, tool_call
 from sayso.hosting.streams import Sink
 from sayso.ledger import Proposal
 from sayso.wire.events import (

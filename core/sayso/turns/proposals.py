@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from sayso import approvals
+from sayso.conversation import approvals
+from sayso.conversation.hidden import input_holds_secret
 from sayso.errors import AgentError
 from sayso.ledger import Proposal
-from sayso.turns.hidden import input_holds_secret
 from sayso.turns.replies import INVALID
 from sayso.turns.state import RunningTurn
 from sayso.wire.messages import AgentMessage, Approval, Command, Data, ToolCall

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from sayso import approvals
 from sayso.context import Caller, RequestContext
+from sayso.conversation import approvals
 from sayso.gate import Outcome
 from sayso.hosting.streams import Sink
 from sayso.ledger import Proposal

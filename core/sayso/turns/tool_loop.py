@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
+from sayso.conversation.history import bound_to, model_turns
 from sayso.errors import AgentError, ModelError
 from sayso.models import (
     Ask,
@@ -28,7 +29,6 @@ from sayso.models import (
 )
 from sayso.models.calling import begun
 from sayso.turns.ending import finish, suspend
-from sayso.turns.history import bound_to, model_turns
 from sayso.turns.output import Output
 from sayso.turns.state import RunningTurn
 from sayso.turns.tool_calls import RequestedCalls

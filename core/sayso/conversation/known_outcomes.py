@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from sayso.conversation.wording import NEVER_DECIDED, outcome_text, spoken
 from sayso.ledger.choices import Decided
 from sayso.models import Result
-from sayso.turns.wording import NEVER_DECIDED, outcome_text, spoken
 from sayso.wire.messages import (
     Data,
     ExecutedApproval,

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from sayso.conversation.wording import LOST
 from sayso.models import Block, Call, Result, Text, Turn, bound_to_model
-from sayso.turns.wording import LOST
 
 
 def paired(turns: Sequence[Turn]) -> list[Turn]:

@@ -12,7 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from sayso.approvals import command_input, stated_ids
+from sayso.conversation.approvals import command_input, stated_ids
+from sayso.conversation.known_outcomes import KnownOutcomes, calls_run, commands_run
+from sayso.conversation.mentions import Mentions
+from sayso.conversation.pairing import paired
+from sayso.conversation.wording import (
+    LOST,
+    NEVER_DECIDED,
+    NOT_DECIDED,
+    outcome_text,
+    spoken,
+    told_later,
+)
 from sayso.ledger import RAN, Proposal, SuspendedTurn
 from sayso.ledger.choices import Decided, command_identity
 from sayso.models import (
@@ -25,10 +36,6 @@ from sayso.models import (
     dump_turns,
     load_turns,
 )
-from sayso.turns.known_outcomes import KnownOutcomes, calls_run, commands_run
-from sayso.turns.mentions import Mentions
-from sayso.turns.pairing import paired
-from sayso.turns.wording import LOST, NEVER_DECIDED, NOT_DECIDED, outcome_text, spoken, told_later
 from sayso.wire.canonical import canonical
 from sayso.wire.messages import (
     Command,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from sayso.approvals import command_input, shown_ids, stated_ids
+from sayso.conversation.approvals import command_input, shown_ids, stated_ids
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, command_identity
 from sayso.wire.canonical import canonical
