@@ -634,7 +634,7 @@ class TestFailuresInATurn:
     def test_event_handler_that_hangs_is_left(
         self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sayso.turns.engine._HANDLER_SECONDS", 0.1)
+        monkeypatch.setattr("sayso.engine._HANDLER_SECONDS", 0.1)
 
         async def hang(self: Plugin, event: Any) -> None:
             await asyncio.sleep(600)
@@ -645,7 +645,7 @@ class TestFailuresInATurn:
     def test_event_handler_that_blocks_its_loop_is_left(
         self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sayso.turns.engine._HANDLER_SECONDS", 0.1)
+        monkeypatch.setattr("sayso.engine._HANDLER_SECONDS", 0.1)
         release = threading.Event()
 
         async def block(self: Plugin, event: Any) -> None:
@@ -663,7 +663,7 @@ class TestFailuresInATurn:
     def test_event_handler_of_the_agent_that_hangs_keeps_nothing_from_its_others(
         self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sayso.turns.engine._HANDLER_SECONDS", 1.0)
+        monkeypatch.setattr("sayso.engine._HANDLER_SECONDS", 1.0)
         heard: list[tuple[int, str]] = []
 
         async def hang(event: Any) -> None:

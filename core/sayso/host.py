@@ -22,6 +22,8 @@ from sayso.agent import Agent, as_agent
 from sayso.config import Config, bearer_tokens, state_dir
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
+from sayso.decisions.direct import DirectCalls
+from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
 from sayso.hosting.streams import Begun, EventStream, Sink
@@ -34,11 +36,9 @@ from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
 from sayso.policy import Policy
+from sayso.slots import PATIENCE, Slots
 from sayso.start_lines import start_lines
-from sayso.turns.direct import DirectCalls
-from sayso.turns.engine import Engine
 from sayso.turns.output import Gathered
-from sayso.turns.slots import PATIENCE, Slots
 from sayso.turns.turn import run_turn
 from sayso.wire.events import fold
 from sayso.wire.failures import Failure

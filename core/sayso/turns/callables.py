@@ -8,12 +8,12 @@ from typing import Any
 
 from sayso.context import DecidedCall
 from sayso.conversation import approvals
+from sayso.decisions.execution import change_of, record, state_of
 from sayso.errors import AgentError, Blocked, ModelError, Silence
 from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Grant
 from sayso.turns.ending import finish, suspend
-from sayso.turns.execution import change_of, record, state_of
 from sayso.turns.proposals import proposals_of
 from sayso.turns.replies import reply_of, send_outcomes
 from sayso.turns.state import RunningTurn

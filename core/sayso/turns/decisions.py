@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sayso.conversation import approvals
+from sayso.decisions.execution import Resume, carry_out
 from sayso.errors import ApprovalsPending, InvalidRequest
 from sayso.ledger.choices import Choice, Decided, Edit, Grant
-from sayso.turns.execution import Resume, carry_out
 from sayso.turns.outcomes import catch_up, collect_outcomes, heard
 from sayso.turns.state import RunningTurn
 from sayso.wire.masking import holds_secret, mask

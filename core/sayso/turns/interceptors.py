@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sayso.conversation import approvals
+from sayso.decisions.execution import change_of, state_of
 from sayso.errors import AgentError, Blocked, InvalidRequest, Silence
 from sayso.ledger import OPEN, Proposal
 from sayso.ledger.choices import Choice
 from sayso.plugins.implementations import Impl
 from sayso.turns.decisions import decide
-from sayso.turns.execution import change_of, state_of
 from sayso.turns.state import RunningTurn
 from sayso.wire.events import Event
 from sayso.wire.messages import (

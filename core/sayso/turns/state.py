@@ -10,15 +10,15 @@ from typing import Any
 
 from sayso.context import Caller, RequestContext
 from sayso.conversation import approvals
+from sayso.decisions.edits import Edits
+from sayso.decisions.requested import proposal, requester
+from sayso.engine import Engine, Unrecorded
 from sayso.gate import Outcome
 from sayso.hosting.streams import Sink
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, Continuation, Conversation, Decided
-from sayso.turns.edits import Edits
-from sayso.turns.engine import Engine, Unrecorded
+from sayso.slots import Slot
 from sayso.turns.output import Output
-from sayso.turns.requested import proposal, requester
-from sayso.turns.slots import Slot
 from sayso.wire.events import (
     AgentEvent,
     ConversationStarted,

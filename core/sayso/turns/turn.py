@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Sequence
 from typing import TypeVar
 
 from sayso.context import Caller
+from sayso.engine import Engine
 from sayso.errors import Blocked, Busy, Silence, TurnTimeout
 from sayso.hosting.streams import Sink
 from sayso.turns.callables import ask_function
 from sayso.turns.continuation import next_step, resume
 from sayso.turns.decisions import carry_decisions
 from sayso.turns.ending import done, finish
-from sayso.turns.engine import Engine
 from sayso.turns.interceptors import intercept
 from sayso.turns.plan import GoOn, Restate, nothing_to_answer
 from sayso.turns.state import RunningTurn

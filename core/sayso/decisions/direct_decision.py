@@ -10,13 +10,13 @@ from typing import Any
 
 from sayso.context import RequestContext
 from sayso.conversation import approvals
+from sayso.decisions.edits import Edits
+from sayso.decisions.execution import carry_out
+from sayso.engine import Engine, Unrecorded
 from sayso.errors import InvalidRequest
 from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, Conversation, Decided, Edit, Requester, not_issued
-from sayso.turns.edits import Edits
-from sayso.turns.engine import Engine, Unrecorded
-from sayso.turns.execution import carry_out
 
 Ran = Callable[[Outcome], None]
 

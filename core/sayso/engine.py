@@ -17,7 +17,7 @@ from sayso.models import Ask, Model, ModelEvent
 from sayso.models.calling import stream_of
 from sayso.plugins import Plugins
 from sayso.plugins.discovery import AGENT
-from sayso.turns.slots import Slots
+from sayso.slots import Slots
 from sayso.wire.events import AgentEvent
 from sayso.wire.traces import hidden_trace
 from sayso.workers.code import UserCode

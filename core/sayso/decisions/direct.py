@@ -13,15 +13,15 @@ from typing import Any
 
 from sayso.context import Caller, RequestContext, hidden_line
 from sayso.conversation import approvals
+from sayso.decisions.direct_decision import DirectDecision, Ran
+from sayso.decisions.requested import proposal, requester
+from sayso.engine import Engine
 from sayso.errors import ToolInputError
 from sayso.gate import Outcome
 from sayso.ledger import Proposal, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
 from sayso.policy import Verdict, forbidden
 from sayso.tools import Tool
-from sayso.turns.direct_decision import DirectDecision, Ran
-from sayso.turns.engine import Engine
-from sayso.turns.requested import proposal, requester
 from sayso.wire.events import ApprovalRequested, IntermittentUpdate
 from sayso.wire.masking import holds_secret, mask
 from sayso.wire.messages import Approval, Kind, PlatformContext

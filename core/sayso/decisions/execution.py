@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sayso.context import RequestContext
+from sayso.engine import Engine, Unrecorded
 from sayso.errors import LedgerUnavailable, reasons
 from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Continuation, Grant
-from sayso.turns.engine import Engine, Unrecorded
 from sayso.wire.lenient_json import dump_json
 from sayso.wire.masking import mask
 from sayso.wire.messages import CommandFile

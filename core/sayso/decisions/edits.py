@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from sayso.engine import Engine
 from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Decided, Edit
 from sayso.tools import Tool
-from sayso.turns.engine import Engine
 from sayso.wire.canonical import canonical
 from sayso.wire.masking import holds_secret
 
