@@ -24,7 +24,6 @@ from sayso.http.endpoints import JSON, ChatEndpoint, Headers
 from sayso.http.ndjson import NDJSON
 from sayso.listener.corked import CorkedTransport
 from sayso.turns.output import Gathered
-from sayso.wire.encoding import reply_json
 
 logger = logging.getLogger("sayso.server")
 TEXT = (b"content-type", b"text/plain; charset=utf-8")
@@ -164,10 +163,11 @@ class Exchange:
         if self.response_complete:
             return
         if error is not None:
+            self._gathered.failed(error)
             self._refuse(error)
             return
         try:
-            body = reply_json(self._gathered.events)
+            body = self._endpoint.reply(self._gathered)
         except Exception as failure:
             self._refuse(failure)
         else:

@@ -25,10 +25,12 @@ from sayso.wire.messages import (
     ExecutedCommand,
     ExecutedToolCall,
 )
-from sayso.wire.traces import cut, error_text
+from sayso.wire.traces import cut
 
 _ANSWERS = (AgentError, ModelError, Blocked, Silence)
 """What a callable raises that says by itself how the turn ends."""
+_FAILED = "Error: the agent failed while it carried this out"
+"""The outcome of calls during which a callable raised: its error is in the log, not for callers."""
 
 
 async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
@@ -84,12 +86,11 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
     start = time.perf_counter()
     try:
         reply = await reply_of(turn, function, quiet=True)
-    except Exception as error:
+    except Exception:
         took = time.perf_counter() - start
         change = _change(turn, before)
         for grant in grants:
-            text = error_text(error, turn.secrets)
-            await _ended(turn, grant, Outcome("FAILED", text, took), change)
+            await _ended(turn, grant, Outcome("FAILED", _FAILED, took), change)
         raise
     if isinstance(reply, str):
         reply = AgentMessage(content=reply)

@@ -20,7 +20,7 @@ from sayso.hosting.streams import Sink
 from sayso.turns.callables import ask_function
 from sayso.turns.continuation import next_step, resume
 from sayso.turns.decisions import carry_decisions
-from sayso.turns.ending import done, finish
+from sayso.turns.ending import done, finish, report_before_failing
 from sayso.turns.interceptors import intercept
 from sayso.turns.plan import GoOn, Restate, nothing_to_answer
 from sayso.turns.state import RunningTurn
@@ -28,7 +28,7 @@ from sayso.turns.tool_loop import ask_model
 from sayso.wire.events import Event, TextDelta
 from sayso.wire.masking import mask
 from sayso.wire.messages import AgentMessage, ChatRequest, Message
-from sayso.wire.traces import hide
+from sayso.wire.traces import hidden_trace, hide
 
 logger = logging.getLogger("sayso.turn")
 T = TypeVar("T")
@@ -66,6 +66,7 @@ async def run_turn(
             async with asyncio.timeout_at(at):
                 await answered(turn)
         except TimeoutError:
+            await failing(turn)
             raise TurnTimeout(engine.limits.turn_time) from None
         except Exception as error:
             hide(error, turn.secrets)
@@ -110,6 +111,18 @@ async def answered(turn: RunningTurn) -> None:
         await turn.started()
         turn.out.drop()
         await turn.out.finish([done(turn, "silent")])
+    except Exception:
+        await failing(turn)
+        raise
+
+
+async def failing(turn: RunningTurn) -> None:
+    """Report what was carried out before the turn fails; another failure changes nothing."""
+    try:
+        await report_before_failing(turn)
+    except Exception as error:
+        trace = hidden_trace(error, turn.secrets)
+        logger.warning("outcomes could not be reported with a failure\n%s", trace)
 
 
 async def _decided(turn: RunningTurn) -> None:
