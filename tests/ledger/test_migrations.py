@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 
+from sayso.conversation.wording import LOST, outcome_text
 from sayso.errors import ConfigError, LedgerUnavailable
 from sayso.ledger import Store, log
 from sayso.ledger.conformance.samples import ALL, get, opened, proposal, put, turn
@@ -21,7 +22,6 @@ from sayso.ledger.outbox import read
 from sayso.ledger.postgres import PostgresStore
 from sayso.ledger.sqlite import SqliteStore
 from sayso.ledger.tables import SCHEMA
-from sayso.turns.wording import LOST, outcome_text
 
 T = TypeVar("T")
 DUMPS = sorted((Path(__file__).parent / "dumps").glob("*-*.sql"))

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from sayso.canonical import canonical
 from sayso.ledger import Head, LogRow, Proposal, Reading, Store, Transaction
+from sayso.wire.canonical import canonical
 
 CHAINS = 16
 """The number of chains, which no store can change later: a proposal's chain follows from it."""
