@@ -301,21 +301,18 @@ class Writer:
 
     def _taken(self, number: int, lane: Lane) -> list[_Job] | None:
         """What waits now, or as soon as something does; None after the end."""
-        wakened = True
         while True:
             pause = self._due - time.monotonic()
             if number and pause > 0:
                 time.sleep(pause)
             with self._lock:
-                if wakened:
-                    self._pausing = False
+                self._pausing = False
                 if self._jobs:
                     return self._take()
                 if self._closed:
                     return None
                 self._idle.append(number)
             lane.wakened.get()
-            wakened = True
 
     def _take(self) -> list[_Job]:
         jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), _LARGEST_GROUP))]
