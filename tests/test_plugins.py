@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partialmethod
-from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,6 +18,7 @@ from unittest.mock import MagicMock
 import click
 import pytest
 from fastapi import APIRouter
+from importlib_metadata import EntryPoint
 from starlette.routing import Mount, Route, Router
 
 from sayso.config import Config, load_config

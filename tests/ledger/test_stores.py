@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
+from importlib_metadata import entry_points
 
 from sayso.errors import ConfigError
 from sayso.ledger.conformance import CHECKS
@@ -54,7 +54,7 @@ def test_built_in_stores_are_factories_of_the_group_that_others_add_to(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     name = url.partition(":")[0]
-    (entry,) = metadata.entry_points(group="sayso.ledgers", name=name)
+    (entry,) = entry_points(group="sayso.ledgers", name=name)
     store = entry.load()(url)
     assert type(store) is type(open_store(url, tmp_path, tmp_path))
     assert store.url == url or store.path == tmp_path / "a.db"

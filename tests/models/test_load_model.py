@@ -3,11 +3,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
 import pytest
+from importlib_metadata import EntryPoint, EntryPoints
 
 from sayso import Agent, Host
 from sayso.config import Config
@@ -100,7 +100,7 @@ def test_missing_extra_is_named(
 def test_models_of_others_are_found_by_their_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("mine", "sayso.models.offline:connect", "sayso.models")
     found = EntryPoints([entry])
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: found)
+    monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: found)
     assert load_model("mine:seven", {}).name == "seven"
     with pytest.raises(ConfigError, match="anthropic, mine, offline, openai"):
         load_model("yours", {})
@@ -113,7 +113,7 @@ def test_error_of_a_foreign_package_is_not_taken_for_a_missing_extra(
         raise ModuleNotFoundError("no", name="some_library")
 
     entry = type("Entry", (), {"name": "mine", "dist": None, "load": lambda self: broken})()
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [entry])
+    monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: [entry])
     with pytest.raises(ConfigError, match="'mine' cannot be made: ModuleNotFoundError") as caught:
         load_model("mine", {})
     assert "pip install" not in str(caught.value)

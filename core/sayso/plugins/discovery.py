@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sayso._version import __version__
 from sayso.config import Config
 from sayso.config.layers import canonical, dotted
 from sayso.errors import ConfigError, PluginError, nearest
 from sayso.plugins.versions import admits
+
+if TYPE_CHECKING:
+    from importlib_metadata import EntryPoint
 
 GROUP = "sayso"
 AGENT = "agent"
@@ -63,6 +65,8 @@ class Selection:
 
 def discover() -> dict[str, Installed]:
     """The installed plugins by name, in the order of their names."""
+    from importlib_metadata import entry_points
+
     found: dict[str, Installed] = {}
     for entry_point in sorted(entry_points(group=GROUP), key=lambda e: e.name):
         plugin = _installed(entry_point)
