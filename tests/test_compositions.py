@@ -18,6 +18,7 @@ from environments import ROOT, serving
 from sayso import Agent, tool
 from sayso.app import create_app
 from sayso.config import load_config
+from sayso.installing import install_line
 from sayso.plugins.routes import claims
 from sayso.testing import Service, user
 
@@ -263,5 +264,5 @@ def test_service_that_nobody_can_talk_to_says_what_to_install(
 ) -> None:
     overrides = {"plugins": plugins, "server.state_dir": str(tmp_path)}
     app = create_app(Agent(name="kube"), config=load_config(environ={}, overrides=overrides))
-    told = [line for line in app.host.describe() if "pip install 'sayso[v1,v2]'" in line]
+    told = [line for line in app.host.describe() if install_line("sayso[v1,v2]") in line]
     assert bool(told) is not served

@@ -33,7 +33,7 @@ TIERS: tuple[frozenset[str], ...] = (
         {"approvals", "commands", "tools", "models", "ledger", "session", "agent", "plugins"}
     ),
     frozenset({"messages", "events", "config", "hookspecs", "workers"}),
-    frozenset({"errors"}),
+    frozenset({"errors", "installing"}),
 )
 """From the top to the bottom: none may reach, by whatever way, one of a tier above its own."""
 

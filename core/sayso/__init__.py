@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     )
     from sayso.http.protocol import Http
     from sayso.http.sockets import Socket
+    from sayso.installing import install_line
     from sayso.ledger import (
         Decision,
         LogRow,
@@ -166,6 +167,7 @@ _MODULES = {
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "http.protocol": "Http",
     "http.sockets": "Socket",
+    "installing": "install_line",
     "ledger": "Decision LogRow Owner Proposal Store SuspendedTurn Transaction",
     "ledger.log": "checkpoint",
     "masking": "mask",
@@ -298,6 +300,7 @@ __all__ = [
     "fold",
     "hidden_trace",
     "hookimpl",
+    "install_line",
     "load_agent",
     "load_config",
     "load_model",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from importlib_metadata import entry_points
 
 from sayso.errors import ConfigError
+from sayso.installing import install_line
 from sayso.ledger.conformance import CHECKS
 from sayso.ledger.conformance.samples import Check, Factory
 from sayso.ledger.memory import MemoryStore
@@ -69,7 +71,7 @@ def test_a_wrong_url_says_what_to_write(url: str) -> None:
 def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "sayso.ledger.postgres", raising=False)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(ConfigError, match=r"pip install 'sayso\[postgres\]'"):
+    with pytest.raises(ConfigError, match=re.escape(install_line("sayso[postgres]"))):
         open_store("postgresql://host/db", Path("/base"), Path("/state"))
 
 

@@ -13,6 +13,7 @@ from sayso import Agent, Host
 from sayso.config import Config
 from sayso.config.settings import ModelSettings
 from sayso.errors import ConfigError
+from sayso.installing import install_line
 from sayso.models import Model, load_model
 from sayso.models.offline import Offline
 
@@ -94,7 +95,7 @@ def test_missing_extra_is_named(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError) as caught:
         load_model(spec, {})
-    assert f"pip install '{extra}'" in str(caught.value)
+    assert str(caught.value).endswith(f"; try: {install_line(extra)}")
 
 
 def test_models_of_others_are_found_by_their_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,7 +195,7 @@ def test_client_that_cannot_be_imported_is_named_with_the_way_out(
     )
     assert done.stdout == (
         f"the model 'anthropic:x' cannot be loaded: {cause}; "
-        "try: pip install --force-reinstall 'sayso[anthropic]'\n"
+        f"try: {install_line('--force-reinstall', 'sayso[anthropic]')}\n"
     ), done.stderr
 
 
