@@ -84,12 +84,12 @@ clean:
 $(DEMO): $(PROJECTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "sayso needs Python 3.11 or newer; set PYTHON=python3.11"; exit 1; }
-	@test -x $(BIN)/pip || { $(PYTHON) -m venv --clear --without-pip $(VENV) && \
-		$(PYTHON) -m pip --python $(BIN)/python install --quiet --no-compile $(BUILDS); } 2>/dev/null || \
-		$(PYTHON) -m venv --clear $(VENV) || \
-		{ echo "pip is missing; on Debian: apt-get install python3-pip python3-venv"; exit 1; }
 	@echo "installing what the demo needs into $(VENV); this takes some seconds"
-	@$(PIP) --no-compile $(BUILDS)
+	@if test -x $(BIN)/pip; then $(PIP) $(BUILDS); else \
+		{ $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python \
+			install --quiet --disable-pip-version-check --no-compile $(BUILDS); } 2>/dev/null || \
+		{ $(PYTHON) -m venv --clear $(VENV) && $(PIP) $(BUILDS); } || \
+		{ echo "pip is missing; on Debian: apt-get install python3-pip python3-venv"; exit 1; }; fi
 	@$(PIP) --no-compile --no-build-isolation $(addprefix -e ,. $(DEMO_PLUGINS))
 	@touch $@
 
