@@ -53,5 +53,5 @@ def _endpoints(router: Router) -> Sequence[str]:
 
 
 def _to(page: str) -> ASGIApp:
-    # Relative, for a service below a path of a proxy.
+    # The address is relative: the page may be below a path that a proxy takes off.
     return Response(status_code=307, headers={"location": page.lstrip("/")})
