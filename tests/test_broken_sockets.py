@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sayso.http.frames import WebSocket
 from websockets.frames import Frame, Opcode
 
 from programs import Program, until
-from sayso.http.frames import WebSocket
 from sayso.testing import served
 
 HANDSHAKE = (

@@ -28,7 +28,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
-from sayso.http.exchange import Exchange
+from sayso.listener.exchange import Exchange
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted([*ROOT.glob("core/sayso/**/*.py"), *ROOT.glob("plugins/*/sayso_*/**/*.py")])
@@ -52,12 +52,12 @@ HOLDERS: dict[str, type] = {
 }
 """The variables and attributes that hold an object of one of these, by name."""
 RELIED_ON: dict[str, dict[str, str]] = {
-    "core/sayso/http/exchange.py": {
+    "core/sayso/listener/exchange.py": {
         "FlowControl": "write_paused",
         "HttpToolsProtocol": "client flow on_response_complete server_state transport",
         "ServerState": "default_headers",
     },
-    "core/sayso/http/frames.py": {
+    "core/sayso/listener/frames.py": {
         "WebSocketsSansIOProtocol": (
             "app close_sent close_timer conn curr_msg_data_type disconnected frames handle_cont "
             "handle_ping handshake_complete initial_response keepalive_timeout logger loop "
@@ -65,18 +65,18 @@ RELIED_ON: dict[str, dict[str, str]] = {
             "send_keepalive_ping send_receive_event_to_app shutdown transport writable"
         ),
     },
-    "core/sayso/http/keep_alive.py": {
+    "core/sayso/listener/keep_alive.py": {
         "FlowControl": "resume_reading",
         "HttpToolsProtocol": "loop timeout_keep_alive timeout_keep_alive_handler",
     },
-    "core/sayso/http/listener.py": {
+    "core/sayso/listener/listener.py": {
         "Config": "lifespan_class load",
         "Server": (
             "capture_signals config lifespan server_state should_exit shutdown started startup"
         ),
         "ServerState": "connections",
     },
-    "core/sayso/http/protocol.py": {
+    "core/sayso/listener/protocol.py": {
         "FlowControl": "read_paused resume_reading write_paused",
         "HttpRequestParser": (
             "feed_data get_http_version get_method set_dangerous_leniencies should_keep_alive "
@@ -100,7 +100,7 @@ RELIED_ON: dict[str, dict[str, str]] = {
 """Of each file, the names that it overrides or uses of each class."""
 
 PRIVATE: dict[str, dict[type, str]] = {
-    "core/sayso/http/protocol.py": {
+    "core/sayso/listener/protocol.py": {
         HttpToolsProtocol: "_should_upgrade _start_asgi_task _unset_keepalive_if_required"
     },
     "plugins/a2a/sayso_a2a/official/handler.py": {
