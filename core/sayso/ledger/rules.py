@@ -12,6 +12,7 @@ from typing import Any, Literal
 from sayso.canonical import canonical
 from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import OPEN, Owner, Proposal, State, SuspendedTurn, Transaction
+from sayso.ledger.beginnings import Beginnings, Claim, boottime, margin
 from sayso.ledger.choices import (
     MINT,
     Choice,
@@ -36,6 +37,10 @@ from sayso.ledger.log import log
 from sayso.ledger.lookup import Lookup
 
 logger = logging.getLogger("sayso.ledger")
+NOT_RUN = (
+    "Error: not run: it had not begun when its process was taken for dead and its outcome was "
+    "reported as unknown; it is not run any more"
+)
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class Rules:
     for_callable: bool
     """Whether the agent is a plain callable: then what nobody proposed is for it to carry out."""
     gone: Callable[[Owner], bool]
+    begun: Beginnings
     logged: set[tuple[str, int]] = field(default_factory=set)
     """The claims, by call and fence, of which the log says that their process died."""
 
@@ -82,9 +88,8 @@ class Rules:
             row.state = "EXPIRED"
         elif row.state == "EXECUTING" and row.owner and self._dead(row.owner, tx.now):
             row.state, row.finished = "INDETERMINATE", tx.now
-            why = "the process that ran it has ended"
-            unrecorded = f"{why} before its result was recorded"
-            row.output = unknown_outcome(unrecorded, idempotent=row.idempotent)
+            why = self._loss(row.owner)
+            row.output = unknown_outcome(why, idempotent=row.idempotent)
             # A transaction that is refused or retried looks again.
             if (claim := (row.id, row.owner.fence)) not in self.logged:
                 self.logged.add(claim)
@@ -97,7 +102,18 @@ class Rules:
 
     def _dead(self, owner: Owner, now: float) -> bool:
         # This process lives, whatever became of its lease.
-        return owner.id != self.owner and (owner.lease < now or self.gone(owner))
+        if owner.id == self.owner:
+            return False
+        return owner.lease + margin(self.lease) < now or self.gone(owner)
+
+    def _loss(self, owner: Owner) -> str:
+        """Why nobody waits for the result of a process that is taken for dead."""
+        if self.gone(owner):
+            return "the process that ran it has ended before its result was recorded"
+        return (
+            "the process that ran it gave no sign of life for the time of its lease, and may still "
+            "be running it"
+        )
 
     def choose(
         self,
@@ -225,32 +241,54 @@ class Rules:
             if id_ not in claimed:
                 tx.put(found.rows[id_])
 
-    def claim(self, tx: Transaction, found: Decided, who: Requester, token: str) -> None:
-        """Grant what was approved and has not run."""
+    def starts(self, found: Decided) -> list[tuple[Choice, Proposal]]:
+        """What was approved and is to be started, each call once."""
+        starts: dict[str, tuple[Choice, Proposal]] = {}
         for choice, row in found.chosen:
             again = row.state == "INDETERMINATE" and row.idempotent
             again = again and not (choice.copy or row.purged)
             startable = choice.approved and (row.state == "APPROVED" or again)
-            if not startable or row.turn in found.callables:
-                continue
-            if again:
+            if startable and row.turn not in found.callables:
+                starts.setdefault(row.id, (choice, row))
+        return list(starts.values())
+
+    def claim(self, tx: Transaction, found: Decided, who: Requester, claim: Claim) -> None:
+        """Grant what is to be started."""
+        for choice, row in found.starts:
+            if row.state == "INDETERMINATE":
                 # A second run is this decision's, perhaps another person's.
                 row.decision = decision_of(choice, who, tx.now)
                 log(tx, "approved", row)
-            self.grant(tx, found, row, token)
+            self.grant(tx, found, row, claim)
 
-    def grant(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
+    def grant(self, tx: Transaction, found: Decided, row: Proposal, claim: Claim) -> None:
         """Claim one row and mint the grant for it."""
         again = row.state == "INDETERMINATE"
+        if not again and row.id in self.begun:
+            self._forgotten(tx, row)
+            return
         if again:
             self._reopen(tx, row.turn)
         row.fence += 1
         # The output of a run of which nobody knows the end stays, for `unclaim`.
         row.state, row.finished = "EXECUTING", None
-        row.owner = self.owner_of(row.fence, tx.now, token)
+        row.owner = self.owner_of(row.fence, tx.now, claim.token)
         tx.put(row)
         log(tx, "claimed", row)
-        found.grants.append(Grant(row, MINT, again=again))
+        found.grants.append(Grant(row, MINT, until=claim.until, known=self.begun, again=again))
+
+    def _forgotten(self, tx: Transaction, row: Proposal) -> None:
+        """Record that this process began the call, which the store has forgotten: one that took
+        the place of another may be behind it."""
+        row.state, row.finished = "INDETERMINATE", tx.now
+        why = "this process began it before, and the approvals store has lost what became of it"
+        row.output = unknown_outcome(why, idempotent=row.idempotent)
+        tx.put(row)
+        log(tx, row.state.lower(), row)
+
+    def new_claim(self) -> Claim:
+        """A claim that is about to be sent: the lease of its rows cannot begin earlier."""
+        return Claim(secrets.token_hex(8), boottime() + self.lease - margin(self.lease))
 
     def _reopen(self, tx: Transaction, id_: str) -> None:
         """Let the turn be continued again: its recorded replies tell an outcome that is about to
@@ -266,9 +304,10 @@ class Rules:
 
     def disown(self, tx: Transaction, token: str, turns: Sequence[str]) -> None:
         """Undo whatever a claim of ours, whose commit is in doubt, has claimed."""
-        for row in tx.find(owner=self.owner, state="EXECUTING"):
+        states: tuple[State, ...] = ("EXECUTING", "INDETERMINATE")
+        for row in [row for state in states for row in tx.find(owner=self.owner, state=state)]:
             if row.owner is not None and row.owner.claim == token:
-                self.unclaim(tx, row)
+                self.hand_back(tx, row)
         for id_ in turns:
             for row in tx.find(turn=id_, state="REJECTED"):
                 self.untell(tx, row, token)
@@ -288,7 +327,18 @@ class Rules:
             row.owner = None
             tx.put(row)
 
-    def unclaim(self, tx: Transaction, row: Proposal) -> None:
+    def hand_back(self, tx: Transaction, row: Proposal) -> None:
+        """Take back a claim of ours on which nothing ran; if somebody has reported meanwhile that
+        the outcome is unknown, the call has failed and never runs."""
+        if row.state == "EXECUTING":
+            self._unclaim(tx, row)
+        elif row.state == "INDETERMINATE" and row.owner is not None:
+            row.state, row.output, row.owner = "FAILED", NOT_RUN, None
+            row.finished = tx.now
+            tx.put(row)
+            log(tx, "failed", row)
+
+    def _unclaim(self, tx: Transaction, row: Proposal) -> None:
         """Restore the row to its state before a claim of which nothing ran."""
         row.state, row.owner = "APPROVED", None
         if row.output is not None:

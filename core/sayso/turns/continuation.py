@@ -15,6 +15,7 @@ from sayso.turns.ending import finish
 from sayso.turns.mentions import Mentions
 from sayso.turns.outcomes import catch_up, collect_outcomes, decided_calls, last_turns
 from sayso.turns.output import OUTCOMES
+from sayso.turns.starts import words
 
 if TYPE_CHECKING:
     from sayso.turns.turn import RunningTurn
@@ -32,6 +33,8 @@ async def resume(turn: RunningTurn, known: set[str]) -> bool:
     await turn.accepted()
     if any(r.kind == "tool_call" for r in pending) or (pending and turn.blank):
         await turn.out.outcomes(turn.data)
+        told = [words(row, why) for row in pending if (why := turn.not_begun.get(row.id))]
+        await turn.say("\n".join(told))
         await finish(turn, "approval_required", pending=pending)
         return True
     own = [id_ for id_ in touched if id_ in turn.found.turns]

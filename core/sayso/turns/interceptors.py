@@ -21,7 +21,7 @@ from sayso.messages import (
 from sayso.plugins.implementations import Impl
 from sayso.requests import check_messages
 from sayso.session import Session
-from sayso.turns.decisions import decide
+from sayso.turns.decisions import look
 from sayso.turns.execution import change_of, state_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ async def _show(turn: RunningTurn) -> None:
     states: dict[str, str] = {}
     decided: Sequence[tuple[Choice, Proposal]] = ()
     if turn.involved:
-        looked = await decide(turn, dry=True)
+        looked = await look(turn)
         decided = looked.chosen
         live = {row.id for c, row in looked.chosen if c.approved and row.state in OPEN}
         states = {row.id: row.state for row in looked.rows.values()}

@@ -85,6 +85,8 @@ class RunningTurn:
     conversation = Conversation()
     found = Decided()
     """What the ledger found; nothing, where no call is involved."""
+    not_begun: dict[str, str]
+    """Why approved calls have not begun, by their ids; empty for the others."""
     continuing: Continuation | None = None
     gone = False
     added = False
@@ -131,6 +133,7 @@ class RunningTurn:
             self.shown = approvals.shown(messages)
             self.references = approvals.references(self.said)
             self.found = Decided()
+            self.not_begun = {}
         if more:
             self.conversation = Conversation(self.session.conversation or "", self.references)
         self.context = RequestContext(

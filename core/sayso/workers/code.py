@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from sayso.workers import Channel, Workers
 from sayso.workers.forks import leave_fork
 from sayso.workers.loop import may_block_here
+from sayso.workers.places import LoopPlace, Place, ThreadPlace
 from sayso.workers.running import contained
 
 T = TypeVar("T")
@@ -88,6 +89,25 @@ class UserCode:
             awaitable = result
             return await self.workers.spawn(lambda: _await(awaitable))
         return result
+
+    def place(self, *, is_async: bool) -> Place:
+        """A place for one call of user code, which has yet to come; raises RuntimeError where there
+        is none to be had."""
+        return LoopPlace(self.workers) if is_async else ThreadPlace(self.workers.threads)
+
+    async def in_place(self, place: Place, fn: Callable[..., Any]) -> Any:
+        """The result of `fn()`, begun in its place, as `call` gives it."""
+        try:
+            result = await place.run(fn)
+            if inspect.isawaitable(result):
+                awaitable = result
+                return await self.workers.spawn(lambda: _await(awaitable))
+            return result
+        except BaseException as error:
+            passing = passed_on(error)
+            if passing is error:
+                raise
+            raise passing from error
 
     async def check(self, fn: Callable[..., T], *args: Any) -> T:
         """The result of a plain function that is usually quick, such as a validator."""

@@ -45,21 +45,9 @@ class Threads:
 
         Cancelling leaves a call that has begun to finish on its thread; its result is dropped.
         """
-        box, context = mailbox(), copy_context()
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def job() -> None:
-            if future.cancelled():
-                return
-            try:
-                result = context.run(fn, *args)
-            except BaseException as error:
-                box.post(partial(_fail, future, _settable(error)))
-            else:
-                box.post(partial(_settle, future, result))
-
+        job, result = call_of(fn, *args)
         self.submit(job)
-        return await future
+        return await result
 
     def close(self) -> None:
         """Take no more calls and let every idle thread end."""
@@ -153,6 +141,24 @@ class Executor(ThreadPoolExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Do nothing: the threads outlive the loop."""
+
+
+def call_of(fn: Callable[..., T], *args: Any) -> tuple[Callable[[], None], asyncio.Future[T]]:
+    """A job that calls `fn(*args)` in a copy of this context, and the future of its result."""
+    box, context = mailbox(), copy_context()
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def job() -> None:
+        if future.cancelled():
+            return
+        try:
+            result = context.run(fn, *args)
+        except BaseException as error:
+            box.post(partial(_fail, future, _settable(error)))
+        else:
+            box.post(partial(_settle, future, result))
+
+    return job, future
 
 
 def _settle(future: asyncio.Future[T], result: T) -> None:
