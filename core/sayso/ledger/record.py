@@ -23,7 +23,7 @@ from sayso.ledger import (
     SuspendedTurn,
     Transaction,
 )
-from sayso.ledger.beginnings import Beginnings
+from sayso.ledger.beginnings import Beginnings, Claim
 from sayso.ledger.choices import (
     Choice,
     Continuation,
@@ -34,10 +34,11 @@ from sayso.ledger.choices import (
     Requester,
     name_of,
 )
+from sayso.ledger.claims import suspend_again
 from sayso.ledger.lease import Lease
 from sayso.ledger.log import log
 from sayso.ledger.owners import boot_id
-from sayso.ledger.rules import Rules, suspend_again
+from sayso.ledger.rules import Rules
 from sayso.ledger.writes import Writes
 
 T = TypeVar("T")
@@ -64,19 +65,19 @@ class Ledger:
         self._rules = Rules(
             self.owner,
             boot_id(),
-            ttl,
             lease,
+            store.dead,
+            ttl,
             deciders,
             accept_unissued,
             for_callable,
-            store.dead,
             Beginnings(ttl),
         )
         self._lease = Lease(store, self.owner, lease)
         self._writes = Writes(store)
 
     def visible(self, row: Proposal, who: Requester) -> bool:
-        """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
+        """Whether the proposal exists for `who`."""
         return self._rules.visible(row, who)
 
     async def open(self) -> None:
@@ -147,16 +148,13 @@ class Ledger:
 
         `shown` are further ids of the history. Raises InvalidRequest, with one item for each
         refused choice and nothing recorded. `dry` only looks: no decision, no grant; without
-        `claim` decisions are recorded and nothing is granted, and `alone` claims only where a
-        single call is to be started: the others wait for their places, and for `claim`.
-        `decided_by` names the person where `who` only stands for the proposal's principal (the
-        command line).
+        `claim` decisions are recorded and nothing is granted, `alone` claims only where a single
+        call is to be started. `decided_by` names the person where `who` only stands for the
+        proposal's principal (the command line).
         """
         ids = list(dict.fromkeys([*shown, *(c.id for c in choices if c.id)]))
         claim = claim and not dry and any(c.approved for c in choices)
-        if claim:
-            self._lease.hold()
-        sent = self._rules.new_claim()
+        sent = self._sent() if claim else self._rules.new_claim()
 
         late: list[str] = []
 
@@ -186,8 +184,7 @@ class Ledger:
     async def claim(self, choice: Choice, found: Decided, id_: str, who: Requester) -> Grant | None:
         """The grant for a call that was approved and whose place is there; None where it is not to
         be started any more. `found` has its row as it stands then."""
-        self._lease.hold()
-        sent = self._rules.new_claim()
+        sent = self._sent()
 
         def work(tx: Transaction) -> Decided:
             rows = {row.id: self._rules.settle(tx, row) for row in tx.proposals([id_]).values()}
@@ -199,6 +196,10 @@ class Ledger:
         now = await self._claiming(Reading(work, proposals=[id_]), sent.token)
         found.rows |= now.rows
         return now.grants[0] if now.grants else None
+
+    def _sent(self) -> Claim:
+        self._lease.hold()
+        return self._rules.new_claim()
 
     async def _claiming(
         self, work: Callable[[Transaction], T], token: str, turns: Sequence[str] = ()
@@ -233,8 +234,7 @@ class Ledger:
     async def claim_for_callable(self, turn: str, found: Decided) -> None:
         """Claim what is decided of a callable's turn at once: approved calls to carry out, and
         rejected ones to tell it; each once."""
-        self._lease.hold()
-        sent = self._rules.new_claim()
+        sent = self._sent()
 
         def work(tx: Transaction) -> Decided:
             rows = [self._rules.settle(tx, row) for row in tx.find(turn=turn)]
@@ -286,8 +286,7 @@ class Ledger:
         One transaction instead of two. Without a continuation, because another request has
         continued the turn or does so now, `continue_turns` has to be called.
         """
-        self._lease.hold()
-        token = secrets.token_hex(8)
+        token = self._sent().token
 
         def work(tx: Transaction) -> tuple[bool, Continuation | None]:
             if not self._rules.finish(tx, grant, state, output, duration, session):
@@ -327,8 +326,7 @@ class Ledger:
         its own, which need an answer. While another request continues a turn, waits; raises
         StillRunning when `until` (monotonic seconds) passes first.
         """
-        self._lease.hold()
-        token = secrets.token_hex(8)
+        token = self._sent().token
 
         def work(tx: Transaction) -> Continuation | dict[str, Any] | str:
             turns = [self._rules.settle_turn(tx, t) for t in tx.turns(ids).values()]

@@ -5,18 +5,17 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sayso.canonical import canonical
 from sayso.errors import InvalidRequest, ToolInputError
-from sayso.ledger import OPEN, Owner, Proposal, State, SuspendedTurn, Transaction
-from sayso.ledger.beginnings import Beginnings, Claim, boottime, margin
+from sayso.ledger import OPEN, Proposal, State, Transaction
+from sayso.ledger.beginnings import Beginnings, Claim
 from sayso.ledger.choices import (
     MINT,
     Choice,
-    Continuation,
     Conversation,
     Decided,
     Edit,
@@ -33,6 +32,7 @@ from sayso.ledger.choices import (
     renamed,
     unknown_outcome,
 )
+from sayso.ledger.claims import Claims, suspend_again
 from sayso.ledger.log import log
 from sayso.ledger.lookup import Lookup
 
@@ -44,19 +44,14 @@ NOT_RUN = (
 
 
 @dataclass(frozen=True)
-class Rules:
-    """The rules as configured, for the process `owner`; `gone` tells that an owner has surely
-    died."""
+class Rules(Claims):
+    """The rules as configured, for one process."""
 
-    owner: str
-    boot: str
     ttl: float
-    lease: float
     deciders: Literal["principal", "any"]
     accept_unissued: bool
     for_callable: bool
     """Whether the agent is a plain callable: then what nobody proposed is for it to carry out."""
-    gone: Callable[[Owner], bool]
     begun: Beginnings
     logged: set[tuple[str, int]] = field(default_factory=set)
     """The claims, by call and fence, of which the log says that their process died."""
@@ -89,31 +84,18 @@ class Rules:
         elif row.state == "EXECUTING" and row.owner and self._dead(row.owner, tx.now):
             row.state, row.finished = "INDETERMINATE", tx.now
             why = self._loss(row.owner)
-            row.output = unknown_outcome(why, idempotent=row.idempotent)
+            row.output = unknown_outcome("".join(why), idempotent=row.idempotent)
             # A transaction that is refused or retried looks again.
             if (claim := (row.id, row.owner.fence)) not in self.logged:
                 self.logged.add(claim)
-                logger.warning("call %s of %s: %s, its outcome is unknown", row.id, row.name, why)
+                logger.warning(
+                    "call %s of %s: %s, its outcome is unknown", row.id, row.name, why[0]
+                )
         else:
             return row
         tx.put(row)
         log(tx, row.state.lower(), row)
         return row
-
-    def _dead(self, owner: Owner, now: float) -> bool:
-        # This process lives, whatever became of its lease.
-        if owner.id == self.owner:
-            return False
-        return owner.lease + margin(self.lease) < now or self.gone(owner)
-
-    def _loss(self, owner: Owner) -> str:
-        """Why nobody waits for the result of a process that is taken for dead."""
-        if self.gone(owner):
-            return "the process that ran it has ended before its result was recorded"
-        return (
-            "the process that ran it gave no sign of life for the time of its lease, and may still "
-            "be running it"
-        )
 
     def choose(
         self,
@@ -286,10 +268,6 @@ class Rules:
         tx.put(row)
         log(tx, row.state.lower(), row)
 
-    def new_claim(self) -> Claim:
-        """A claim that is about to be sent: the lease of its rows cannot begin earlier."""
-        return Claim(secrets.token_hex(8), boottime() + self.lease - margin(self.lease))
-
     def _reopen(self, tx: Transaction, id_: str) -> None:
         """Let the turn be continued again: its recorded replies tell an outcome that is about to
         change."""
@@ -297,10 +275,6 @@ class Rules:
         if turn is not None and self.settle_turn(tx, turn).state == "ENDED":
             turn.state, turn.reply, turn.ended = "SUSPENDED", None, None
             tx.put_turn(turn)
-
-    def owner_of(self, fence: int, now: float, token: str) -> Owner:
-        """This process as the owner of a row, for the claim `token`."""
-        return Owner(self.owner, self.boot, fence, now + self.lease, token)
 
     def disown(self, tx: Transaction, token: str, turns: Sequence[str]) -> None:
         """Undo whatever a claim of ours, whose commit is in doubt, has claimed."""
@@ -370,34 +344,6 @@ class Rules:
         log(tx, state.lower(), row)
         return True
 
-    def go_on(self, tx: Transaction, grant: Grant, request: str, token: str) -> Continuation | None:
-        """Claim the continuation of the turn if this was its only call and nobody continues it
-        yet."""
-        turn = tx.turns([grant.proposal.turn]).get(grant.proposal.turn)
-        if turn is None or turn.calls != [grant.proposal.id]:
-            return None
-        if turn.state != "SUSPENDED" or turn.reply:
-            return None
-        return self.claim_turns(tx, [turn], request, token)
-
-    def claim_turns(
-        self, tx: Transaction, turns: Sequence[SuspendedTurn], request: str, token: str
-    ) -> Continuation:
-        """Claim the continuation of these turns."""
-        for turn in turns:
-            turn.fence += 1
-            # No end any more, or a purge would take the turn while it goes on.
-            turn.state, turn.request, turn.ended = "RESUMING", request, None
-            turn.owner = self.owner_of(turn.fence, tx.now, token)
-            tx.put_turn(turn)
-        return Continuation([(t.id, t.fence) for t in turns], request)
-
-    def settle_turn(self, tx: Transaction, turn: SuspendedTurn) -> SuspendedTurn:
-        """The turn, updated if its owner has died."""
-        if turn.state == "RESUMING" and turn.owner and self._dead(turn.owner, tx.now):
-            turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
-        return turn
-
 
 def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:
     row = found.rows.get(choice.id) if choice.id else lookup.row(choice)
@@ -425,11 +371,3 @@ def _wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
         except ToolInputError as error:
             return f"the changed input does not fit the tool: {error.bare}"
     return "the name or input differs from what was proposed" if allowed is None else ""
-
-
-def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
-    """Suspend a turn again whose continuation failed, so that another request can continue it."""
-    if turn.state == "RESUMING":
-        turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
-        turn.ended = tx.now if turn.reply else None
-        tx.put_turn(turn)

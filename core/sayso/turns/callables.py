@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sayso import approvals
 from sayso.agent import DecidedCall
-from sayso.errors import AgentError, Blocked, ModelError, Silence
+from sayso.errors import AgentError, Blocked, Busy, ModelError, Silence
 from sayso.ledger import Proposal
-from sayso.ledger.choices import Grant
+from sayso.ledger.beginnings import NotBegun
+from sayso.ledger.choices import Grant, begin_all
 from sayso.masking import mask
 from sayso.messages import (
     AgentMessage,
@@ -25,11 +27,13 @@ from sayso.turns.execution import change_of, record, state_of
 from sayso.turns.gate import Outcome
 from sayso.turns.proposals import proposals_of
 from sayso.turns.replies import reply_of, send_outcomes
+from sayso.turns.starts import NOT_BEGUN
+from sayso.workers.code import beginning
 
 if TYPE_CHECKING:
     from sayso.turns.turn import RunningTurn
 
-_ANSWERS = (AgentError, ModelError, Blocked, Silence)
+_ANSWERS = (AgentError, ModelError, Blocked, Busy, Silence)
 """What a callable raises that says by itself how the turn ends."""
 
 
@@ -85,7 +89,10 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
     before = state_of(turn.session)
     start = time.perf_counter()
     try:
-        reply = await reply_of(turn, function, quiet=True)
+        reply = await reply_of(turn, beginning(function, partial(begin_all, grants)), quiet=True)
+    except NotBegun:
+        await turn.engine.ledger.give_back(grants, turn.found.told)
+        raise Busy(NOT_BEGUN) from None
     except Exception as error:
         took = time.perf_counter() - start
         change = _change(turn, before)

@@ -28,6 +28,12 @@ _TOO_LATE = "the service stood still, or reached it too late"
 _NO_STORE = "the approvals store did not answer"
 
 
+NOT_BEGUN = (
+    "what was approved has not begun: no thread was free for it, or the service stood still; send "
+    "the same request again to start it"
+)
+
+
 @dataclass(slots=True)
 class Start:
     """An approved call on its way: `place` and `grant` as far as it has them, else `why` it has not

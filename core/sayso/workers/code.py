@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
 from contextvars import Context, copy_context
 from threading import Event
 from types import AsyncGeneratorType, FunctionType, MethodType
@@ -190,6 +191,39 @@ class UserCode:
             channel.cancel()
             if not running.done():
                 running.cancel()
+
+
+def beginning(fn: Callable[..., Any], begin: Callable[[], None]) -> Callable[..., Any]:
+    """`fn` with `begin` as its first step; of the same kind, so that it is called alike."""
+    if is_async_generator_function(fn):
+
+        async def generate(*args: Any) -> AsyncIterator[Any]:
+            begin()
+            async with aclosing(fn(*args)) as items:
+                async for item in items:
+                    yield item
+
+        return generate
+    if _gives(fn, inspect.CO_GENERATOR, inspect.isgeneratorfunction):
+
+        def generate_here(*args: Any) -> Iterator[Any]:
+            begin()
+            yield from fn(*args)
+
+        return generate_here
+    if is_coroutine_function(fn):
+
+        async def call(*args: Any) -> Any:
+            begin()
+            return await fn(*args)
+
+        return call
+
+    def call_here(*args: Any) -> Any:
+        begin()
+        return fn(*args)
+
+    return call_here
 
 
 def _size(item: object) -> int:
