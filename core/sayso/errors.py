@@ -220,7 +220,10 @@ class TurnTimeout(TurnError):
     code = "TURN_TIMEOUT"
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"the turn took longer than {counted(seconds, 'second')} and was stopped")
+        super().__init__(
+            f"the turn took longer than {counted(seconds, 'second')} and has no reply; a tool or "
+            "command that it began may still be running"
+        )
 
 
 class LedgerUnavailable(TurnError):

@@ -18,7 +18,7 @@ from processes import CONFIG, Nursery, Process, lines, lost
 from serving import Json, Serve, Service, approved, said, until, user
 from stages import run
 
-from sayso import Caller, Config, Host, LocalShell, tool
+from sayso import Caller, Config, Host, LocalShell, RequestContext, Session, Tool, tool
 from sayso.ledger import Proposal
 from sayso.models import Call
 
@@ -282,3 +282,52 @@ def stopped(process: Process) -> bool:
     """Whether the process stands still."""
     status = Path(f"/proc/{process.pid}/stat").read_text()
     return status.rpartition(")")[2].split()[0] == "T"
+
+
+# What a tool knows of its call.
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_tool_knows_its_call_and_its_claim(served: Serve, is_async: bool) -> None:
+    known: list[tuple[str, int]] = []
+
+    def note(context: RequestContext) -> str:
+        known.append((context.call_id, context.fence))
+        return "done"
+
+    async def note_async(context: RequestContext) -> str:
+        return note(context)
+
+    used = note_async if is_async else note
+    gated = Tool(used, name="gated", requires_approval=True, idempotent=True, timeout=60)
+    plain = Tool(used, name="plain")
+    script = [[Call("m1", "plain", {}), Call("m2", "gated", {})], "done"]
+    agent, _ = scripted(script, [gated, plain])
+    service = served(agent)
+    reply = service.chat(user("go"))
+    assert known == [("m1", 0)]
+    calls = [approved(call) for call in reply["data"]["tool_calls"]]
+    service.chat(user("go"), said(reply), user("", data={"tool_calls": calls}))
+    assert known[1:] == [(calls[0]["id"], 1)]
+
+
+def test_a_single_call_without_approval_has_a_random_id(tmp_path: Path) -> None:
+    known: list[tuple[str, int]] = []
+
+    @tool
+    def note(context: RequestContext) -> str:
+        """Note the call."""
+        known.append((context.call_id, context.fence))
+        return "done"
+
+    async def work() -> None:
+        agent, _ = scripted([], [note])
+        sections = {"plugins": [], "server": {"state_dir": tmp_path}}
+        host = Host.create(agent, Config.model_validate(sections))
+        async with host.life():
+            for _ in range(2):
+                await host.calls.run("note", {}, SOMEBODY, session=Session())
+
+    run(work())
+    assert len({id_ for id_, _ in known}) == 2
+    assert all(id_ and fence == 0 for id_, fence in known)

@@ -78,7 +78,9 @@ def _to_carry_out(turn: RunningTurn) -> tuple[DecidedCall, ...]:
 def _decided(row: Proposal) -> DecidedCall:
     reason = row.decision.reason if row.decision else None
     approved = row.state != "REJECTED"
-    return DecidedCall(row.id, row.call_id, row.kind, row.name, row.runs, approved, reason)
+    return DecidedCall(
+        row.id, row.call_id, row.kind, row.name, row.runs, approved, reason, row.fence
+    )
 
 
 async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMessage:

@@ -212,7 +212,7 @@ async def _command(engine: Engine, start: Start, context: RequestContext) -> Out
             row.input["command"],
             files,
             conversation=conversation,
-            context=context,
+            context=context.for_call(row.id, grant.fence),
             begin=grant.begin,
         )
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from secrets import token_hex
 from typing import Any
 
 from sayso.agent import RequestContext
@@ -88,16 +89,21 @@ class Gate:
         grant: Grant | None = None,
         late: Late | None = None,
         place: Place | None = None,
+        call_id: str = "",
     ) -> Outcome:
         """Run `tool` once and say how it ended; raises only on misuse, and NotBegun.
 
         A call that needs approval runs only with the grant for exactly this call, which is spent,
         and in its `place`; what has not begun while the grant lets it raises NotBegun. `late` is
-        told the real end of a call that was given up as INDETERMINATE.
+        told the real end of a call that was given up as INDETERMINATE. `call_id` is what the
+        model calls a call without a grant.
         """
         stated = context.stated_platform
         secrets = stated.secrets() if stated is not None else ()
         start = time.perf_counter()
+        if tool.takes_context:
+            known = (grant.proposal.id, grant.fence) if grant else (call_id or token_hex(16), 0)
+            context = context.for_call(*known)
         called = partial(_called, tool, input, session, context)
         if grant is not None:
             row = grant.proposal
