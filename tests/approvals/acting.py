@@ -44,7 +44,7 @@ class Fate:
             return
         self.left -= 1
         if self.left == 0 and self.first():
-            os.kill(os.getpid(), signal.SIGSTOP if "FREEZE" in os.environ else signal.SIGKILL)
+            stop_still() if "FREEZE" in os.environ else os.kill(os.getpid(), signal.SIGKILL)
 
     def first(self) -> bool:
         """With `DIE_ONCE` only one process of the folder dies."""
@@ -55,6 +55,16 @@ class Fate:
         except FileExistsError:
             return False
         return True
+
+
+def stop_still() -> None:
+    """Stop this process, and return when somebody lets it go on, half a second later or more."""
+    seen = time.monotonic()
+    os.kill(os.getpid(), signal.SIGSTOP)
+    # The signal may reach this thread last: without this it would go on for a moment.
+    while (now := time.monotonic()) - seen < 0.5:
+        seen = now
+        time.sleep(0.001)
 
 
 class Spy:

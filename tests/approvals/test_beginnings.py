@@ -20,6 +20,7 @@ from stages import run
 
 from sayso import Caller, Config, Host, LocalShell, RequestContext, Session, Tool, tool
 from sayso.ledger import Proposal
+from sayso.messages import AgentMessage
 from sayso.models import Call
 
 SOMEBODY = Caller("test")
@@ -161,6 +162,43 @@ def test_a_single_call_that_found_no_thread_stays_approved(
             assert (ended.state, ended.output, runs) == ("DONE", "deleted a", ["a"])
 
     run(work())
+
+
+@pytest.mark.parametrize("generates", [False, True])
+def test_a_callable_that_found_no_thread_carries_out_what_was_approved_later(
+    served: Serve, generates: bool
+) -> None:
+    runs: list[str] = []
+    free, held = threading.Event(), threading.Event()
+
+    def answer(messages: list[Any], context: RequestContext) -> Any:
+        if not context.decisions:
+            call = {"id": "own", "name": "wipe", "input": {"name": "a"}, "execute": False}
+            return {"content": "may I?", "data": {"tool_calls": [call]}}
+        runs.extend(f"{d.name} {d.fence}" for d in context.decisions)
+        return {"content": "carried out"}
+
+    def generate(messages: list[Any], context: RequestContext) -> Any:
+        yield AgentMessage.model_validate(answer(messages, context))
+
+    def hold() -> None:
+        held.set()
+        assert free.wait(120)
+
+    settings = {"server__threads": 1, "limits__turn_time": 3}
+    service = served(generate if generates else answer, **settings)
+    messages = deciding(service.chat(user("wipe")))
+    service.app.host.workers.threads.submit(hold)
+    assert held.wait(60)
+    try:
+        refused = service.ask(*messages)
+        assert (refused.status, refused.json()["code"]) == (503, "BUSY")
+        assert "has not begun" in refused.json()["detail"]
+        assert rows(service)["a"].state == "APPROVED"
+    finally:
+        free.set()
+    assert service.chat(*messages)["content"] == "carried out"
+    assert runs == ["wipe 1"]
 
 
 def test_commands_of_one_message_are_claimed_one_after_another(

@@ -91,7 +91,8 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
     before = state_of(turn.session)
     start = time.perf_counter()
     try:
-        reply = await reply_of(turn, beginning(function, partial(begin_all, grants)), quiet=True)
+        begun = beginning(function, partial(begin_all, grants))
+        reply = await reply_of(turn, begun, quiet=True, place=turn.place)
     except NotBegun:
         await turn.engine.ledger.give_back(grants, turn.found.told)
         raise Busy(NOT_BEGUN) from None

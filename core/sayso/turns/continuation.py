@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sayso.errors import InvalidRequest
+from sayso.errors import Busy, InvalidRequest
 from sayso.ledger import ENDED, Proposal
 from sayso.messages import AgentMessage, Data, Message
 from sayso.session import Session
@@ -15,7 +15,8 @@ from sayso.turns.ending import finish
 from sayso.turns.mentions import Mentions
 from sayso.turns.outcomes import catch_up, collect_outcomes, decided_calls, last_turns
 from sayso.turns.output import OUTCOMES
-from sayso.turns.starts import words
+from sayso.turns.starts import NOT_BEGUN, RESERVE, words
+from sayso.workers.code import is_async_generator_function, is_coroutine_function
 
 if TYPE_CHECKING:
     from sayso.turns.turn import RunningTurn
@@ -46,6 +47,8 @@ async def resume(turn: RunningTurn, known: set[str]) -> bool:
         # What an agent in its place proposed has ended, if only as a call of an unknown tool.
         turn.found.grants = []
         await _claim_for_callable(turn, touched & turn.found.callables, known, ran)
+        if turn.place is not None and not turn.found.grants:
+            turn.place.leave()
     # What a callable carries out itself is told when it has, and all outcomes leave in order.
     if not (turn.engine.agent.function and turn.found.grants):
         await turn.out.outcomes(turn.data)
@@ -160,15 +163,29 @@ async def _claim_for_callable(
     turn: RunningTurn, turns: Collection[str], known: set[str], ran: set[str]
 ) -> None:
     """Claim the decisions that the callable is given, whichever of the deciders asks, and find what
-    else it is told."""
+    else it is told. Raises Busy where there is no place for it to carry out what was approved."""
+    rows = turn.found.rows.values()
+    if any(row.state == "APPROVED" and row.turn in turns for row in rows):
+        await _take_place(turn)
     try:
         for id_ in turns:
             await turn.engine.ledger.claim_for_callable(id_, turn.found)
         await _look_again(turn, known, ran)
     except BaseException:
+        if turn.place is not None:
+            turn.place.leave()
         given_back = turn.engine.ledger.give_back(turn.found.grants, turn.found.told)
         await asyncio.shield(turn.engine.keep(given_back))
         raise
+
+
+async def _take_place(turn: RunningTurn) -> None:
+    function = turn.engine.agent.function
+    is_async = is_coroutine_function(function) or is_async_generator_function(function)
+    place = turn.place = turn.engine.code.place(is_async=is_async)
+    if not await place.comes(turn.until - RESERVE):
+        place.leave()
+        raise Busy(NOT_BEGUN)
 
 
 async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:

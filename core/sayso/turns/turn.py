@@ -52,6 +52,7 @@ from sayso.turns.interceptors import intercept
 from sayso.turns.output import Output, Sink
 from sayso.turns.slots import Slot
 from sayso.turns.tool_loop import ask_model
+from sayso.workers.places import Place
 
 if TYPE_CHECKING:
     from sayso.turns.engine import Engine
@@ -85,6 +86,8 @@ class RunningTurn:
     conversation = Conversation()
     found = Decided()
     """What the ledger found; nothing, where no call is involved."""
+    place: Place | None = None
+    """Where a callable carries out what was approved."""
     not_begun: dict[str, str]
     """Why approved calls have not begun, by their ids; empty for the others."""
     continuing: Continuation | None = None

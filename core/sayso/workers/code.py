@@ -71,15 +71,19 @@ class UserCode:
                 raise
             raise passing from error
 
-    async def begin(self, fn: Callable[..., Any], *args: Any) -> tuple[Any, Context]:
-        """The result of `call`, and the context variables as the code left them, for `items`."""
+    async def begin(
+        self, fn: Callable[..., Any], *args: Any, place: Place | None = None
+    ) -> tuple[Any, Context]:
+        """The result of `call`, or of `in_place`, and the context variables as the code left them,
+        for `items`."""
 
         async def awaited() -> tuple[Any, Context]:
             return await _begun(fn(*args))
 
         is_async = is_coroutine_function(fn)
         bound = awaited if is_async else functools.partial(_begun_in_thread, fn, *args)
-        begun: tuple[Any, Context] = await self.call(bound)
+        call = self.call(bound) if place is None else self.in_place(place, bound)
+        begun: tuple[Any, Context] = await call
         return begun
 
     async def in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
@@ -117,19 +121,24 @@ class UserCode:
         return await self.workers.threads.run(fn, *args)
 
     def items(
-        self, iterator: AsyncIterator[T] | Iterator[T], context: Context | None = None
+        self,
+        iterator: AsyncIterator[T] | Iterator[T],
+        context: Context | None = None,
+        place: Place | None = None,
     ) -> AsyncIterator[T]:
         """The items of a user's iterator, plain or async, pulled away from this loop.
 
-        In `context`, else in a copy of the caller's context variables. Close the result with
-        `aclose` where it has one.
+        In `context`, else in a copy of the caller's context variables, and in `place` where there
+        is one. Close the result with `aclose` where it has one.
         """
         # Most are generators, and the abstract class takes its time to say so of others.
         if type(iterator) is not AsyncGeneratorType and not isinstance(iterator, AsyncIterator):
-            return self._threaded(iterator, context)
-        return iterator if may_block_here() else self._spawned(iterator, context)
+            return self._threaded(iterator, context, place)
+        return iterator if may_block_here() else self._spawned(iterator, context, place)
 
-    async def _threaded(self, iterator: Iterator[T], context: Context | None) -> AsyncIterator[T]:
+    async def _threaded(
+        self, iterator: Iterator[T], context: Context | None, place: Place | None
+    ) -> AsyncIterator[T]:
         channel: Channel[T] = Channel(_AHEAD, size=_size)
         wanted = Event()
         channel.on_space = wanted.set
@@ -153,7 +162,8 @@ class UserCode:
                 channel.close(error)
 
         own = context or copy_context()
-        self.workers.threads.submit(lambda: own.run(pump))
+        threads = place if isinstance(place, ThreadPlace) else self.workers.threads
+        threads.submit(lambda: own.run(pump))
         try:
             while items := await channel.ready():
                 for item in items:
@@ -162,7 +172,7 @@ class UserCode:
             channel.cancel()
 
     async def _spawned(
-        self, iterator: AsyncIterator[T], context: Context | None
+        self, iterator: AsyncIterator[T], context: Context | None, place: Place | None
     ) -> AsyncIterator[T]:
         channel: Channel[T] = Channel(_AHEAD, size=_size)
 
@@ -182,7 +192,8 @@ class UserCode:
                 if close := getattr(iterator, "aclose", None):
                     await close()
 
-        running = (context or copy_context()).run(self.workers.spawn, pump)
+        loops = place if isinstance(place, LoopPlace) else self.workers
+        running = (context or copy_context()).run(loops.spawn, pump)
         try:
             while items := await channel.ready():
                 for item in items:

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, Protocol
 
 from sayso.workers.mailbox import mailbox, tell
+from sayso.workers.running import Running
 from sayso.workers.threads import Threads, call_of
 from sayso.workers.workers import Workers
 
@@ -67,8 +68,12 @@ class ThreadPlace:
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
         job, result = call_of(fn, *args)
-        self._jobs.put(job)
+        self.submit(job)
         return await result
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run `job`, which raises nothing."""
+        self._jobs.put(job)
 
     def leave(self) -> None:
         # Behind a job it is never read.
@@ -93,9 +98,13 @@ class LoopPlace:
         return await work()
 
     async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+        return await self.spawn(partial(fn, *args))
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Running[Any]:
+        """Run `work()`; as `Workers.spawn`."""
         self._begun = True
-        self._box.post(partial(_give, self._go, partial(fn, *args)), last=True)
-        return await self._running
+        self._box.post(partial(_give, self._go, work), last=True)
+        return self._running
 
     def leave(self) -> None:
         if not self._begun:
