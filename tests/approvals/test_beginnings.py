@@ -20,8 +20,8 @@ from stages import run
 
 from sayso import Caller, Config, Host, LocalShell, RequestContext, Session, Tool, tool
 from sayso.ledger import Proposal
-from sayso.messages import AgentMessage
 from sayso.models import Call
+from sayso.wire.messages import AgentMessage
 
 SOMEBODY = Caller("test")
 

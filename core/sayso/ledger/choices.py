@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sayso.canonical import canonical
 from sayso.errors import InvalidRequest
 from sayso.ledger import Decision, Proposal, SuspendedTurn
 from sayso.ledger.beginnings import Beginnings, NotBegun, boottime
-from sayso.messages import Command, Kind
+from sayso.wire.canonical import canonical
+from sayso.wire.messages import Command, Kind
 
 
 class Requester(NamedTuple):

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sayso.canonical import canonical
 from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import OPEN, Proposal, State, Transaction
 from sayso.ledger.beginnings import Beginnings, Claim
@@ -35,6 +34,7 @@ from sayso.ledger.choices import (
 from sayso.ledger.claims import Claims, suspend_again
 from sayso.ledger.log import log
 from sayso.ledger.lookup import Lookup
+from sayso.wire.canonical import canonical
 
 logger = logging.getLogger("sayso.ledger")
 NOT_RUN = (

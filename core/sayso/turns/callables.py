@@ -5,36 +5,36 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sayso import approvals
-from sayso.agent import DecidedCall
+from sayso.context import DecidedCall
+from sayso.conversation import approvals
+from sayso.decisions.execution import change_of, record, state_of
+from sayso.decisions.starts import NOT_BEGUN
 from sayso.errors import AgentError, Blocked, Busy, ModelError, Silence
+from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.beginnings import NotBegun
 from sayso.ledger.choices import Grant, begin_all
-from sayso.masking import mask
-from sayso.messages import (
+from sayso.turns.ending import finish, suspend
+from sayso.turns.proposals import proposals_of
+from sayso.turns.replies import reply_of, send_outcomes
+from sayso.turns.state import RunningTurn
+from sayso.wire.masking import mask
+from sayso.wire.messages import (
     AgentMessage,
     Data,
     ExecutedApproval,
     ExecutedCommand,
     ExecutedToolCall,
 )
-from sayso.traces import cut, error_text
-from sayso.turns.ending import finish, suspend
-from sayso.turns.execution import change_of, record, state_of
-from sayso.turns.gate import Outcome
-from sayso.turns.proposals import proposals_of
-from sayso.turns.replies import reply_of, send_outcomes
-from sayso.turns.starts import NOT_BEGUN
+from sayso.wire.traces import cut
 from sayso.workers.code import beginning
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
 
 _ANSWERS = (AgentError, ModelError, Blocked, Busy, Silence)
 """What a callable raises that says by itself how the turn ends."""
+_FAILED = "Error: the agent failed while it carried this out"
+"""The outcome of calls during which a callable raised: its error is in the log, not for callers."""
 
 
 async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
@@ -96,12 +96,11 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
     except NotBegun:
         await turn.engine.ledger.give_back(grants, turn.found.told)
         raise Busy(NOT_BEGUN) from None
-    except Exception as error:
+    except Exception:
         took = time.perf_counter() - start
         change = _change(turn, before)
         for grant in grants:
-            text = error_text(error, turn.secrets)
-            await _ended(turn, grant, Outcome("FAILED", text, took), change)
+            await _ended(turn, grant, Outcome("FAILED", _FAILED, took), change)
         raise
     if isinstance(reply, str):
         reply = AgentMessage(content=reply)
