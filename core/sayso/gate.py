@@ -24,6 +24,7 @@ from sayso.wire.masking import mask
 from sayso.wire.messages import Approval
 from sayso.wire.session import Session
 from sayso.wire.traces import cut, error_text, hidden_trace
+from sayso.workers.abandoned import MOST, Abandoned, Watched
 from sayso.workers.code import UserCode, passed_on
 from sayso.workers.forks import leave_fork
 from sayso.workers.loop import may_block_here
@@ -66,6 +67,7 @@ class Gate:
         self.code = code
         self.policy = policy
         self.output_limit = output_limit
+        self.abandoned = Abandoned(code.workers.lend)
 
     def known(self, tool: Tool[..., Any], context: RequestContext) -> Verdict | None:
         """The verdict, where it depends on no input; None where a rule reads inputs."""
@@ -105,21 +107,27 @@ class Gate:
             known = (grant.proposal.id, grant.fence) if grant else (call_id or token_hex(16), 0)
             context = context.for_call(*known)
         called = partial(_called, tool, input, session, context)
+        full = self.abandoned.full(tool.name)
+        watched = Watched(self.abandoned, tool.name, tool.is_async)
         if grant is not None:
             row = grant.proposal
             if place is None or row.name != tool.name or dict(input) != row.runs:
                 raise RuntimeError(f"the grant is for another call than {tool.name!r}")
             grant.spend()
-            run = _Run(tool, grant, secrets, self.output_limit, start)
+            if full:
+                return _full(tool)
+            run = _Run(tool, grant, secrets, self.output_limit, start, watched)
             return await self._in_place(
                 run, place, partial(called, self._begins(run, context)), late
             )
         verdict = self.known(tool, context) or await self.verdict(tool, input, context)
         if verdict != "allow":
             raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
+        if full:
+            return _full(tool)
         if tool.timeout is not None:
-            run = _Run(tool, None, secrets, self.output_limit, start)
-            call = self.code.call(_bound(tool, partial(called, run.begin), run.own))
+            run = _Run(tool, None, secrets, self.output_limit, start, watched)
+            call = self.code.call(_bound(tool, partial(called, run.begin), watched, run.own))
             return await self._timed(run, call, late)
         # A call that nobody may have to give up needs no task of its own.
         try:
@@ -128,14 +136,15 @@ class Gate:
                 text = text_of(value)
                 leave_fork()
             elif tool.is_async:
-                value, text = await self.code.call(_bound(tool, called))
+                value, text = await self.code.call(_bound(tool, called, watched))
             else:
-                value, text = await self.code.in_thread(_bound(tool, called))
+                value, text = await self.code.in_thread(_bound(tool, called, watched))
         except BaseException as error:
             passing = passed_on(error)
             if not isinstance(passing, Exception):
+                watched.abandon()
                 raise
-            return _Run(tool, grant, secrets, self.output_limit, start).failed(passing)
+            return _Run(tool, grant, secrets, self.output_limit, start, watched).failed(passing)
         return _done(value, text, secrets, self.output_limit, time.perf_counter() - start)
 
     def _begins(self, run: _Run, context: RequestContext) -> Callable[[], None]:
@@ -155,11 +164,14 @@ class Gate:
     async def _in_place(
         self, run: _Run, place: Place, called: Callable[[], Any], late: Late | None
     ) -> Outcome:
-        call = self.code.in_place(place, _bound(run.tool, called, run.own))
+        call = self.code.in_place(place, _bound(run.tool, called, run.watched, run.own))
         if run.tool.timeout is not None:
             return await self._timed(run, call, late)
         try:
             value, text = await call
+        except asyncio.CancelledError:
+            run.watched.abandon()
+            raise
         except Exception as error:
             return run.failed(error)
         return _done(value, text, run.secrets, self.output_limit, run.took)
@@ -182,7 +194,9 @@ class Gate:
                 left = tool.timeout - (run.took if run.begun else 0.0)
         except asyncio.CancelledError:
             call.cancel()
+            run.watched.abandon()
             raise
+        run.watched.abandon()
         # Only the tool's own task: one that does not let itself be cancelled still has an end.
         for task in own:
             task.get_loop().call_soon_threadsafe(task.cancel)
@@ -201,6 +215,7 @@ class _Run:
     secrets: Sequence[str]
     output_limit: int
     start: float
+    watched: Watched
     begun: bool = False
     own: list[asyncio.Task[Any]] = field(default_factory=list)
     """The task of an async tool, once that has begun."""
@@ -254,6 +269,11 @@ def _done(value: Any, text: str, secrets: Sequence[str], limit: int, took: float
     return Outcome("FAILED" if failed else "DONE", output, took, value)
 
 
+def _full(tool: Tool[..., Any]) -> Outcome:
+    text = f"Error: not run: {MOST} earlier calls have not ended"
+    return Outcome("FAILED", text, began=False)
+
+
 _late: set[asyncio.Future[None]] = set()
 
 
@@ -301,7 +321,10 @@ async def _awaited(value: Awaitable[Any]) -> _Result:
 
 
 def _bound(
-    tool: Tool[..., Any], called: Callable[[], Any], own: list[asyncio.Task[Any]] | None = None
+    tool: Tool[..., Any],
+    called: Callable[[], Any],
+    watched: Watched,
+    own: list[asyncio.Task[Any]] | None = None,
 ) -> Callable[[], Any]:
     """The call with its text; an async tool puts the task that it runs in into `own`."""
     if tool.is_async:
@@ -309,7 +332,19 @@ def _bound(
         async def run_async() -> Any:
             if own is not None and (task := asyncio.current_task()):
                 own.append(task)
-            return await _awaited(called())
+            watched.begin()
+            try:
+                return await _awaited(called())
+            finally:
+                watched.end()
 
         return run_async
-    return lambda: _shown(called())
+
+    def run() -> Any:
+        watched.begin()
+        try:
+            return _shown(called())
+        finally:
+            watched.end()
+
+    return run

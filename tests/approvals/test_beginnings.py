@@ -18,9 +18,9 @@ from processes import CONFIG, Nursery, Process, lines, lost
 from serving import Json, Serve, Service, approved, said, until, user
 from stages import run
 
-from sayso import Caller, Config, Host, LocalShell, RequestContext, Session, Tool, tool
+from sayso import Caller, Config, LocalShell, RequestContext, ServiceHost, Session, Tool, tool
 from sayso.ledger import Proposal
-from sayso.models import Call
+from sayso.models import Call, Result
 from sayso.wire.messages import AgentMessage
 
 SOMEBODY = Caller("test")
@@ -148,7 +148,7 @@ def test_a_single_call_that_found_no_thread_stays_approved(
             "approvals": {"ledger": f"sqlite:///{tmp_path / 'approvals.db'}"},
         }
         agent, _ = scripted([], [delete])
-        host = Host.create(agent, Config.model_validate(sections))
+        host = ServiceHost.create(agent, Config.model_validate(sections))
         async with host.life():
             row = await host.calls.propose("delete", {"name": "a"}, SOMEBODY)
             host.workers.threads.submit(hold)
@@ -361,7 +361,7 @@ def test_a_single_call_without_approval_has_a_random_id(tmp_path: Path) -> None:
     async def work() -> None:
         agent, _ = scripted([], [note])
         sections = {"plugins": [], "server": {"state_dir": tmp_path}}
-        host = Host.create(agent, Config.model_validate(sections))
+        host = ServiceHost.create(agent, Config.model_validate(sections))
         async with host.life():
             for _ in range(2):
                 await host.calls.run("note", {}, SOMEBODY, session=Session())
@@ -369,3 +369,76 @@ def test_a_single_call_without_approval_has_a_random_id(tmp_path: Path) -> None:
     run(work())
     assert len({id_ for id_, _ in known}) == 2
     assert all(id_ and fence == 0 for id_, fence in known)
+
+
+# Calls that never end.
+
+
+def test_a_tool_whose_calls_do_not_end_is_not_called_without_end_and_takes_no_place(
+    served: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = threading.Event()
+
+    @tool(timeout=0.05)
+    def hang() -> str:
+        """Never end."""
+        assert free.wait(120)
+        return "at last"
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    def answer(ask: Any) -> Any:
+        last = ask.turns[-1].blocks[-1]
+        if isinstance(last, Result):
+            return last.output
+        return [Call(f"c{n}", last.text, {}) for n in range(11 if last.text == "hang" else 1)]
+
+    agent, _ = scripted(answer, [hang, look])
+    service = served(agent, server__threads=2, server__ready=True)
+    try:
+        for _ in range(3):
+            assert service.chat(user("hang"))["content"].startswith("Outcome unknown:")
+        assert service.app.host.gate.abandoned.total in range(32, 34)
+        assert service.chat(user("hang"))["content"] == (
+            "Error: not run: 32 earlier calls have not ended"
+        )
+        assert "tool hang: a call goes on that nobody waits for" in caplog.text
+        assert service.chat(user("look"))["content"] == "seen"
+        assert service.request("GET", "/ready").status == 200
+        for _ in range(70):
+            service.app.host.gate.abandoned.change("others", True, 1)
+        answered = service.request("GET", "/ready")
+        assert (answered.status, "abandoned calls" in answered.raw.decode()) == (503, True)
+        for _ in range(70):
+            service.app.host.gate.abandoned.change("others", True, -1)
+    finally:
+        free.set()
+    until(lambda: service.app.host.gate.abandoned.total == 0, "the end of the calls")
+
+
+def test_an_end_does_not_wait_for_calls_that_were_abandoned(tmp_path: Path) -> None:
+    free = threading.Event()
+
+    @tool(timeout=0.05)
+    def hang() -> str:
+        """Never end."""
+        assert free.wait(120)
+        return "at last"
+
+    async def work() -> float:
+        agent, _ = scripted([], [hang])
+        sections = {"plugins": [], "server": {"state_dir": tmp_path}}
+        host = ServiceHost.create(agent, Config.model_validate(sections))
+        async with host.life():
+            outcome = await host.calls.run("hang", {}, SOMEBODY, session=Session())
+            assert outcome.state == "INDETERMINATE"
+            started = time.monotonic()
+        return time.monotonic() - started
+
+    try:
+        assert run(work()) < 4
+    finally:
+        free.set()

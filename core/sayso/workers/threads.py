@@ -37,6 +37,7 @@ class Threads:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._wanted = 0
+        self._lent = 0
         self._threads: set[threading.Thread] = set()
         self._closed = False
 
@@ -58,8 +59,18 @@ class Threads:
 
     @property
     def alive(self) -> bool:
-        """Whether any thread has not ended."""
-        return bool(self._threads)
+        """Whether any thread has not ended, of those that somebody waits for."""
+        return len(self._threads) > self._lent
+
+    def lend(self, by: int) -> None:
+        """Have a thread more, or no more, in place of one whose call was abandoned."""
+        with self._lock:
+            self._lent += by
+            self._limit += by
+            if by > 0 and not self._closed and self._wanted > len(self._threads) < self._limit:
+                self._grow()
+        if by > 0:
+            self._on_end()
 
     def submit(self, job: Callable[[], None]) -> None:
         """Run `job`, which raises nothing, on the next free thread; from any thread."""
