@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from random import uniform
 
 from sayso.engine import Engine
 from sayso.errors import LedgerUnavailable
@@ -137,7 +138,7 @@ async def hand_back(engine: Engine, start: Start, times: int) -> bool:
         return False
     if not start.row.startable:
         return False
-    pause = _PAUSE * 2**times
+    pause = _PAUSE * 2**times * uniform(0.5, 1.5)
     if time.monotonic() + pause > start.until:
         start.why = _TOO_LATE
         return False
