@@ -12,7 +12,7 @@ from sayso.context import RequestContext
 from sayso.conversation import approvals
 from sayso.decisions.edits import Edits
 from sayso.decisions.execution import carry_out
-from sayso.decisions.starts import RESERVE, Start
+from sayso.decisions.starts import Start, latest
 from sayso.engine import Engine, Unrecorded
 from sayso.errors import InvalidRequest
 from sayso.gate import Outcome
@@ -68,7 +68,7 @@ class DirectDecision:
             await self.engine.fire(outcome.event(approvals.approval(row, execute=True)))
 
         for choice, known in found.starts if self.run else ():
-            start = Start(choice, known.id, found, self.who, until - RESERVE)
+            start = Start(choice, known.id, found, self.who, latest(until))
             await carry_out(self.engine, start, self.context, ended, unrecorded)
         return rows.get(row.id) or found.rows[row.id]
 

@@ -16,8 +16,7 @@ from sayso.ledger.choices import Choice, Decided, Grant, Requester
 from sayso.wire.messages import Kind
 from sayso.workers.places import Place
 
-RESERVE = 1.0
-"""Seconds that a turn keeps for its reply when a call does not come to begin."""
+_RESERVE = 1.0
 _SOON = 0.02
 """Seconds within which a place has to be there for the decision and the claim to go together."""
 _PAUSE = 0.05
@@ -55,6 +54,12 @@ class Start:
         if self.place is not None:
             self.place.leave()
             self.place = None
+
+
+def latest(until: float) -> float:
+    """Until when a call may wait for its place in a request that ends at `until`: some time is kept
+    for the reply that says so."""
+    return until - min(_RESERVE, (until - time.monotonic()) / 4)
 
 
 async def decide_in_place(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from sayso.conversation.mentions import Mentions
-from sayso.decisions.starts import NOT_BEGUN, RESERVE, words
+from sayso.decisions.starts import NOT_BEGUN, latest, words
 from sayso.errors import Busy
 from sayso.ledger import Proposal
 from sayso.turns.decisions import message_digest, wait_for_others
@@ -120,7 +120,7 @@ async def _take_place(turn: RunningTurn) -> None:
     function = turn.engine.agent.function
     is_async = is_coroutine_function(function) or is_async_generator_function(function)
     place = turn.place = turn.engine.code.place(is_async=is_async)
-    if not await place.comes(turn.until - RESERVE):
+    if not await place.comes(latest(turn.until)):
         place.leave()
         raise Busy(NOT_BEGUN)
 

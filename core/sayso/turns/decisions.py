@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sayso.conversation import approvals
 from sayso.decisions.execution import Resume, carry_out
-from sayso.decisions.starts import RESERVE, Start, decide_in_place
+from sayso.decisions.starts import Start, decide_in_place, latest
 from sayso.errors import ApprovalsPending, InvalidRequest
 from sayso.ledger.choices import Choice, Decided, Edit
 from sayso.turns.outcomes import catch_up, collect_outcomes, heard
@@ -56,7 +56,7 @@ async def decide(turn: RunningTurn) -> list[Start]:
         return found
 
     found = turn.found = await turn.edits.decided(with_edit)
-    until = turn.until - RESERVE
+    until = latest(turn.until)
     starts = [Start(choice, row.id, found, turn.who, until) for choice, row in found.starts]
     if found.grants:
         starts[0].place, starts[0].grant = place, found.grants.pop()
