@@ -168,6 +168,7 @@ class _Ready:
 
     async def _asked(self) -> Fixed:
         try:
+            self.host.gate.abandoned.check(self.host.config.server.threads)
             await self.host.check_ledger()
         except TurnError as error:
             # Once for each cause: the question is asked every few seconds.

@@ -110,6 +110,11 @@ class Tool(Generic[P, R]):
             fn = fn.fn if isinstance(fn, Tool) else fn.func
         return is_coroutine_function(fn)
 
+    @property
+    def takes_context(self) -> bool:
+        """Whether the function takes a RequestContext."""
+        return "context" in self._injected.values()
+
     def validate(self, input: Mapping[str, Any]) -> Arguments:
         """The arguments for `call`; raises ToolInputError with a message for the model."""
         return self._inputs.read(input)

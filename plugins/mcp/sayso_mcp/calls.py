@@ -240,6 +240,11 @@ class _Call:
                 return await self._refused(id_, error)
             except StillRunning:
                 return self._still(f"the approved call {id_} is still running")
+        if row.state == "APPROVED" and answer.approved:
+            return self._still(
+                f"the call {id_} was approved and has not begun, because no thread was free for it "
+                "in time; call the tool again"
+            )
         return _told(row, self._shown(ran[0])) if ran else self._ended(row)
 
     async def _refused(self, id_: str, error: InvalidRequest) -> types.CallToolResult:
