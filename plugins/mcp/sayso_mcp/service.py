@@ -97,6 +97,9 @@ class Service:
             on_list_prompts=_empty(types.ListPromptsResult, "prompts"),
             on_get_prompt=_no_prompt,
         )
+        server.add_notification_handler(
+            "notifications/cancelled", types.CancelledNotificationParams, self.calls.cancelled
+        )
         security = RequestStateSecurity(
             keys=[self._key], ttl=self.settings.ask_timeout, bind_principal=principal_of
         )

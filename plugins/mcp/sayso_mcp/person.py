@@ -1,0 +1,113 @@
+"""The person at the client of one request: how they can be asked, and what they answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+from mcp.shared.message import ServerMessageMetadata
+from pydantic import ValidationError
+
+from sayso import Caller, Host, Proposal
+from sayso_mcp import questions
+from sayso_mcp.peers import Context
+from sayso_mcp.progress import Progress, kept_alive
+from sayso_mcp.questions import Answer
+
+logger = logging.getLogger("sayso.mcp")
+_LOOK = 0.3
+
+
+class Person:
+    """Whoever sits at the client; asked by a form, or sent to Sayso's page, or not reached.
+
+    An answer is a form's only: a page that was opened decides nothing by itself.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        settings: Any,
+        stopping: asyncio.Event,
+        context: Context,
+        caller: Caller,
+        sending: Progress | None,
+    ) -> None:
+        self._host = host
+        self._settings = settings
+        self._stopping = stopping
+        self._context = context
+        self._caller = caller
+        self._sending = sending
+        self.fills_forms = settings.approvals == "client" and questions.takes_forms(context)
+        """Whether the answer of the client counts."""
+        opens = settings.approvals != "deny" and settings.page and questions.takes_links(context)
+        self.reached = self.fills_forms or bool(opens)
+        """Whether the client can ask them at all."""
+
+    def question(self, row: Proposal) -> types.ElicitRequest:
+        """What the client is to ask."""
+        return questions.form(row) if self.fills_forms else questions.link(row, self._settings.page)
+
+    async def asked(self, row: Proposal) -> Answer | None:
+        """The answer to a form while the call waits, up to 2025-11-25.
+
+        None where there is none: the person took too long, the service stops, the call was decided
+        elsewhere meanwhile, or the question was to open the page.
+        """
+        async with self._kept_alive(row):
+            result = await self._elicited(row)
+            if self.fills_forms:
+                return None if result is None else questions.answer_of(result)
+            if result is not None and result.action == "accept" and await self._decided(row):
+                await self._context.session.send_elicit_complete(row.id, self._context.request_id)
+        return None
+
+    async def at_page(self, row: Proposal) -> None:
+        """Wait until the call is decided elsewhere, at most `ask_timeout` seconds."""
+        async with self._kept_alive(row):
+            await self._decided(row)
+
+    def _kept_alive(self, row: Proposal) -> AbstractAsyncContextManager[None]:
+        return kept_alive(self._sending, f"waiting for a person to decide on call {row.id}")
+
+    async def _elicited(self, row: Proposal) -> types.ElicitResult | None:
+        """What the client answers before the call is decided elsewhere, or the service stops."""
+        asking = asyncio.ensure_future(self._answer(self.question(row)))
+        others: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._stopping.wait())]
+        if self.fills_forms:
+            others.append(asyncio.ensure_future(self._decided(row)))
+        try:
+            await asyncio.wait([asking, *others], return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            for task in (asking, *others):
+                task.cancel()
+
+    async def _answer(self, request: types.ElicitRequest) -> types.ElicitResult | None:
+        related = ServerMessageMetadata(related_request_id=self._context.request_id)
+        try:
+            return await self._context.session.send_request(
+                request,
+                types.ElicitResult,
+                request_read_timeout_seconds=self._settings.ask_timeout,
+                metadata=related,
+            )
+        except (MCPError, ValidationError) as error:
+            logger.debug("elicitation failed", exc_info=error)
+            return None
+
+    async def _decided(self, row: Proposal) -> bool:
+        """Whether the call is decided before the service stops and `ask_timeout` is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.ask_timeout):
+                while not self._stopping.is_set():
+                    found = await self._host.calls.look(row.id, self._caller)
+                    if found is None or found.state != "PENDING":
+                        return True
+                    await asyncio.sleep(_LOOK)
+        return False
