@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import mcp_types as types
@@ -62,7 +63,17 @@ class ToolCalls:
 
     def person(self, context: Context, sending: Progress | None) -> Person:
         """Whoever can be asked behind a request."""
-        return Person(self.host, self.settings, self.stopping, context, caller_of(context), sending)
+        gone = partial(self.is_gone, context)
+        caller = caller_of(context)
+        return Person(self.host, self.settings, self.stopping, context, caller, sending, gone)
+
+    async def is_gone(self, context: Context) -> bool:
+        """Whether the client has closed the connection that the result of a request would take."""
+        request: Request | None = context.request
+        # Over sse the result takes another way than the request, which is answered at once.
+        if request is None or self.settings.transport == "sse":
+            return False
+        return await request.is_disconnected()
 
     async def cancelled(self, context: Context, params: types.CancelledNotificationParams) -> None:
         """Withdraw the call that a client wants no more while its person is asked; one that the
@@ -355,11 +366,7 @@ class _Call:
 
     async def _reaches_nobody(self) -> bool:
         """Whether the client has yet to learn the end: its call runs on, or lost its connection."""
-        request: Request | None = self.context.request
-        # Over sse the result takes another way than the request, which is answered at once.
-        if self.runs_on or request is None or self.settings.transport == "sse":
-            return self.runs_on
-        return await request.is_disconnected()
+        return self.runs_on or await self.calls.is_gone(self.context)
 
 
 def _told(row: Proposal, result: types.CallToolResult) -> types.CallToolResult:

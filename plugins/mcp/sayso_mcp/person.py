@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
@@ -36,6 +37,7 @@ class Person:
         context: Context,
         caller: Caller,
         sending: Progress | None,
+        is_gone: Callable[[], Awaitable[bool]],
     ) -> None:
         self._host = host
         self._settings = settings
@@ -43,6 +45,7 @@ class Person:
         self._context = context
         self._caller = caller
         self._sending = sending
+        self._is_gone = is_gone
         self.fills_forms = settings.approvals == "client" and questions.takes_forms(context)
         """Whether the answer of the client counts."""
         opens = settings.approvals != "deny" and settings.page and questions.takes_links(context)
@@ -56,8 +59,8 @@ class Person:
     async def asked(self, row: Proposal) -> Answer | None:
         """The answer to a form while the call waits, up to 2025-11-25.
 
-        None where there is none: the person took too long, the service stops, the call was decided
-        elsewhere meanwhile, or the question was to open the page.
+        None where there is none: the person took too long, the client or the service goes, the call
+        was decided elsewhere meanwhile, or the question was to open the page.
         """
         async with self._kept_alive(row):
             result = await self._elicited(row)
@@ -76,11 +79,12 @@ class Person:
         return kept_alive(self._sending, f"waiting for a person to decide on call {row.id}")
 
     async def _elicited(self, row: Proposal) -> types.ElicitResult | None:
-        """What the client answers before the call is decided elsewhere, or the service stops."""
+        """What the client answers before it goes, the call is decided elsewhere, or the service
+        stops."""
         asking = asyncio.ensure_future(self._answer(self.question(row)))
-        others: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._stopping.wait())]
-        if self.fills_forms:
-            others.append(asyncio.ensure_future(self._decided(row)))
+        others: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(work) for work in (self._stopping.wait(), self._decided(row))
+        ]
         try:
             await asyncio.wait([asking, *others], return_when=asyncio.FIRST_COMPLETED)
             return asking.result() if asking.done() else None
@@ -102,10 +106,10 @@ class Person:
             return None
 
     async def _decided(self, row: Proposal) -> bool:
-        """Whether the call is decided before the service stops and `ask_timeout` is over."""
+        """Whether the call is decided before client or service go and `ask_timeout` is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.ask_timeout):
-                while not self._stopping.is_set():
+                while not (self._stopping.is_set() or await self._is_gone()):
                     found = await self._host.calls.look(row.id, self._caller)
                     if found is None or found.state != "PENDING":
                         return True
