@@ -202,7 +202,7 @@ class _Call:
         if state is not None and answer is not None and self.person.fills_forms:
             return await self._decided(state, questions.answer_of(answer))
         row = await self._proposal(state)
-        if row.state == "PENDING" and self.person.reached:
+        if row.state == "PENDING" and self.person.reads(row):
             if not is_modern(self.context):
                 given = await self._asked(row)
                 if given is not None:
@@ -224,7 +224,7 @@ class _Call:
     def _has_a_way(self) -> bool:
         """Whether anybody could ever decide: another process, too, where they share the ledger."""
         elsewhere = self.settings.approvals == "console" or self.settings.page
-        return bool(self.person.reached or elsewhere or self.host.ledger.store.shared)
+        return bool(self.person.is_there or elsewhere or self.host.ledger.store.shared)
 
     def _round(self) -> tuple[str | None, types.ElicitResult | None]:
         """The proposal's id of an earlier round, and the answer that this one brings."""

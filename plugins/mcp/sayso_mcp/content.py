@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any
@@ -19,14 +18,10 @@ from sayso import (
     TextContent,
     ToolInputError,
     ToolResult,
-    unbroken,
 )
 
 MOST_BYTES = 10 * 2**20
 """Largest image, sound or document in a result; a larger one is named, not sent."""
-EVENT = 2**20 - 2**14
-"""Most bytes of a result in one server-sent event. Clients of the official SDK read no event above
-1 MiB, and lose the call at one; over `sse` the session."""
 
 _ENDLESS: int = 10**4300
 """The first integer of more digits than those who read JSON take."""
@@ -88,29 +83,6 @@ def fit(value: Any) -> Any:
         case list() | tuple():
             return [fit(item) for item in value]
     return value
-
-
-def fitting(result: types.CallToolResult, *, ascii: bool) -> types.CallToolResult:
-    """The result with its texts cut to what fits into one event, written in ASCII or UTF-8."""
-
-    def size(value: Any) -> int:
-        written = json.dumps(value, ensure_ascii=ascii, default=str).encode("utf-8", "replace")
-        return len(unbroken(written))
-
-    def cut(text: str, room: int) -> str:
-        kept = text
-        while kept and (used := size(kept)) > room:
-            kept = kept[: len(kept) * max(room, 0) // used]
-        if len(kept) == len(text):
-            return text
-        return f"{kept}\n[cut: no more than the first {len(kept)} characters can be sent]"
-
-    room = EVENT - size(result.structured_content)
-    for block in result.content:
-        if isinstance(block, types.TextContent):
-            block.text = cut(block.text, room)
-            room -= size(block.text)
-    return result
 
 
 def check_json(input: dict[str, Any], nesting: int) -> None:

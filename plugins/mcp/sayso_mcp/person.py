@@ -12,6 +12,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from pydantic import ValidationError
+from pydantic_core import to_json
 
 from sayso import Caller, Host, Proposal
 from sayso_mcp import questions
@@ -21,6 +22,9 @@ from sayso_mcp.questions import Answer
 
 logger = logging.getLogger("sayso.mcp")
 _LOOK = 0.3
+LONGEST = 2**17
+"""Bytes of an input that is shown: clients read no event above 1 MiB, and a character may be
+written as six, or as twelve."""
 
 
 class Person:
@@ -49,8 +53,13 @@ class Person:
         self.fills_forms = settings.approvals == "client" and questions.takes_forms(context)
         """Whether the answer of the client counts."""
         opens = settings.approvals != "deny" and settings.page and questions.takes_links(context)
-        self.reached = self.fills_forms or bool(opens)
+        self.is_there = self.fills_forms or bool(opens)
         """Whether the client can ask them at all."""
+
+    def reads(self, row: Proposal) -> bool:
+        """Whether the client can ask them about this call: with its whole input, or not at all."""
+        fits = self._settings.transport == "stdio" or len(to_json(row.input)) < LONGEST
+        return self.is_there and fits
 
     def question(self, row: Proposal) -> types.ElicitRequest:
         """What the client is to ask."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from math import inf
 from typing import Any, NoReturn, TypeVar
 
 import anyio
@@ -19,7 +20,8 @@ from mcp.shared.exceptions import MCPError
 from sayso import Host, PlatformContext, PluginError, Tool, __version__
 from sayso_mcp.calls import Result, ToolCalls
 from sayso_mcp.chat import Chat
-from sayso_mcp.content import fitting, said, unknown
+from sayso_mcp.content import said, unknown
+from sayso_mcp.events import EVENT, LINKS_SINCE, Event, Kept
 from sayso_mcp.keys import key_of
 from sayso_mcp.peers import Context, Peer, Peers, Remembered, is_modern, principal_of
 from sayso_mcp.progress import wanted
@@ -27,13 +29,15 @@ from sayso_mcp.progress import wanted
 logger = logging.getLogger("sayso.mcp")
 _LAST = 0.5
 """Seconds in which open questions end, and are recorded, where no time is left for calls."""
+_AROUND = 1024
+"""Bytes of JSON around a resource that is read."""
 RESOURCE_NOT_FOUND = -32002
 """What reads of unknown resources are answered with up to 2025-11-25."""
 Page = TypeVar("Page", bound=types.PaginatedResult)
 
 
 class Service:
-    """Tools, chat, and empty lists of resources and prompts, for every transport.
+    """Tools, chat, what is read by a link, and no prompts, for every transport.
 
     Once `stopping`, new calls are refused.
     """
@@ -41,6 +45,7 @@ class Service:
     def __init__(self, host: Host, settings: Any) -> None:
         self.host = host
         self.settings = settings
+        self.kept = Kept()
         self._key = key_of(host, settings.key_file)
         self.calls = ToolCalls(host, settings)
         self.chat = Chat(host, settings.chat) if settings.chat else None
@@ -93,7 +98,7 @@ class Service:
             on_list_resource_templates=_empty(
                 types.ListResourceTemplatesResult, "resource_templates"
             ),
-            on_read_resource=_no_resource,
+            on_read_resource=self._read,
             on_list_prompts=_empty(types.ListPromptsResult, "prompts"),
             on_get_prompt=_no_prompt,
         )
@@ -141,16 +146,37 @@ class Service:
                 self._running.discard(scope)
                 if not self._running:
                     self._idle.set()
-        return self._sendable(context, result)
+        return self._sendable(context, params.name, result)
 
-    def _sendable(self, context: Context, result: Result) -> Result:
-        transport = self.settings.transport
-        # The SDK answers the newer era in ASCII, and as JSON unless something was sent before.
-        modern = transport == "streamable-http" and is_modern(context)
-        is_event = transport != "stdio" and (not modern or wanted(context))
-        if is_event and isinstance(result, types.CallToolResult):
-            return fitting(result, ascii=modern)
-        return result
+    def _sendable(self, context: Context, name: str, result: Result) -> Result:
+        if not isinstance(result, types.CallToolResult) or not self._is_event(context):
+            return result
+        over_http = self.settings.transport == "streamable-http"
+        event = Event(
+            # The SDK writes the newer era in ASCII.
+            ascii=over_http and is_modern(context),
+            kept=self.kept,
+            who=principal_of(context),
+            links=context.protocol_version >= LINKS_SINCE,
+            # Over sse what is read comes as an event, too.
+            readable=inf if over_http else EVENT - _AROUND,
+        )
+        return event.fitting(result, typed=False)
+
+    def _is_event(self, context: Context) -> bool:
+        # The SDK answers the newer era as JSON unless something was sent before.
+        modern = self.settings.transport == "streamable-http" and is_modern(context)
+        return self.settings.transport != "stdio" and (not modern or wanted(context))
+
+    async def _read(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        contents = self.kept.read(uri, principal_of(context))
+        if contents is None:
+            code = types.INVALID_PARAMS if is_modern(context) else RESOURCE_NOT_FOUND
+            raise MCPError(code=code, message="there is no such resource", data={"uri": uri})
+        return types.ReadResourceResult(contents=[contents])
 
 
 def _described(tool: Tool) -> types.Tool:
@@ -184,12 +210,6 @@ def _empty(kind: type[Page], name: str) -> Callable[..., Awaitable[Page]]:
         return kind(**{name: []})
 
     return answer
-
-
-async def _no_resource(context: Context, params: types.ReadResourceRequestParams) -> NoReturn:
-    """Answer that there is no such resource: the list of them is empty."""
-    code = types.INVALID_PARAMS if is_modern(context) else RESOURCE_NOT_FOUND
-    raise MCPError(code=code, message="there is no such resource", data={"uri": str(params.uri)})
 
 
 async def _no_prompt(context: Context, params: types.GetPromptRequestParams) -> NoReturn:

@@ -160,6 +160,8 @@ class Messages:
         asked = None
         try:
             message = message_of(body)
+            if self.headed and getattr(message, "method", "") == "resources/read":
+                send = AsJson(send)
             asked = self._asked(scope, message)
             answer = self._wrong(scope, message, asked)
             sdk_takes_it = answer is not None
@@ -213,6 +215,36 @@ class Messages:
             await self.app(scope, receive, told)
         finally:
             over()
+
+
+class AsJson:
+    """Sends the one answer of an event stream as JSON, which clients read at any length."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._start: Message | None = None
+        self._events = b""
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kind = Headers(raw=message["headers"]).get("content-type", "")
+            if kind.startswith("text/event-stream"):
+                self._start = message
+                return
+        if self._start is None:
+            await self._send(message)
+            return
+        self._events += message.get("body", b"")
+        if not message.get("more_body"):
+            await self._answer(self._start)
+
+    async def _answer(self, start: Message) -> None:
+        datas = (each for each in self._events.splitlines() if each.startswith(b"data: {"))
+        body = next(datas, b"").removeprefix(b"data: ")
+        kept = [each for each in start["headers"] if each[0].lower() != b"content-type"]
+        headers = [*kept, (b"content-type", b"application/json")]
+        await self._send({**start, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
 
 
 class Known:
