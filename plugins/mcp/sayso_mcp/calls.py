@@ -36,8 +36,6 @@ logger = logging.getLogger("sayso.mcp")
 Result = types.CallToolResult | types.InputRequiredResult
 INTENT = "sayso/intent"
 """The key of `_meta` under which a client may say why it calls."""
-CANCELLED = "the client cancelled its call"
-"""Why a call is rejected that its client wants no more."""
 _TIMED_OUT = re.compile(r"tim(e|ed)[\s_-]*out", re.IGNORECASE)
 _AROUND = 2
 """Levels of JSON around the arguments of a call."""
@@ -76,16 +74,18 @@ class ToolCalls:
         return await request.is_disconnected()
 
     async def cancelled(self, context: Context, params: types.CancelledNotificationParams) -> None:
-        """Withdraw the call that a client wants no more while its person is asked; one that the
-        client only gave up waiting for stays open."""
-        id_ = peer_of(context).asked.get(str(params.request_id))
-        if id_ is None or _TIMED_OUT.search(params.reason or ""):
+        """Withdraw the calls that a client wants no more while its person is asked; those that the
+        client only gave up waiting for stay open."""
+        asked = peer_of(context).asked
+        ids = asked.get(str(params.request_id))
+        if ids is None or _TIMED_OUT.search(params.reason or ""):
             return
-        del peer_of(context).asked[str(params.request_id)]
+        del asked[str(params.request_id)]
         caller = caller_of(context)
-        self.waiting.get(waiting.who(caller)).drop(id_)
-        logger.info("the client has cancelled call %s while its person was asked", id_)
-        await self.keep(self.host.calls.withdraw([id_], caller, CANCELLED))
+        for id_ in ids:
+            self.waiting.get(waiting.who(caller)).drop(id_)
+            logger.info("the client has cancelled call %s while its person was asked", id_)
+        await self.keep(self.host.calls.withdraw(ids, caller, waiting.CANCELLED))
 
     def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run `work` to its end, also without anybody waiting."""
@@ -267,12 +267,12 @@ class _Call:
         """The person's answer up to 2025-11-25, where the question is a request to the client while
         its call waits; None where they gave none: the proposal then stays open."""
         request = str(self.context.request_id)
-        self.peer.asked[request] = row.id
+        self.peer.asked[request] = [row.id]
         try:
             answer = await self.person.asked(row)
         except asyncio.CancelledError:
             # Unless the client has said that it wants the call no more.
-            if self.peer.asked.get(request) == row.id:
+            if request in self.peer.asked:
                 self.known.leave(self.key, row.id)
                 logger.info("the client of call %s is gone; the call can still be decided", row.id)
             raise

@@ -27,8 +27,8 @@ class Peer:
     """One client session."""
 
     session: Session = field(default_factory=Session)
-    asked: dict[str, str] = field(default_factory=dict)
-    """The call of each request whose person is being asked."""
+    asked: dict[str, list[str]] = field(default_factory=dict)
+    """The calls of each request whose person is being asked."""
 
 
 class Remembered(Generic[T]):

@@ -48,7 +48,7 @@ class Service:
         self.kept = Kept()
         self._key = key_of(host, settings.key_file)
         self.calls = ToolCalls(host, settings)
-        self.chat = Chat(host, settings.chat) if settings.chat else None
+        self.chat = Chat(host, settings, self.calls) if settings.chat else None
         self._running: set[anyio.CancelScope] = set()
         self._idle = asyncio.Event()
         self._idle.set()

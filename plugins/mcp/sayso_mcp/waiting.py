@@ -12,6 +12,9 @@ from pydantic_core import to_json
 
 from sayso import Caller, Host, Proposal
 
+CANCELLED = "the client cancelled its call"
+"""Why a call is rejected that its client wants no more."""
+
 
 @dataclass(slots=True)
 class Waiting:
