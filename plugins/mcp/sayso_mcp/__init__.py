@@ -16,7 +16,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -105,13 +105,16 @@ class MCP(Plugin):
         """The MCP server's life on the service's loop."""
         from sayso_mcp.running import beside
 
-        settings = self.settings
-        if settings.page is None:
-            settings = settings.model_copy(update={"page": _page(host)})
+        settings = self.settings_beside(host)
         async with beside(host, settings) as where:
             if self.settings.transport != "stdio":
                 logger.info("MCP (%s) on %s", self.settings.transport, where)
             yield
+
+    def settings_beside(self, host: Host) -> Any:
+        """The settings with the page that the service itself has."""
+        page = self.settings.page or _page(host)
+        return self.settings.model_copy(update={"page": page})
 
     @hookimpl
     def register_commands(self, cli: click.Group) -> None:

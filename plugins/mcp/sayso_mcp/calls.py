@@ -25,7 +25,8 @@ from sayso import (
     ToolInputError,
 )
 from sayso_mcp import questions, waiting
-from sayso_mcp.content import check_json, result_of, said, unknown
+from sayso_mcp.content import check_json, result_of, said, unknown, without_nulls
+from sayso_mcp.outputs import output_schema, typed
 from sayso_mcp.peers import Context, Peer, Remembered, caller_of, is_modern, peer_of
 from sayso_mcp.person import Person
 from sayso_mcp.progress import Progress, progress_of, told
@@ -57,7 +58,10 @@ class ToolCalls:
         """The result of one `tools/call`, or the question that its client must answer first."""
         if params.name not in self.host.agent.tools:
             raise MCPError(code=types.INVALID_PARAMS, message=f"unknown tool: {params.name!r}")
-        return await _Call(self, context, params).result()
+        result = await _Call(self, context, params).result()
+        if isinstance(result, types.CallToolResult):
+            return typed(result, output_schema(self.host.agent.tools[params.name]))
+        return result
 
     def person(self, context: Context, sending: Progress | None) -> Person:
         """Whoever can be asked behind a request."""
@@ -117,7 +121,8 @@ class _Call:
         self.context = context
         self.params = params
         self.name = params.name
-        self.input = params.arguments or {}
+        self.tool = calls.host.agent.tools[params.name]
+        self.input = without_nulls(params.arguments or {}, self.tool.input_schema)
         self.caller: Caller = caller_of(context)
         self.peer: Peer = peer_of(context)
         self.sending = progress_of(context)
@@ -178,7 +183,9 @@ class _Call:
 
     def _shown(self, outcome: Outcome) -> types.CallToolResult:
         limit = self.host.config.limits.tool_output
-        return result_of(outcome, limit=limit, modern=is_modern(self.context))
+        structured = output_schema(self.tool) is not None
+        modern = is_modern(self.context)
+        return result_of(outcome, limit=limit, modern=modern, structured=structured)
 
     async def _propose(self) -> Proposal:
         meta: Any = self.context.meta or {}

@@ -37,23 +37,29 @@ def unknown(why: str) -> types.CallToolResult:
     return said(f"Outcome unknown: {why}. It may or may not have taken effect.", error=True)
 
 
-def result_of(outcome: Outcome, *, limit: int, modern: bool) -> types.CallToolResult:
-    """The result of a call that ended: all that a ToolResult holds, of others the text.
+def result_of(
+    outcome: Outcome, *, limit: int, modern: bool, structured: bool = False
+) -> types.CallToolResult:
+    """The result of a call that ended: all that a ToolResult holds, of others the text, and with
+    `structured` the object that the text is of.
 
     `limit` is the most bytes of text; where a result has more, its one text is cut.
     """
     value = outcome.value
     if not isinstance(value, ToolResult):
-        return said(outcome.output, error=outcome.failed)
+        result = said(outcome.output, error=outcome.failed)
+        if structured and not outcome.failed:
+            result.structured_content = _json_value(value)
+        return result
     blocks = [_block(part) for part in value.content]
     if _text_bytes(blocks) > limit or not blocks:
         others = [b for b in blocks if not isinstance(b, types.TextContent)]
         blocks = [types.TextContent(text=outcome.output), *others]
-    structured = _json_value(value.structured)
-    if not modern and not isinstance(structured, dict):
+    object_ = _json_value(value.structured)
+    if not modern and not isinstance(object_, dict):
         # Before 2026-07-28 it is an object or absent; the text has it all the same.
-        structured = None
-    given: dict[str, Any] = {} if structured is None else {"structured_content": structured}
+        object_ = None
+    given: dict[str, Any] = {} if object_ is None else {"structured_content": object_}
     return types.CallToolResult(content=blocks, is_error=outcome.failed, **given)
 
 
@@ -99,6 +105,29 @@ def check_json(input: dict[str, Any], nesting: int) -> None:
         if not level:
             return
     raise ToolInputError("the input is nested too deep")
+
+
+def without_nulls(input: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without nulls for parameters that have to be neither there nor null.
+
+    A form that somebody left empty is sent with null in each of its fields.
+    """
+    optional = {
+        name: given
+        for name, given in schema.get("properties", {}).items()
+        if name not in schema.get("required", ()) and isinstance(given, dict)
+    }
+    return {
+        name: value
+        for name, value in input.items()
+        if value is not None or name not in optional or _takes_null(optional[name])
+    }
+
+
+def _takes_null(schema: dict[str, Any]) -> bool:
+    """Whether null may fit; where the schema does not say its type by itself, it may."""
+    stated = schema.get("type")
+    return stated is None or "null" in ([stated] if isinstance(stated, str) else stated)
 
 
 def _block(part: Any) -> types.ContentBlock:

@@ -22,7 +22,7 @@ Context = ServerRequestContext[Any, Any]
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Peer:
     """One client session."""
 

@@ -17,13 +17,15 @@ from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 
-from sayso import Host, PlatformContext, PluginError, Tool, __version__
+from sayso import Host, PlatformContext, PluginError, Tool
 from sayso_mcp.calls import Result, ToolCalls
+from sayso_mcp.changes import Changes
 from sayso_mcp.chat import Chat
 from sayso_mcp.content import said, unknown
 from sayso_mcp.events import EVENT, LINKS_SINCE, Event, Kept
 from sayso_mcp.keys import key_of
-from sayso_mcp.peers import Context, Peer, Peers, Remembered, is_modern, principal_of
+from sayso_mcp.outputs import output_schema
+from sayso_mcp.peers import Context, Peer, Peers, Remembered, is_modern, peer_of, principal_of
 from sayso_mcp.progress import wanted
 
 logger = logging.getLogger("sayso.mcp")
@@ -46,6 +48,7 @@ class Service:
         self.host = host
         self.settings = settings
         self.kept = Kept()
+        self.changes = Changes(host.agent) if host.agent.sources else None
         self._key = key_of(host, settings.key_file)
         self.calls = ToolCalls(host, settings)
         self.chat = Chat(host, settings, self.calls) if settings.chat else None
@@ -67,6 +70,8 @@ class Service:
         """Take no new call, let open questions end unanswered, and those in flight end within
         `seconds`, with or without their client; then answer the rest that their end is unknown."""
         self.calls.stopping.set()
+        if self.changes is not None:
+            self.changes.close()
         end = time.monotonic() + seconds
         try:
             async with asyncio.timeout(max(seconds, _LAST)):
@@ -86,9 +91,9 @@ class Service:
             yield remembered()
 
         agent = self.host.agent
-        server: Server[Any] = Server(
+        server = _Server(
             agent.name,
-            version=__version__,
+            version=agent.version,
             instructions=agent.description or None,
             lifespan=lifespan,
             get_tool_input_schema=self._schema,
@@ -101,7 +106,10 @@ class Service:
             on_read_resource=self._read,
             on_list_prompts=_empty(types.ListPromptsResult, "prompts"),
             on_get_prompt=_no_prompt,
+            on_subscriptions_listen=self.changes.listen if self.changes else None,
         )
+        server.links = self.settings.transport != "stdio"
+        server.changes = self.changes is not None
         server.add_notification_handler(
             "notifications/cancelled", types.CancelledNotificationParams, self.calls.cancelled
         )
@@ -128,7 +136,32 @@ class Service:
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         _check_first(params)
-        return types.ListToolsResult(tools=[_described(tool) for tool in self._tools().values()])
+        if self.changes is not None:
+            self.changes.tell(peer_of(context), context.session)
+        described = [self._described(tool) for tool in self._tools().values()]
+        return types.ListToolsResult(tools=described)
+
+    def _described(self, tool: Tool) -> types.Tool:
+        hints = types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.read_only,
+            destructive_hint=self._destructive(tool),
+            idempotent_hint=tool.idempotent,
+        )
+        return types.Tool(
+            name=tool.name,
+            title=tool.title,
+            description=tool.description or None,
+            input_schema=tool.input_schema,
+            output_schema=output_schema(tool),
+            annotations=hints,
+        )
+
+    def _destructive(self, tool: Tool) -> bool | None:
+        """As the tool says; else whether it needs approval, unless it changes nothing."""
+        if tool.destructive is not None or tool.read_only:
+            return tool.destructive
+        return self.host.policy.verdict(tool, None, PlatformContext()) == "require"
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> Result:
         if self.stopping:
@@ -161,7 +194,8 @@ class Service:
             # Over sse what is read comes as an event, too.
             readable=inf if over_http else EVENT - _AROUND,
         )
-        return event.fitting(result, typed=False)
+        tool = self.host.agent.tools.get(name)
+        return event.fitting(result, typed=tool is not None and output_schema(tool) is not None)
 
     def _is_event(self, context: Context) -> bool:
         # The SDK answers the newer era as JSON unless something was sent before.
@@ -179,21 +213,18 @@ class Service:
         return types.ReadResourceResult(contents=[contents])
 
 
-def _described(tool: Tool) -> types.Tool:
-    hints = types.ToolAnnotations(
-        title=tool.title,
-        read_only_hint=tool.read_only,
-        destructive_hint=tool.destructive,
-        idempotent_hint=tool.idempotent or None,
-    )
-    given = hints.model_dump(exclude_none=True)
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description or None,
-        input_schema=tool.input_schema,
-        annotations=hints if given else None,
-    )
+class _Server(Server[Any]):
+    """Declares what there is: no prompts, no resources where nothing is ever linked, and no notice
+    of tools that never change."""
+
+    links = False
+    changes = False
+
+    def get_capabilities(self, *given: Any, **more: Any) -> types.ServerCapabilities:
+        declared = super().get_capabilities(*given, **more)
+        tools = types.ToolsCapability(list_changed=True if self.changes else None)
+        resources = types.ResourcesCapability() if self.links else None
+        return declared.model_copy(update={"tools": tools, "prompts": None, "resources": resources})
 
 
 def _check_first(params: types.PaginatedRequestParams | None) -> None:

@@ -22,7 +22,7 @@ def generated_card(host: Host, settings: Settings) -> dict[str, Any]:
     card: dict[str, Any] = {
         "name": agent.name,
         "description": agent.description or agent.name,
-        "version": __version__,
+        "version": agent.version or __version__,
         "capabilities": {
             "streaming": True,
             "pushNotifications": settings.push_notifications,
