@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Coroutine
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import mcp_types as types
@@ -128,9 +128,13 @@ class _Call:
         self.sending = progress_of(context)
         self.person = calls.person(context, self.sending)
         self.known = calls.waiting.get(waiting.who(self.caller))
-        self.key = waiting.digest(self.name, self.input)
         self.runs_on = False
         """Whether the client was told that its call still runs: it has yet to learn the end."""
+
+    @cached_property
+    def key(self) -> str:
+        """What finds the proposal of the same call; for an input that was checked."""
+        return waiting.digest(self.name, self.input)
 
     async def result(self) -> Result:
         try:
@@ -204,7 +208,7 @@ class _Call:
         sealed state brings the proposal's id back, bound to this tool and these arguments.
         """
         if not self._has_a_way:
-            return said(f"Error: {_no_way(self.name)}", error=True)
+            return said(f"Error: {waiting.no_way(self.name)}", error=True)
         state, answer = self._round()
         if state is not None and answer is not None and self.person.fills_forms:
             return await self._decided(state, questions.answer_of(answer))
@@ -382,12 +386,3 @@ def _told(row: Proposal, result: types.CallToolResult) -> types.CallToolResult:
         words = f"(The approver changed the input to {json.dumps(row.edited)}.)"
         result.content.append(types.TextContent(text=words))
     return result
-
-
-def _no_way(name: str) -> str:
-    """Why nobody could ever approve the call, and what helps."""
-    return (
-        f"the tool {name!r} needs a person's approval, and this client cannot ask for it: it does "
-        "not declare form elicitation; connect one that does, or set plugin.mcp.page to the "
-        "address of Sayso's page, or approvals.ledger to one that other processes share"
-    )

@@ -278,7 +278,7 @@ class Connection:
                     auth=auth,
                     sse_read_timeout=_patience(server.timeout),
                     # After one that fails the SDK sends nothing more, and its call would wait.
-                    httpx_client_factory=partial(Http, self._lost.set),
+                    httpx_client_factory=partial(Http, server.own_headers, self._lost.set),
                 )
         return self._http()
 
@@ -288,6 +288,7 @@ class Connection:
         timeout = httpx2.Timeout(30.0, read=_patience(self._server.timeout))
 
         http = Http(
+            self._server.own_headers,
             headers=self._server.headers,
             auth=auth,
             timeout=timeout,

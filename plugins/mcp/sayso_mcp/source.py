@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("sayso.mcp")
 Transport = Literal["stdio", "sse", "streamable-http"]
 Patterns = Sequence[str]
+Headers = Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+"""A function of the author's, plain or async, that gives the headers of a request."""
 
 
 def mcp_server(
@@ -35,7 +37,7 @@ def mcp_server(
     include: Patterns | None = None,
     exclude: Patterns = (),
     requires_approval: bool | Patterns = True,
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | Headers | None = None,
     prefix: str = "",
     env: Mapping[str, str] | None = None,
     timeout: float | None = 60.0,
@@ -46,7 +48,8 @@ def mcp_server(
     `server` is a URL, or a command, as one line or as its parts. `include` and `exclude` are
     patterns of the server's tool names, with `*` and `?`. `requires_approval` gates all tools
     (the default), none, or those that match one of its patterns. `headers` are sent with every
-    request to a URL; `env` is what a command gets beside HOME, PATH and the like; `prefix` comes
+    request to a URL; a function, plain or async, gives them for each anew, such as a token that is
+    renewed; `env` is what a command gets beside HOME, PATH and the like; `prefix` comes
     before each name. A call may take `timeout` seconds. Without `transport` a URL that ends in
     `/sse` is sse, another streamable-http.
     """
@@ -59,22 +62,30 @@ def mcp_server(
             raise TypeError(f"mcp_server: {name} takes a list of patterns; write [{given!r}]")
     if timeout is not None and not 0 < timeout < math.inf:
         raise ValueError(f"mcp_server: timeout must be above 0 seconds, not {timeout!r}")
-    for name, value in (headers or {}).items():
+    own = headers if callable(headers) else None
+    fixed = {} if headers is None or callable(headers) else dict(headers)
+    check_headers(fixed)
+    parts = [server] if isinstance(server, str) and "://" in server else _command(server)
+    return MCPServer(
+        parts,
+        _transport(parts, transport),
+        Choice(include, exclude, requires_approval, prefix),
+        fixed,
+        dict(env) if env is not None else None,
+        timeout,
+        own,
+    )
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Raise ValueError for a value that no request can carry."""
+    for name, value in headers.items():
         # The HTTP library's own error would show the value, in logs and to the model.
         if not (value.isascii() and value.isprintable() and value == value.strip()):
             raise ValueError(
                 f"mcp_server: the value of the header {name!r} has a line end, a space around it "
                 "or a character that no request can carry"
             )
-    parts = [server] if isinstance(server, str) and "://" in server else _command(server)
-    return MCPServer(
-        parts,
-        _transport(parts, transport),
-        Choice(include, exclude, requires_approval, prefix),
-        dict(headers or {}),
-        dict(env) if env is not None else None,
-        timeout,
-    )
 
 
 def _command(server: str | Sequence[str]) -> list[str]:
@@ -153,10 +164,12 @@ class MCPServer:
         headers: dict[str, str],
         env: dict[str, str] | None,
         timeout: float | None,
+        own_headers: Headers | None = None,
     ) -> None:
         self.parts = list(parts)
         self.transport = transport
         self.headers = headers
+        self.own_headers = own_headers
         self.env = env
         self.timeout = timeout
         self._choice = choice

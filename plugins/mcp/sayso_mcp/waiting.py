@@ -88,3 +88,12 @@ def ways(id_: str, page: str | None) -> str:
     """Where a person decides."""
     where = f"on {page}#{id_}" if page else "on Sayso's page"
     return f"A person decides {where}, or with: sayso approvals approve {id_}"
+
+
+def no_way(name: str) -> str:
+    """Why nobody could ever approve the call, and what helps."""
+    return (
+        f"the tool {name!r} needs a person's approval, and this client cannot ask for it: it does "
+        "not declare form elicitation; connect one that does, or set plugin.mcp.page to the "
+        "address of Sayso's page, or approvals.ledger to one that other processes share"
+    )

@@ -902,6 +902,42 @@ def test_headers_are_sent_and_never_shown(
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("transport", ["sse", "streamable-http"])
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_function_gives_the_headers_of_each_request(
+    tmp_path: Path, serve: Any, transport: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"token": "token-x", "made": 0}
+
+    def plain() -> dict[str, str]:
+        given["made"] += 1
+        if given["token"] is None:
+            raise RuntimeError("token-x is over")
+        return {"authorization": f"Bearer {given['token']}"}
+
+    async def renewed() -> dict[str, str]:
+        return plain()
+
+    async def run() -> None:
+        tokens = {"scheme": "bearer", "tokens": {"agent": "token-x"}}
+        async with serve(transport=transport, auth=tokens) as served:
+            headers = plain if kind == "plain" else renewed
+            source = mcp_server(served.url, headers=headers, requires_approval=False)
+            async with using(tmp_path, source) as host:
+                assert (await call(host, "add", a=1, b=2)).output == "3"
+                made = given["made"]
+                assert (await call(host, "add", a=2, b=2)).output == "4"
+                assert given["made"] > made
+                given["token"] = None
+                failed = (await call(host, "add", a=1, b=2)).output
+                assert "the function for the headers failed with RuntimeError" in failed
+                assert "may have taken effect" not in failed
+                assert "token-x" not in failed
+        assert "token-x is over" not in caplog.text
+
+    asyncio.run(run())
+
+
 def test_progress_of_the_server_is_told(tmp_path: Path, serve: Any) -> None:
     async def run() -> None:
         lines: list[str] = []
