@@ -235,7 +235,7 @@ class _Call:
     def _has_a_way(self) -> bool:
         """Whether anybody could ever decide: another process, too, where they share the ledger."""
         elsewhere = self.settings.approvals == "console" or self.settings.page
-        return bool(self.person.is_there or elsewhere or self.host.ledger.store.shared)
+        return bool(self.person.is_there or elsewhere or self.host.shares_ledger)
 
     def _round(self) -> tuple[str | None, types.ElicitResult | None]:
         """The proposal's id of an earlier round, and the answer that this one brings."""

@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, computed_field
 from test_mcp_old_clients import ran
 from typing_extensions import TypedDict
 
-from sayso import Agent, Caller, Config, Host, ToolResult, tool
+from sayso import Agent, Caller, Config, ServiceHost, ToolResult, tool
 from sayso_mcp import MCP, mcp_server
 
 MODERN = "2026-07-28"
@@ -339,7 +339,7 @@ def test_page_is_that_of_the_console_beside_the_server(
     tmp_path: Path, host: str, plugins: list[str], expected: str | None
 ) -> None:
     server = {"host": host, "port": 8123, "state_dir": tmp_path}
-    made = Host.create(
+    made = ServiceHost.create(
         agent(),
         Config.model_validate(
             {"plugins": plugins, "server": server, "plugin": {"mcp": {"port": 0}}}
