@@ -126,7 +126,7 @@ class Agent:
     def _defined(self) -> tuple[ToolDefinition, ...]:
         """The definitions that every turn offers to the model: the tools and, where enabled,
         commands."""
-        offered = [tool.definition for tool in self.tools.values()]
+        offered = [tool.definition for tool in self.tools.values() if tool.offered]
         return (*offered, SUGGEST_COMMANDS) if self.commands is not None else tuple(offered)
 
     def __repr__(self) -> str:

@@ -130,6 +130,8 @@ class Service:
 
     def _lists(self, tool: Tool) -> bool:
         verdict = self.host.policy.verdict(tool, None, PlatformContext())
+        if not tool.offered:
+            return False
         return verdict == "allow" or (verdict == "require" and self.settings.approvals != "deny")
 
     async def _list(

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 from sayso import PluginError, RequestContext, SourceHost, Tool, ToolResult
 
 if TYPE_CHECKING:
+    from sayso_mcp.asker import Asker
     from sayso_mcp.connection import Connection
 
 logger = logging.getLogger("sayso.mcp")
@@ -156,7 +157,7 @@ class MCPServer:
     """One MCP server whose tools are the agent's; made by `mcp_server`.
 
     Connected at the start, again after a failure, with growing pauses. While it is away its
-    tools stay, and each call says so. Whatever it asks of a human while a tool runs is declined.
+    tools stay, and each call says so. What it asks while a tool runs waits for a person's decision.
     """
 
     def __init__(
@@ -180,6 +181,8 @@ class MCPServer:
         self._names: dict[str, str] = {}
         self._host: SourceHost | None = None
         self._connection: Connection | None = None
+        self._changed: Callable[[], None] = _nothing
+        self._asker: Asker | None = None
 
     @property
     def label(self) -> str:
@@ -209,13 +212,13 @@ class MCPServer:
             self._tools = tuple(self._made(tools))
             changed()
 
-        self._host = host
+        self._host, self._changed = host, changed
         self._connection = Connection(self, listed)
         await self._connection.start()
 
     def tools(self) -> Sequence[Tool]:
-        """The tools as the server last listed them."""
-        return self._tools
+        """The tools as the server last listed them, and once it has asked what it asks by."""
+        return self._tools if self._asker is None else (*self._tools, self._asker.tool)
 
     async def close(self) -> None:
         """End the connection."""
@@ -269,6 +272,21 @@ class MCPServer:
     ) -> ToolResult:
         if self._host is None or self._connection is None:
             raise RuntimeError(f"the MCP server {self.label!r} is not connected")
-        work = partial(self._connection.call, name, arguments, context.update)
+        work = partial(self._connection.call, name, arguments, context)
         # The connection lives on the home loop.
         return await self._host.workers.at_home(work)
+
+    async def answer(self, context: Any, params: Any) -> Any:
+        """What a person says to a question of the server."""
+        if self._host is None or self._connection is None:
+            raise RuntimeError(f"the MCP server {self.label!r} is not connected")
+        from sayso_mcp.asker import Asker
+
+        if self._asker is None:
+            self._asker = Asker(self.label, self._connection.calls)
+            self._changed()
+        return await self._asker(self._host, params)
+
+
+def _nothing() -> None:
+    """Before the source is open nobody hears that its tools have changed."""
