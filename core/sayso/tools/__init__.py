@@ -50,6 +50,9 @@ class Tool(Generic[P, R]):
     MCP clients; None says nothing.
     """
 
+    offered = True
+    """Whether models and clients are offered it; a plugin proposes one that is not by itself."""
+
     def __init__(
         self,
         fn: Callable[P, R],
