@@ -18,6 +18,7 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+from sayso.addresses import hide_credentials
 from sayso.agent import Agent, as_agent
 from sayso.approvals import carries_calls
 from sayso.config import Config, bearer_tokens, state_dir
@@ -110,6 +111,7 @@ class Host:
         `given` are plugins given as objects, beside the installed ones; `extras` the options that
         are objects (`channel_router`, `a2a_agent_card`), which plugins find as `host.extras`.
         """
+        hide_credentials()
         try:
             declared = as_agent(agent)
         except TypeError as error:

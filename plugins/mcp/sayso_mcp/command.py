@@ -56,8 +56,7 @@ def command(target: str | None, config_file: Path | None, **options: Any) -> Non
 
 
 def _log(level: str) -> None:
-    handler = StandardError()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler = StandardError(named=True)
     for name, least in (("sayso", level), ("uvicorn", "WARNING"), ("mcp", "WARNING")):
         logging.getLogger(name).addHandler(handler)
         logging.getLogger(name).setLevel(least)
