@@ -35,13 +35,17 @@ SWITCHES = ("a2a", "mcp")
 
 
 class Installed(NamedTuple):
-    """An entry point in the group `sayso`, not imported; `problem` says why it cannot be used."""
+    """An entry point in the group `sayso`, not imported; `problem` says why it cannot be used.
+
+    Of `contested` ones another distribution claims the name, too: which is meant nobody knows.
+    """
 
     name: str
     distribution: str
     version: str
     entry_point: EntryPoint
     problem: str | None = None
+    contested: bool = False
 
 
 class Choice(NamedTuple):
@@ -68,7 +72,8 @@ def discover() -> dict[str, Installed]:
         plugin = _installed(entry_point)
         other = found.get(_spelt(plugin.name, found))
         if other is not None and other[:2] != plugin[:2]:
-            plugin = other._replace(problem=_one_name(other, plugin))
+            contested = other.contested or other.distribution != plugin.distribution
+            plugin = other._replace(problem=_one_name(other, plugin), contested=contested)
         found[plugin.name] = plugin
     return found
 
@@ -113,8 +118,8 @@ def select(
     """The plugins of those `known` that `config` chooses, in its order, without importing any.
 
     `given` are names of plugins that the caller brings as objects. Raises PluginError for a
-    plugin that is named and neither installed nor given, ConfigError for a file whose `plugins`
-    list disagrees with its own switches or tables.
+    plugin that is named and neither installed nor given, and for one that two distributions claim,
+    ConfigError for a file whose `plugins` list disagrees with its own switches or tables.
     """
     _refuse_disagreement(config)
     _refuse_unknown_tables(config, {*known, *given, *BUILT_IN})
@@ -186,6 +191,9 @@ def _choice(
         raise PluginError(
             f"plugin {name!r} ({why}) is not installed; {way_out(name)}" + _nearest(name, known)
         )
+    if known[name].contested:
+        # Left out with a warning, a foreign distribution could take `/api/chat` away.
+        raise PluginError(f"plugin {name!r} ({why}): {known[name].problem}")
     return Choice(name, known[name], named, why)
 
 
