@@ -20,6 +20,7 @@
     │   ├── TurnTimeout              504  the turn ran longer than `limits.turn_time`
     │   ├── LedgerUnavailable        503  the store did not answer; nothing ran unrecorded
     │   └── ModelError               502, 503  the model provider failed
+    │       └── ReplyTooLarge        502  a reply without an end was broken off
     ├── ToolInputError               an input does not fit a tool's schema; shown to the model
     └── Blocked, Silence             raised by interceptors and callables; answers, not failures
 
@@ -274,6 +275,14 @@ class ModelError(TurnError):
         overloaded = kind in ("rate_limit", "overloaded")
         self.status = 503 if overloaded else 502
         self.code = "MODEL_OVERLOADED" if overloaded else "MODEL_ERROR"
+
+
+class ReplyTooLarge(ModelError):
+    """A model's reply, or a callable's, is longer than `limits.reply`, or has too many blocks."""
+
+    def __init__(self, limit: int, what: str = "bytes") -> None:
+        super().__init__("protocol", f"the reply has more than {limit} {what} and was broken off")
+        self.code = "REPLY_TOO_LARGE"
 
 
 class ToolInputError(SaysoError, ValueError):

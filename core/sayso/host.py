@@ -370,7 +370,7 @@ def _model(agent: Agent, config: Config) -> Model:
     if given is None and agent.function is not None:
         # It is named where a model is shown, and hardly ever asked.
         return Offline()
-    settings: dict[str, Any] = {"timeout": config.model.timeout}
+    settings: dict[str, Any] = {"timeout": config.model.timeout, "reply": config.limits.reply}
     if config.model.base_url:
         settings["base_url"] = config.model.base_url
     return load_model(given or "offline", settings)

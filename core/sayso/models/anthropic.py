@@ -16,7 +16,7 @@ import httpx2
 
 from sayso.errors import ConfigError, ModelError
 from sayso.models import Ask, ModelEvent
-from sayso.models.access import certificates, check_key, checked_address
+from sayso.models.access import PLAIN, REPLY, bounded, certificates, check_key, checked_address
 from sayso.models.anthropic_reply import Accumulator
 from sayso.models.anthropic_request import explain_config, keys_of, request
 from sayso.models.faults import cut_off, drain, failure, fault, lost, retried, status_fault
@@ -55,6 +55,7 @@ def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
         checked_address(address, "anthropic", "https://api.anthropic.com")
     seconds = float(settings.get("timeout", 60.0))
     timeout = httpx2.Timeout(seconds, connect=min(seconds, 10.0))
+    limit = int(settings.get("reply", REPLY))
     # Here once, not on each loop.
     trusted = certificates()
 
@@ -65,7 +66,9 @@ def connect(name: str, settings: Mapping[str, Any]) -> Anthropic:
             timeout=timeout,
             # The SDK would wait for hours where a provider asks for it.
             max_retries=0,
-            http_client=anthropic.DefaultAsyncHttpxClient(verify=trusted, timeout=timeout),
+            http_client=anthropic.DefaultAsyncHttpxClient(
+                verify=trusted, timeout=timeout, headers=PLAIN, event_hooks=bounded(limit)
+            ),
         )
 
     _check_credentials(client, model)

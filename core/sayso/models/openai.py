@@ -12,7 +12,7 @@ import httpx2
 
 from sayso.errors import ConfigError
 from sayso.models import Ask, ModelEvent
-from sayso.models.access import certificates, check_key, checked_address
+from sayso.models.access import PLAIN, REPLY, bounded, certificates, check_key, checked_address
 from sayso.models.faults import cut_off, drain, failure, fault, retried, status_fault
 from sayso.models.openai_reply import Accumulator, events
 from sayso.models.openai_request import explain_config, request
@@ -48,8 +48,9 @@ def connect(name: str, settings: Mapping[str, Any]) -> OpenAI:
 
     def client() -> httpx2.AsyncClient:
         return httpx2.AsyncClient(
-            headers={"authorization": f"Bearer {key}"} if key else {},
+            headers=PLAIN | ({"authorization": f"Bearer {key}"} if key else {}),
             verify=trusted,
+            event_hooks=bounded(int(settings.get("reply", REPLY))),
             timeout=httpx2.Timeout(seconds, connect=min(seconds, 10.0)),
             limits=httpx2.Limits(max_connections=1000, max_keepalive_connections=100),
         )

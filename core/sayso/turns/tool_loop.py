@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sayso.agent import Agent
-from sayso.errors import AgentError, ModelError
+from sayso.errors import AgentError, ModelError, ReplyTooLarge
 from sayso.events import IntermittentUpdate, StopReason, TextDelta
 from sayso.models import (
     Ask,
@@ -150,6 +150,8 @@ async def _reply(
                 if out.say(text):
                     await out.caught_up()
             elif isinstance(event, Reply):
+                if len(event.turn.blocks) > turn.engine.limits.blocks:
+                    raise ReplyTooLarge(turn.engine.limits.blocks, "texts and tool calls")
                 if len(out.text) == before:
                     _say_whole(out, event.turn)
                 return event
