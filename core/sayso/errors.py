@@ -9,6 +9,7 @@
     │   ├── InvalidRequest           422  one item for each wrong field
     │   ├── UnsupportedMediaType     415  the body is not `application/json`, or is compressed
     │   ├── TooLarge                 413  the body or frame is over its limit
+    │   ├── UnknownHost              421  a page decides under a name that is not the service's
     │   ├── Unauthenticated          401  no principal for the credentials
     │   ├── ApprovalsPending         409  a new message while calls wait for a decision
     │   ├── StillRunning             503  another request runs this call or turn, beyond our limit
@@ -122,6 +123,19 @@ class TooLarge(RequestError):
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"the {what} is larger than {limit} bytes")
+
+
+class UnknownHost(RequestError):
+    """A web page decides under a host name that the service does not know for its own.
+
+    Whoever owns that name may have pointed it here, so that a page of theirs passes for ours.
+    """
+
+    status = 421
+    code = "UNKNOWN_HOST"
+
+    def __init__(self) -> None:
+        super().__init__("a web page may decide only under a name in server.hosts; add this one")
 
 
 class Unauthenticated(RequestError):

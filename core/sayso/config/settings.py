@@ -224,7 +224,8 @@ class ServerSettings(Section):
     cors_origins: list[str] = []
     """Origins of web pages that may call the service."""
     hosts: list[str] = []
-    """Further `Host` names that are answered on a loopback address."""
+    """Further `Host` names that are answered on a loopback address; on another without `[auth]`
+    those under which web pages may decide, and open the console."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     """What becomes of a turn whose client went away; a claimed tool always finishes."""
     drain_timeout: Annotated[Duration, Field(ge=0)] = 30.0

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sayso.conversation import approvals
 from sayso.decisions.execution import Resume, carry_out
-from sayso.errors import ApprovalsPending, InvalidRequest
+from sayso.errors import ApprovalsPending, InvalidRequest, UnknownHost
 from sayso.ledger.choices import Choice, Decided, Edit, Grant
 from sayso.turns.outcomes import catch_up, collect_outcomes, heard
 from sayso.turns.state import RunningTurn
@@ -19,6 +19,8 @@ _SUPERSEDED = "superseded by a new message"
 
 async def decide(turn: RunningTurn, *, dry: bool = False, claim: bool = True) -> Decided:
     """Match the request's decisions to the ledger, record them, claim what may run."""
+    if turn.caller.foreign_page and turn.decisions:
+        raise UnknownHost
     choices = [_storable(turn, choice) for choice in turn.decisions]
 
     async def with_edit(edit: Edit) -> Decided:
