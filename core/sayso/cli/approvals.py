@@ -24,6 +24,7 @@ from sayso.ledger import LogRow, Proposal, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
 from sayso.ledger.log import Chain, Problem, pages
 from sayso.ledger.record import Ledger
+from sayso.wire.characters import escaped
 
 T = TypeVar("T")
 _PAGE = 1_000
@@ -266,7 +267,7 @@ def export(config_file: Path | None) -> None:
 
     async def work(ledger: Ledger) -> None:
         async for row in _log(ledger):
-            click.echo(json.dumps(asdict(row), ensure_ascii=False))
+            click.echo(escaped(json.dumps(asdict(row), ensure_ascii=False)))
 
     _with_ledger(config_file, work)
 

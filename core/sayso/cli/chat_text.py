@@ -10,7 +10,7 @@ from typing import Any
 
 from sayso.cli.chat_talk import Proposal
 from sayso.errors import counted
-from sayso.wire.characters import unseen
+from sayso.wire.characters import escaped, isolated, unseen
 
 LINES = 40
 """So many lines of an input are shown before it is cut; the cut is said."""
@@ -26,8 +26,13 @@ def visible(text: str, *, strict: bool = False) -> str:
     """`text` with each character that a terminal obeys or does not show written as `<U+001B>`.
 
     Line ends and tabs stay. `strict` also writes out joiners, spaces that only look like one, and
-    the first half of a Windows line end.
+    the first half of a Windows line end, and isolates what is written from right to left.
     """
+    shown = _written_out(text, strict=strict)
+    return isolated(shown) if strict else shown
+
+
+def _written_out(text: str, *, strict: bool) -> str:
     if text.isascii() and text.isprintable():
         return text
     if not strict:
@@ -45,10 +50,7 @@ def _seen(char: str, strict: bool) -> str:
 
 def pretty(value: Any) -> str:
     """`value` as indented JSON; characters that do not show are `\\u` escapes."""
-    text = json.dumps(value, ensure_ascii=False, indent=2)
-    return "".join(
-        char if char == "\n" or not unseen(char) else json.dumps(char)[1:-1] for char in text
-    )
+    return isolated(escaped(json.dumps(value, ensure_ascii=False, indent=2)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _hides(text: str) -> bool:
-    return visible(text, strict=True) != text
+    return _written_out(text, strict=True) != text
 
 
 def outcome(name: str, output: str) -> list[str]:
