@@ -50,6 +50,9 @@ class Tool(Generic[P, R]):
     MCP clients; None says nothing.
     """
 
+    offered = True
+    """Whether models and clients are offered it; a plugin proposes one that is not by itself."""
+
     def __init__(
         self,
         fn: Callable[P, R],
@@ -109,6 +112,11 @@ class Tool(Generic[P, R]):
         while isinstance(fn, (functools.partial, Tool)):
             fn = fn.fn if isinstance(fn, Tool) else fn.func
         return is_coroutine_function(fn)
+
+    @property
+    def takes_context(self) -> bool:
+        """Whether the function takes a RequestContext."""
+        return "context" in self._injected.values()
 
     def validate(self, input: Mapping[str, Any]) -> Arguments:
         """The arguments for `call`; raises ToolInputError with a message for the model."""

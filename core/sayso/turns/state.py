@@ -28,6 +28,7 @@ from sayso.wire.events import (
 )
 from sayso.wire.messages import ChatRequest, Command, Data, Message, platform_of, said_in
 from sayso.wire.session import Session
+from sayso.workers.places import Place
 
 
 class RunningTurn:
@@ -40,6 +41,10 @@ class RunningTurn:
     conversation = Conversation()
     found = Decided()
     """What the ledger found; nothing, where no call is involved."""
+    place: Place | None = None
+    """Where a callable carries out what was approved."""
+    not_begun: dict[str, str]
+    """Why approved calls have not begun, by their ids; empty for the others."""
     continuing: Continuation | None = None
     gone = False
     added = False
@@ -86,6 +91,7 @@ class RunningTurn:
             self.shown = approvals.shown(messages)
             self.references = approvals.references(self.said)
             self.found = Decided()
+            self.not_begun = {}
         if more:
             self.conversation = Conversation(self.session.conversation or "", self.references)
         self.context = RequestContext(
