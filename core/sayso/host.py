@@ -21,13 +21,13 @@ from typing import Any
 from sayso.agent import Agent, as_agent
 from sayso.approvals import carries_calls
 from sayso.config import Config, bearer_tokens, state_dir
+from sayso.config.factories import installed
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.events import fold
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import open_store
 from sayso.messages import AgentMessage, ChatRequest, beyond_text
-from sayso.models import Model, checked_model, load_model
-from sayso.models.offline import Offline
+from sayso.models import Model, NoModel, checked_model, load_model, never_blocks
 from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
@@ -40,7 +40,6 @@ from sayso.turns.gate import Gate
 from sayso.turns.output import Gathered, Sink
 from sayso.turns.slots import PATIENCE, Slots
 from sayso.turns.streams import Begun, EventStream
-from sayso.turns.tool_loop import is_built_in
 from sayso.turns.turn import Caller
 from sayso.workers import Workers
 from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
@@ -80,7 +79,7 @@ class Host:
         self._begun: set[Begun] = set()
         self._watching = False
         self._cut_off = False
-        runs_own_code = agent.function is not None or not is_built_in(model)
+        runs_own_code = agent.function is not None or not never_blocks(model)
         self._blocks_at_once = runs_own_code and _goes_straight(agent, plugins)
         self.engine = Engine(
             agent=agent,
@@ -362,8 +361,13 @@ def _model(agent: Agent, config: Config) -> Model:
     if given is not None and not isinstance(given, str):
         return checked_model(given)
     if given is None and agent.function is not None:
-        # It is named where a model is shown, and hardly ever asked.
-        return Offline()
+        return NoModel()
+    if given is None and "offline" not in installed("sayso.models"):
+        raise ConfigError(
+            "no model is configured; set model.name or Agent(model=...), for example "
+            "'anthropic:claude-sonnet-5-5'; for the offline model, which needs no key, "
+            "try: pip install 'sayso[demo]'"
+        )
     settings: dict[str, Any] = {"timeout": config.model.timeout}
     if config.model.base_url:
         settings["base_url"] = config.model.base_url

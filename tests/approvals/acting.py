@@ -29,7 +29,7 @@ from sayso.ledger import LogRow, Store, SuspendedTurn, Transaction
 from sayso.ledger.stores import open_store
 from sayso.messages import Message
 from sayso.models import Ask, Result
-from sayso.models.offline import Offline
+from sayso.testing.scripted import Scripted
 
 
 class Fate:
@@ -165,7 +165,7 @@ def agent(fate: Fate) -> Agent:
         if isinstance(event, MessageAdded) and not isinstance(event.message, Message):
             fate.at("reply")
 
-    return Agent(model=Offline(script=answer), tools=[wipe], on_event=[told])
+    return Agent(model=Scripted(answer), tools=[wipe], on_event=[told])
 
 
 def function(fate: Fate) -> Callable[..., Any]:

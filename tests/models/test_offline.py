@@ -8,20 +8,15 @@ from asking import asked, assistant, calls_of, reply_of, said, text_of, user
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sayso.messages import ToolCall
 from sayso.models import (
-    Ask,
     Call,
-    ModelError,
     Reply,
     Result,
     Text,
-    TextDelta,
     ToolDefinition,
     Turn,
 )
 from sayso.models.offline import Offline
-from sayso.models.offline.words import pieces
 
 STRING: dict[str, Any] = {"type": "string"}
 INTEGER: dict[str, Any] = {"type": "integer"}
@@ -481,17 +476,6 @@ def test_the_same_ask_has_the_same_answer() -> None:
     assert calls_of(reply_of(again).turn)[0].id != call.id
 
 
-@given(st.text())
-def test_pieces_add_up(text: str) -> None:
-    assert "".join(pieces(text)) == text
-
-
-def test_long_text_is_not_streamed_word_by_word() -> None:
-    found = asked(Offline(["word " * 100_000]))
-    deltas = [event for event in found if isinstance(event, TextDelta)]
-    assert 800 < len(deltas) < 2000
-
-
 @given(st.text(alphabet=st.sampled_from("delete notes.txt run `'\"(){}[]=:,;and then /a1-?\n")))
 def test_no_text_breaks_it(text: str) -> None:
     reply_of(asked(Offline(), user(text or "x"), tools=MACHINE))
@@ -504,45 +488,3 @@ def test_number_that_nobody_can_read_is_asked_for_again(kind: str) -> None:
         reply = reply_of(asked(Offline(), user(words.format("9" * 5000)), tools=tools))
         assert not calls_of(reply.turn)
         assert "replicas" in text_of(reply.turn)
-
-
-def test_script_is_followed_step_by_step() -> None:
-    call = Call("1", "delete_file", {"path": "a"})
-
-    async def later(ask: Ask) -> str:
-        return f"saw {len(ask.turns)}"
-
-    scripted = Offline(
-        [
-            "text",
-            [call],
-            ["words", call],
-            lambda ask: f"{ask.system}!",
-            later,
-            Reply(Turn("assistant", (Text("whole"),)), "refusal"),
-            ModelError("overloaded", "busy"),
-        ]
-    )
-    assert said(asked(scripted)) == "text"
-    assert reply_of(asked(scripted)) == Reply(Turn("assistant", (call,)), "tool_use")
-    assert reply_of(asked(scripted)).turn.blocks == (Text("words"), call)
-    assert said(asked(scripted, system="S")) == "S!"
-    assert said(asked(scripted)) == "saw 1"
-    assert reply_of(asked(scripted)).stop == "refusal"
-    with pytest.raises(ModelError, match="busy"):
-        asked(scripted)
-    with pytest.raises(ModelError, match="no step 8"):
-        asked(scripted)
-    assert [ask.system for ask in scripted.asks] == ["", "", "", "S", "", "", "", ""]
-
-
-@pytest.mark.parametrize("step", [ToolCall(id="1", name="delete_file", input={}), [7], 7, None])
-def test_step_that_says_nothing_is_named(step: Any) -> None:
-    with pytest.raises(ModelError, match="a step of a script holds .*; give Call, Text"):
-        asked(Offline([step]))
-
-
-def test_model_without_a_script_keeps_no_asks() -> None:
-    plain = Offline()
-    asked(plain, user("hello"))
-    assert plain.asks == []

@@ -65,7 +65,7 @@ def _host(config: Config, given: Sequence[object] = ()) -> Host:
     from sayso.host import Host
 
     quiet = {
-        "model": ModelSettings(name="offline"),
+        "model": ModelSettings(),
         "approvals": ApprovalSettings(ledger="memory://"),
         # That ledger holds for one process, and this host is never more.
         "server": config.server.model_copy(update={"workers": 1}),

@@ -26,6 +26,7 @@ from sayso.models import (
     ToolStart,
     Turn,
     bound_to_model,
+    never_blocks,
 )
 from sayso.traces import hidden_trace
 from sayso.turns.ending import finish, suspend
@@ -101,7 +102,7 @@ async def _computed(turn: RunningTurn, context: Callable[..., Any]) -> str:
 def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[ModelEvent]] | None:
     """How `model` is called; None for a user's model whose `stream` may block before it gives its
     events. Decided once: deciding it for each call takes as long as the call of a small tool."""
-    if is_built_in(model):
+    if never_blocks(model):
         return model.stream
     if is_async_generator_function(model.stream):
         return lambda ask: code.items(model.stream(ask))
@@ -176,11 +177,6 @@ def _show(out: Output, event: ModelEvent) -> None:
         case ToolStart(name=name):
             words = f"Preparing {name}"
             out.update(IntermittentUpdate(words, {"kind": "tool_call", "tool": name}), words)
-
-
-def is_built_in(model: Model) -> bool:
-    """Whether `model` is one of Sayso's own, which blocks no loop."""
-    return type(model).__module__.startswith("sayso.models")
 
 
 def _ids_of_calls(turns: Sequence[Turn]) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 _STOP = frozenset(
     """a about after again all also am an and any are as at be been but by can could did do does
@@ -124,11 +123,3 @@ def verb_of(text: str) -> str | None:
     rest = without_politeness(text)
     first = re.match(r"[A-Za-z]+", rest)
     return first[0].lower() if first and not is_question(text) else None
-
-
-def pieces(text: str) -> Iterator[str]:
-    """`text` as it is streamed: word by word, a long one in larger pieces after that."""
-    short, rest = text[:4096], text[4096:]
-    yield from re.findall(r"\s*\S+\s*?(?=\s|$)|\s+$", short)
-    for start in range(0, len(rest), 2048):
-        yield rest[start : start + 2048]
