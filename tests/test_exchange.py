@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sayso.testing.server import running
 
 from programs import until
 from raw import DEADLINE, rest
@@ -27,7 +28,6 @@ from sayso.http.endpoints import read_body
 from sayso.http.exchange import Exchange
 from sayso.http.protocol import Http
 from sayso.messages import AgentMessage
-from sayso.testing.server import running
 
 PATHS = ("/api/chat", "/api/chat-stream", "/api/sendMessage", "/api/sendMessageStream")
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sayso.testing.server import running
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
@@ -33,7 +34,6 @@ from sayso.messages import Data, Message
 from sayso.models import dump_turns
 from sayso.requests import parse_request
 from sayso.testing import Service, served
-from sayso.testing.server import running
 from sayso.tools.results import text_of
 from sayso.traces import cut
 from sayso.turns.history import _Builder, model_turns

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sayso.testing.server import running
 from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
@@ -26,7 +27,6 @@ from sayso.events import Done, ErrorEvent, Event
 from sayso.http.frames import text_frames
 from sayso.lenient_json import dump_json
 from sayso.testing import Service, served
-from sayso.testing.server import running
 from sayso.turns.streams import EventChannel
 
 SEPARATORS = ["\x1e", "\\", '"', '","', "\\u001e", "\ud800", "\n", "}", "", "é", "✓"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fastapi import APIRouter, FastAPI
+from sayso.testing.server import running
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -23,7 +24,6 @@ from sayso import Config, Plugin, PluginError, create_app, hookimpl
 from sayso.app import app_to_serve
 from sayso.host import Host
 from sayso.testing import Service, user
-from sayso.testing.server import running
 
 REQUEST = {"messages": [user("hello")]}
 AGENT = """

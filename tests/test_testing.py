@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sayso.models.offline import Offline
 
 from sayso import (
     Agent,
@@ -26,7 +27,6 @@ from sayso import (
     Turn,
     tool,
 )
-from sayso.models.offline import Offline
 from sayso.testing import MODEL_CHECKS, Served, Service, scripted, served, user
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sayso.agent import Agent, DecidedCall, RequestContext
     from sayso.app import create_app
     from sayso.bodies import BodyReader
-    from sayso.characters import unseen
+    from sayso.characters import pretty, unseen, visible
     from sayso.commands import LocalShell
     from sayso.config import Config, load_config, state_dir
     from sayso.config.settings import Duration, Size
@@ -122,6 +122,7 @@ if TYPE_CHECKING:
     from sayso.server import serve
     from sayso.service.stderr import StandardError
     from sayso.session import Session
+    from sayso.threaded import running
     from sayso.tools import Tool, tool
     from sayso.tools.results import (
         AudioContent,
@@ -143,7 +144,7 @@ _MODULES = {
     "agent": "Agent DecidedCall RequestContext",
     "app": "create_app",
     "bodies": "BodyReader",
-    "characters": "unseen",
+    "characters": "pretty unseen visible",
     "commands": "LocalShell",
     "config": "Config load_config state_dir",
     "config.settings": "Duration Size",
@@ -181,6 +182,7 @@ _MODULES = {
     "server": "serve",
     "service.stderr": "StandardError",
     "session": "Session",
+    "threaded": "running",
     "tools": "Tool tool",
     "tools.results": "AudioContent ImageContent ResourceContent TextContent ToolResult",
     "tools.sources": "ToolSource",
@@ -304,7 +306,9 @@ __all__ = [
     "mask",
     "parse_request",
     "per_loop",
+    "pretty",
     "read_body",
+    "running",
     "serve",
     "standard_error",
     "state_dir",
@@ -312,6 +316,7 @@ __all__ = [
     "turn_to_read",
     "unbroken",
     "unseen",
+    "visible",
 ]
 
 

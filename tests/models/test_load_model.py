@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sayso.models.offline import Offline
 
 from sayso import Agent, Host
 from sayso.config import Config
 from sayso.config.settings import ModelSettings
 from sayso.errors import ConfigError
 from sayso.models import Model, load_model
-from sayso.models.offline import Offline
 
 
 def test_offline_needs_nothing() -> None:

@@ -15,9 +15,9 @@ from typing import TypeVar, get_args
 
 import click
 
-from sayso.cli.chat_text import pretty, visible
-from sayso.cli.group import config_option
-from sayso.cli.options import configuration, duration
+from sayso.characters import pretty, visible
+from sayso.cli.group import config_option, configuration
+from sayso.cli.options import duration
 from sayso.cli.rule_cases import rule_cases
 from sayso.errors import ConfigError, InvalidRequest, SaysoError, counted
 from sayso.ledger import LogRow, Proposal, State, Transaction

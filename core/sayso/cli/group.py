@@ -9,17 +9,24 @@ import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sayso._version import __version__
 from sayso.errors import SaysoError, nearest
 
-COMMANDS = ("serve", "dev", "demo", "chat", "approvals", "plugins", "config", "new")
-"""The built-in sub-commands, in the order in which help lists them."""
+if TYPE_CHECKING:
+    from sayso.config import Config
 
-_EXTRAS = ("mcp",)
-"""The sub-commands that an extra brings."""
+COMMANDS = ("serve", "dev", "approvals", "plugins", "config", "new")
+"""The built-in sub-commands."""
+
+BROUGHT = ("demo", "chat", "mcp")
+"""The sub-commands that a plugin of their name brings; `sayso[NAME]` installs it."""
+
+_LISTED = ("serve", "dev", "demo", "chat", *COMMANDS[2:])
+"""The sub-commands that help lists first, in this order."""
 
 _ADDED = "sayso.commands of plugins"
 
@@ -40,12 +47,15 @@ class LazyGroup(click.Group):
         except SaysoError as error:
             click.echo(f"sayso: sub-commands of plugins are not listed: {error}", err=True)
             added = []
-        return [*COMMANDS, *added]
+        first = [name for name in _LISTED if name in COMMANDS or name in added]
+        return [*first, *(name for name in added if name not in first)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
             command: click.Command = importlib.import_module(f"sayso.cli.{cmd_name}").command
             return command
+        if cmd_name in BROUGHT and (brought := _brought(cmd_name)) is not None:
+            return brought
         return self._plugin_commands(ctx).get(cmd_name)
 
     def resolve_command(
@@ -54,7 +64,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if args[0] in _EXTRAS:
+            if args[0] in BROUGHT:
                 message = f"{error.message.rstrip('.')}; try: pip install 'sayso[{args[0]}]'"
                 raise click.UsageError(message, ctx) from None
             known = [*COMMANDS, *ctx.meta.get(_ADDED, ())]
@@ -65,19 +75,33 @@ class LazyGroup(click.Group):
             raise click.UsageError(message, ctx) from None
 
     def _plugin_commands(self, ctx: click.Context) -> dict[str, click.Command]:
-        """Those of the active plugins, and of the switched ones as soon as they are installed."""
+        """Those of the active plugins, and of `BROUGHT` and A2A as soon as they are installed."""
         from sayso.config import load_config
         from sayso.plugins import Plugins
         from sayso.plugins.discovery import SWITCHES, discover
 
         if _ADDED not in ctx.meta:
             file: Path | None = ctx.params.get("config_file")
-            quiet = [name for name in SWITCHES if name in discover()]
+            quiet = [name for name in (*SWITCHES, *BROUGHT) if name in discover()]
             added = click.Group()
             Plugins.load(load_config(file, activate=quiet)).register_commands(added, COMMANDS)
             ctx.meta[_ADDED] = added.commands
         found: dict[str, click.Command] = ctx.meta[_ADDED]
         return found
+
+
+def _brought(name: str) -> click.Command | None:
+    """The sub-command of the plugin `name`, loaded alone and whatever is configured, if it is
+    installed."""
+    from sayso.config import Config
+    from sayso.plugins import Plugins
+    from sayso.plugins.discovery import discover
+
+    if name not in discover():
+        return None
+    added = click.Group()
+    Plugins.load(Config(plugins=[name])).register_commands(added, COMMANDS)
+    return added.commands.get(name)
 
 
 config_option = click.option(
@@ -88,7 +112,17 @@ config_option = click.option(
     metavar="FILE",
     help="Configuration file; default: SAYSO_CONFIG, sayso.toml, or pyproject.toml.",
 )
-"""Gives a command the parameter `config_file`; see `sayso.cli.options.configuration`."""
+"""Gives a command the parameter `config_file`; see `configuration`."""
+
+
+def configuration(config_file: Path | None, **keywords: Any) -> Config:
+    """The configuration from `--config` of the sub-command, else of `sayso` itself."""
+    from sayso.config import load_config
+
+    context = click.get_current_context(silent=True)
+    if config_file is None and context is not None:
+        config_file = context.find_root().params.get("config_file")
+    return load_config(config_file, **keywords)
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -159,7 +193,7 @@ def _give_up_output() -> None:
 
 
 def _failed(message: str, code: int, arguments: Sequence[str] = ()) -> int:
-    from sayso.cli.chat_text import visible  # needed for a failure alone
+    from sayso.characters import visible  # needed for a failure alone
 
     if "--debug" in arguments:
         traceback.print_exc()

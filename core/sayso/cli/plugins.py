@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sayso.cli.config import plain
-from sayso.cli.group import COMMANDS, config_option
-from sayso.cli.options import configuration
+from sayso.cli.group import COMMANDS, config_option, configuration
 from sayso.config import Config
 from sayso.config.layers import canonical
 from sayso.config.settings import ApprovalSettings, ModelSettings

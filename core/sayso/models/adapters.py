@@ -8,7 +8,8 @@
   and `resolved` are schemas in the narrower forms that some of them take; `encodable` is a text
   that JSON can hold.
 - A reply: `read_input` reads a call's arguments, `stop_of` and `last_events` end the stream,
-  `streamed` is a reply that is known at once.
+  `streamed` is a reply that is known at once. `dump_turns` and `load_turns` are what the ledger
+  does to its turn.
 - Failures: `fault`, `status_fault`, `lost`, `cut_off` and `failure` make a ModelError of ours,
   `retried` calls again after a passing one, `drain` keeps the connection.
 - The start: `checked_address`, `check_key` and `certificates` refuse what could not work.
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sayso.lenient_json import encodable
-    from sayso.models import Block, ModelEvent, Stop
+    from sayso.models import Block, ModelEvent, Stop, dump_turns, load_turns
     from sayso.models.access import certificates, check_key, checked_address
     from sayso.models.faults import (
         cut_off,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "lenient_json": "encodable",
-    "models": "Block ModelEvent Stop",
+    "models": "Block ModelEvent Stop dump_turns load_turns",
     "models.access": "certificates check_key checked_address",
     "models.faults": "cut_off drain failure fault lost retried retry_after status_fault",
     "models.replies": "last_events read_input stop_of",
@@ -70,11 +71,13 @@ __all__ = [
     "closed",
     "cut_off",
     "drain",
+    "dump_turns",
     "encodable",
     "failure",
     "fault",
     "has_raw",
     "last_events",
+    "load_turns",
     "lost",
     "pieces",
     "plain_object",

@@ -31,14 +31,14 @@ def served(
     """
     from sayso.app import create_app
     from sayso.plugins.routes import claims
-    from sayso.testing.server import running
+    from sayso.threaded import running
 
     with TemporaryDirectory(prefix="sayso-", ignore_cleanup_errors=True) as folder:
         loaded = _config(config, Path(folder))
         if agent is None:
             agent = _agent(loaded)
         app = create_app(agent, config=loaded, plugins=plugins, **options)
-        with running(app, app.host.config) as port:
+        with running(app) as port:
             routes = [f"{method} {path}" for method, path in claims(app.router)]
             yield Service(app.host, port, routes)
 
