@@ -8,7 +8,7 @@ from asking import asked, assistant, calls_of, reply_of, said, text_of, user
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sayso import Call, Reply, Result, Text, ToolDefinition, Turn
+from sayso import Call, ModelError, Reply, Result, Text, ToolDefinition, Turn
 from sayso_demo.offline import Offline
 
 STRING: dict[str, Any] = {"type": "string"}
@@ -280,67 +280,47 @@ def test_several_actions_become_several_calls() -> None:
     assert made("list pods but don't restart nginx", tools=CLUSTER) == [("list_pods", {})]
 
 
-def test_what_comes_after_then_waits_for_the_result() -> None:
+def test_what_comes_after_then_has_to_be_asked_for_again() -> None:
     turns = [user("show the memory, then delete notes.txt")]
     first = reply_of(asked(Offline(), *turns, tools=MACHINE))
     [call] = calls_of(first.turn)
     assert call.name == "memory"
+    assert text_of(first.turn).endswith('when it is done, say "delete notes.txt".')
     turns += [first.turn, user(Result(call.id, "4 GiB of 8"))]
-    second = reply_of(asked(Offline(), *turns, tools=MACHINE))
-    assert "4 GiB of 8" in text_of(second.turn)
-    [call] = calls_of(second.turn)
-    assert (call.name, second.stop) == ("delete_file", "tool_use")
-    turns += [second.turn, user(Result(call.id, "deleted notes.txt"))]
     last = reply_of(asked(Offline(), *turns, tools=MACHINE))
-    assert text_of(last.turn) == "`delete_file` returned deleted notes.txt."
-    assert last.stop == "end_turn"
-
-
-def test_failure_stops_what_comes_after_then() -> None:
-    turns = [user("show the memory, then delete notes.txt")]
-    first = reply_of(asked(Offline(), *turns, tools=MACHINE)).turn
-    [call] = calls_of(first)
-    failed = user(Result(call.id, "Error: no such device", is_error=True))
-    last = reply_of(asked(Offline(), *turns, first, failed, tools=MACHINE))
+    assert text_of(last.turn) == "`memory` returned 4 GiB of 8." and last.stop == "end_turn"
     assert calls_of(last.turn) == []
-    assert "`memory` failed: no such device" in text_of(last.turn)
-    assert "not called: `delete_file`" in text_of(last.turn)
 
 
 def test_missing_argument_is_asked_for_and_never_made_up() -> None:
-    assert told("delete the file") == "To use `delete_file` I still need `path`. What should it be?"
-    assert made("delete the file", "notes.txt") == [("delete_file", {"path": "notes.txt"})]
-    assert made("delete a pod", "web-1", "prod", tools=CLUSTER) == [
-        ("delete_pod", {"name": "web-1", "namespace": "prod"})
+    assert told("delete the file") == (
+        'To use `delete_file` I still need `path`. For example: `delete_file(path="…")`.'
+    )
+    assert made("delete the file", 'delete_file(path="notes.txt")') == [
+        ("delete_file", {"path": "notes.txt"})
     ]
-    assert made("delete a pod", "web-1, prod", tools=CLUSTER) == [
-        ("delete_pod", {"name": "web-1", "namespace": "prod"})
-    ]
+    assert "`namespace`" in told("delete pod web-1", tools=CLUSTER)
+    assert "`name`" in told("delete a pod", tools=CLUSTER)
     assert "`name`" in told("delete the old pod", tools=CLUSTER)
-    assert "`replicas`" in told("scale deployment web", "many", tools=CLUSTER)
+    assert "`replicas`" in told("scale deployment web", tools=CLUSTER)
+    assert "`path`" in told("show the memory and delete the file")
 
 
-def test_question_may_be_passed_over_a_thousand_times() -> None:
-    asking = reply_of(asked(Offline(), user("delete a file"), tools=MACHINE)).turn
-    turns = [user("delete a file"), *[asking, user("delete a file")] * 1000]
-    assert "`path`" in said(asked(Offline(), *turns, tools=MACHINE))
-
-
-def test_question_can_be_called_off_or_passed_over() -> None:
-    assert told("delete the file", "never mind") == "All right, I leave it."
+def test_each_message_is_read_by_itself() -> None:
     assert made("delete the file", "show the memory") == [("memory", {})]
-    assert made("delete the file", "how full is the disk?") == [("disk_usage", {})]
+    assert "found no tool" in told("delete the file", "notes.txt")
 
 
-def test_close_tools_are_asked_about() -> None:
+def test_close_tools_are_named() -> None:
     tools = (
         tool("list_pods", "List pods."),
         tool("list_nodes", "List nodes."),
         tool("pods_report", "Make a report of pods."),
         tool("pods_summary", "Sum pods up."),
     )
-    assert told("pods please", tools=tools).endswith("Which one?")
-    assert made("pods please", "the second", tools=tools)
+    assert told("pods please", tools=tools) == (
+        "I could use `list_pods`, `pods_report` or `pods_summary`. Write its name to call it."
+    )
     assert made("pods please", "pods_summary", tools=tools) == [("pods_summary", {})]
     assert made("pods please", "list nodes", tools=tools) == [("list_nodes", {})]
 
@@ -436,27 +416,10 @@ def test_router_is_answered_by_rules(words: str, tools: Any, decision: bool) -> 
     assert reply_of(found).stop == "end_turn"
 
 
-def test_structured_reply_fits_its_schema() -> None:
-    schema = {
-        "type": "object",
-        "required": ["kind"],
-        "properties": {
-            "kind": {"enum": ["bug", "wish"]},
-            "count": {"type": "integer", "minimum": 2},
-            "tags": {"type": "array", "items": {"$ref": "#/$defs/T"}, "minItems": 1},
-            "name": {"type": "string", "maxLength": 4},
-            "none": {"type": "null"},
-        },
-        "$defs": {"T": {"type": "object", "properties": {"on": {"type": "boolean"}}}},
-    }
-    found = asked(Offline(), user("a wish for 7 things"), schema=schema)
-    assert json.loads(said(found)) == {
-        "kind": "wish",
-        "count": 7,
-        "tags": [{"on": False}],
-        "name": "a wi",
-        "none": None,
-    }
+def test_document_of_another_schema_is_refused() -> None:
+    schema = {"type": "object", "properties": {"kind": {"enum": ["bug", "wish"]}}}
+    with pytest.raises(ModelError, match="writes no documents of this schema"):
+        asked(Offline(), user("a wish for 7 things"), schema=schema)
 
 
 def test_the_same_ask_has_the_same_answer() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sayso import ToolDefinition
-from sayso_demo.offline.filling import answer, coerce, fill, properties, required
+from sayso_demo.offline.filling import fill, required
 
 COMMANDS = "suggest_commands"
 _FORM = re.compile(
@@ -44,19 +43,17 @@ class Wanted:
 def explicit(text: str, tools: Sequence[ToolDefinition]) -> Wanted | None:
     """The one call that the whole of `text` writes out; None if it has no such form."""
     form = _FORM.match(text)
-    if form is None:
-        return None
-    tool = next((tool for tool in tools if tool.name == form["name"]), None)
-    if tool is None:
+    tool = next((tool for tool in tools if form and tool.name == form["name"]), None)
+    if form is None or tool is None:
         return None
     rest = form["rest"].strip().removeprefix("with ").strip()
     if rest.startswith("{"):
         return _with_json(tool, rest)
     if rest.startswith("(") and rest.endswith(")"):
-        return _with_keywords(tool, rest)
-    if not rest:
-        return Wanted(tool)
-    return _with_words(tool, rest) if form["slash"] else None
+        return Wanted(tool, fill(tool, rest[1:-1]))
+    if not rest or form["slash"]:
+        return Wanted(tool, fill(tool, rest))
+    return None
 
 
 def unknown_name(text: str) -> str | None:
@@ -74,10 +71,8 @@ def _commands(text: str, tools: Sequence[ToolDefinition]) -> Wanted | None:
     """The shell commands that `text` asks to run, when the agent may suggest any."""
     tool = next((tool for tool in tools if tool.name == COMMANDS), None)
     found = _RUN.match(text)
-    if tool is None or found is None:
-        return None
-    lines = _command_lines(found["rest"].strip())
-    if not lines:
+    lines = _command_lines(found["rest"].strip()) if tool and found else []
+    if tool is None or not lines:
         return None
     return Wanted(tool, {"commands": [{"command": line} for line in lines]})
 
@@ -87,8 +82,8 @@ def _command_lines(rest: str) -> list[str]:
         return [line.strip() for block in fenced for line in block.splitlines() if line.strip()]
     if quoted := re.findall(r"`([^`]+)`", rest):
         return [line.strip() for line in quoted if line.strip()]
-    if whole := re.fullmatch(r"\"([^\"]+)\"|'([^']+)'", rest):
-        return [whole[1] or whole[2]]
+    if whole := re.fullmatch(r"([\"'])(.+)\1", rest):
+        return [whole[2]]
     first = rest.split()[0]
     if first.lower() in _NO_COMMAND or not re.fullmatch(r"[\w./~-]+", first):
         return []
@@ -97,49 +92,7 @@ def _command_lines(rest: str) -> list[str]:
 
 def _with_json(tool: ToolDefinition, text: str) -> Wanted:
     try:
-        value = json.loads(text)
+        return Wanted(tool, json.loads(text))
     except ValueError as error:
         place = f" at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else ""
         return Wanted(tool, problem=f"the arguments of `{tool.name}` are not valid JSON{place}")
-    return Wanted(tool, value)
-
-
-def _with_keywords(tool: ToolDefinition, text: str) -> Wanted:
-    wrong = f"the arguments of `{tool.name}` cannot be read; write them as key=value"
-    try:
-        call = ast.parse("f" + text.replace("\n", " "), mode="eval").body
-    except (SyntaxError, ValueError):
-        return _with_words(tool, text[1:-1])
-    if not isinstance(call, ast.Call) or any(keyword.arg is None for keyword in call.keywords):
-        return Wanted(tool, problem=wrong)
-    inputs = properties(tool.input_schema)
-    if len(call.args) > len(inputs):
-        return Wanted(tool, problem=wrong)
-    given = [*zip(inputs, call.args, strict=False)]
-    given += [(str(keyword.arg), keyword.value) for keyword in call.keywords]
-    values = {name: _literal(node, inputs.get(name, {})) for name, node in given}
-    return Wanted(tool, {name: value for name, value in values.items() if value is not _UNREAD})
-
-
-_UNREAD = object()
-
-
-def _literal(node: ast.expr, schema: Mapping[str, Any]) -> Any:
-    try:
-        value = ast.literal_eval(node)
-        json.dumps(value)
-    except (ValueError, TypeError):
-        word = ast.unparse(node)
-        value = {"true": True, "false": False, "null": None}.get(word, _UNREAD)
-        if value is _UNREAD:
-            read = coerce(word, schema)
-            value = _UNREAD if read is None else read
-    return value
-
-
-def _with_words(tool: ToolDefinition, text: str) -> Wanted:
-    values = fill(tool, text)
-    missing = Wanted(tool, values).missing
-    if len(missing) == 1 and not values:
-        values |= answer(tool, missing, text)
-    return Wanted(tool, values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from operator import itemgetter
 
 from sayso import ToolDefinition
 from sayso_demo.offline.filling import FILENAME, PATH, mask, properties
@@ -19,32 +19,13 @@ _ENOUGH = 2.0
 _CLOSE = 0.75
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """The tools that a clause may mean, best first; `negated` when it says not to."""
-
-    tools: Sequence[ToolDefinition] = ()
-    negated: bool = False
-
-    @property
-    def tool(self) -> ToolDefinition | None:
-        """The tool that is meant; None if there is none, or several are close."""
-        return self.tools[0] if len(self.tools) == 1 else None
-
-
-def match(clause: str, tools: Iterable[ToolDefinition]) -> Match:
+def match(clause: str, tools: Iterable[ToolDefinition]) -> list[ToolDefinition]:
     """The tool that `clause` means, several when they score about the same, none when unlike."""
-    candidates = list(tools)
-    masked = mask(clause)
-    if _negated(masked, candidates):
-        return Match(negated=True)
-    scored = sorted(
-        ((score(clause, tool), -place) for place, tool in enumerate(candidates)), reverse=True
-    )
+    scored = [(score(clause, tool), tool) for tool in tools]
+    scored.sort(key=itemgetter(0), reverse=True)
     if not scored or scored[0][0] < _ENOUGH:
-        return Match()
-    best = scored[0][0]
-    return Match([candidates[-place] for points, place in scored if best - points < _CLOSE])
+        return []
+    return [tool for points, tool in scored if scored[0][0] - points < _CLOSE]
 
 
 def score(clause: str, tool: ToolDefinition) -> float:
@@ -63,7 +44,7 @@ def score(clause: str, tool: ToolDefinition) -> float:
         for word in wanted
     )
     points += 1.5 * _common_pairs(stems(masked), stems(tool.description))
-    placed = PATH.search(clause) or FILENAME.search(clause)
+    placed = re.search(PATH, clause) or re.search(FILENAME, clause)
     if points and placed:
         points += (0.5 if "fil" in name else 0.0) + bool(keys & {"path", "fil", "dir"})
     return points
@@ -113,9 +94,10 @@ def tool_action(tool: ToolDefinition) -> str | None:
     return action_of(first[0]) if first and not first[0].endswith("ing") else None
 
 
-def _negated(clause: str, tools: Sequence[ToolDefinition]) -> bool:
+def is_negated(clause: str, tools: Iterable[ToolDefinition]) -> bool:
+    """Whether `clause` says what not to do."""
     parts = {part for tool in tools for part in words(tool.name)}
-    for found in _NEGATION.finditer(clause):
+    for found in _NEGATION.finditer(mask(clause)):
         word = found[1].lower()
         gerund = found[0].lower().startswith(("without", "avoid", "instead", "rather"))
         exact = not word.endswith("ing") or gerund

@@ -13,27 +13,15 @@ from sayso_demo.offline.filling import properties, required
 
 HONEST = "I am the built-in offline responder, not a language model: I match your words to tools."
 NOTHING = "I did nothing, as you said not to."
-CANCELLED = "All right, I leave it."
-_QUESTION = re.compile(
-    r"(?:^|\n)(?:To use `[^`\n]+` I still need `[^\n]+\. What should it be\?"
-    r"|I could use `[^\n]+\. Which one\?)$"
-)
 _NOT_RUN = re.compile(
     r"\b(?:reject\w*|refus\w*|declin\w*|denied|never decided|"
     r"not (?:run|decided|approved|executed))\b",
     re.IGNORECASE,
 )
 _GREETING = re.compile(
-    r"^\W*(?:hi|hello|hey|hola|howdy|greetings|good (?:morning|afternoon|evening|day)|moin)\b",
+    r"^\W*(?:hi|hello|hey|good (?:morning|afternoon|evening|day)|thanks?|help|what can you do|"
+    r"what do you do|who are you|what are you)\b",
     re.IGNORECASE,
-)
-_HELP = re.compile(
-    r"^\W*(?:help|what can you do|what do you do|who are you|what are you|"
-    r"how do(?:es)? (?:you|this) work)\b",
-    re.IGNORECASE,
-)
-_THANKS = re.compile(
-    r"^\W*(?:thanks?|thank you|thx|cheers|great|perfect|ok(?:ay)?)\b", re.IGNORECASE
 )
 
 
@@ -43,20 +31,20 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
 
 
-def missing(tool: str, name: str) -> str:
-    """The question for an argument; `is_question` recognises it."""
-    return f"To use `{tool}` I still need `{name}`. What should it be?"
+def missing(tool: ToolDefinition, name: str) -> str:
+    """What to write where a required argument is not stated."""
+    return f"To use `{tool.name}` I still need `{name}`. For example: {example(tool)}."
 
 
 def which(names: Sequence[str]) -> str:
-    """The question for one of several tools; `is_question` recognises it."""
+    """What to write where one of several tools may be meant."""
     quoted = [f"`{name}`" for name in names]
-    return f"I could use {', '.join(quoted[:-1])} or {quoted[-1]}. Which one?"
+    return f"I could use {', '.join(quoted[:-1])} or {quoted[-1]}. Write its name to call it."
 
 
-def is_question(text: str) -> bool:
-    """Whether `text` ends with a question of this module."""
-    return bool(_QUESTION.search(text.strip()))
+def later(text: str) -> str:
+    """The remark on what is to be done after something else."""
+    return f"One thing after another: when it is done, say {json.dumps(text, ensure_ascii=False)}."
 
 
 def no_tool(clause: str) -> str:
@@ -65,19 +53,15 @@ def no_tool(clause: str) -> str:
 
 
 def introduction(text: str, tools: Sequence[ToolDefinition]) -> str:
-    """The answer to a greeting, to thanks, or to what fits no tool."""
-    if _THANKS.match(text):
-        return f"You are welcome. {HONEST}"
-    opening = "Hello." if _GREETING.match(text) else ""
+    """The answer to a greeting, and to what fits no tool."""
     if not tools:
-        return f"{opening} {HONEST} This agent has no tools, so there is nothing I can do.".strip()
-    known = opening or _HELP.match(text) or not text.strip()
-    unknown = "" if known else "I found no tool that fits your words."
+        return f"{HONEST} This agent has no tools, so there is nothing I can do."
+    known = _GREETING.match(text) or not text.strip()
     lines = [
         f"- `{tool.name}`: {_first_sentence(tool)} For example: {example(tool)}" for tool in tools
     ]
-    parts = (opening, HONEST, unknown, "I can use:")
-    return " ".join(part for part in parts if part) + "\n" + "\n".join(lines)
+    opening = HONEST if known else f"{HONEST} I found no tool that fits your words."
+    return "\n".join([f"{opening} I can use:", *lines])
 
 
 def example(tool: ToolDefinition) -> str:
