@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sayso.models.offline import Offline
 
 from sayso import (
     Agent,
@@ -28,6 +27,7 @@ from sayso import (
     tool,
 )
 from sayso.testing import MODEL_CHECKS, Served, Service, scripted, served, user
+from sayso_demo.offline import Offline
 
 
 def named(checks: Any) -> Mapping[str, Callable[..., Any]]:

@@ -30,7 +30,7 @@ def command(config_file: Path | None, port: int | None, model: str | None) -> No
     It tells disk usage, largest files, processes, memory and the tail of a log at once. Deleting
     a file of its own folder and running a shell command wait until you approve them.
 
-    Without --model the built-in offline model answers: it needs no key and no network, and
+    Without --model the offline model answers: it needs no key and no network, and
     matches your words to tools. It is no language model.
 
     \b

@@ -328,7 +328,7 @@ def test_close_tools_are_named() -> None:
 @pytest.mark.parametrize("words", ["hello", "Good morning!", "make me coffee", "???"])
 def test_it_says_what_it_is_and_what_it_can_do(words: str) -> None:
     text = told(words)
-    assert "built-in offline responder, not a language model" in text
+    assert "offline responder, not a language model" in text
     for each in MACHINE:
         assert f"`{each.name}`" in text
     assert '`largest_files(path="…")`' in text and "run `df -h`" in text

@@ -11,7 +11,7 @@ from sayso import Call, Result, ToolDefinition
 from sayso_demo.offline.explicit import COMMANDS
 from sayso_demo.offline.filling import properties, required
 
-HONEST = "I am the built-in offline responder, not a language model: I match your words to tools."
+HONEST = "I am the offline responder, not a language model: I match your words to tools."
 NOTHING = "I did nothing, as you said not to."
 _NOT_RUN = re.compile(
     r"\b(?:reject\w*|refus\w*|declin\w*|denied|never decided|"
