@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
+import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from sayso.encoding import encode_lines, sendable
@@ -57,7 +56,10 @@ class EventChannel(Channel[Event | str]):
 
     def __init__(self) -> None:
         super().__init__(_WAITING_BYTES, size=_size)
-        self._last_status: deque[IntermittentUpdate] = deque(maxlen=1)
+        self._last_status: IntermittentUpdate | None = None
+        # Status lines come from the threads of tools. The one that is kept must neither be passed
+        # by later ones nor be left behind by a reader who takes all that waits in this moment.
+        self._order = threading.Lock()
         # Whether putting a piece takes more than appending it, now or at some time before.
         self._slow = False
 
@@ -76,21 +78,19 @@ class EventChannel(Channel[Event | str]):
         reader leaves waiting without limit only the last is kept.
         """
         if type(item) is not IntermittentUpdate:
-            if self._last_status:
-                self._put_last_status()
+            if self._last_status is not None:
+                with self._order:
+                    self._put_last_status()
             return super().put_nowait(item)
         if self._closed or self.cancelled:
             return False
-        if self._put - self._taken <= _WAITING_STATUS:
-            if self._last_status:
+        with self._order:
+            if self._put - self._taken > _WAITING_STATUS:
+                self._last_status = item
+                self._slow = True
+            else:
                 self._put_last_status()
-            self._put_status(item)
-            return self.full
-        self._last_status.append(item)
-        self._slow = True
-        # Whoever takes all that waits looks for it afterwards, or has just done so.
-        if self._put - self._taken <= _WAITING_STATUS:
-            self._put_last_status()
+                self._put_status(item)
         return self.full
 
     def say(self, piece: str, /) -> bool:
@@ -104,8 +104,9 @@ class EventChannel(Channel[Event | str]):
         return self._put - self._taken > _WAITING_BYTES
 
     def _put_last_status(self) -> None:
-        with suppress(IndexError):
-            self._put_status(self._last_status.popleft())
+        status, self._last_status = self._last_status, None
+        if status is not None:
+            self._put_status(status)
 
     def _put_status(self, status: IntermittentUpdate) -> None:
         self._put += _size(status)
@@ -115,9 +116,14 @@ class EventChannel(Channel[Event | str]):
 
     def _take(self) -> list[Event | str]:
         items = super()._take()
-        if items and self._last_status and not self._left:
-            with suppress(IndexError):
-                items.append(self._last_status.popleft())
+        if items and not self._left:
+            with self._order:
+                if self._items:
+                    # More has come meanwhile, and the kept line stands behind it.
+                    self._put_last_status()
+                elif self._last_status is not None:
+                    items.append(self._last_status)
+                    self._last_status = None
         if items and type(items[-1]) is IntermittentUpdate:
             # A tool that outlives its turn may send one in the same moment.
             ends = (n for n, item in enumerate(items, 1) if type(item) in _TERMINAL)

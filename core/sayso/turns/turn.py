@@ -42,7 +42,7 @@ from sayso.messages import (
 from sayso.session import Session
 from sayso.texts import Texts
 from sayso.turns.callables import ask_function
-from sayso.turns.continuation import nothing_to_answer, owed, resume
+from sayso.turns.continuation import next_step, resume
 from sayso.turns.decisions import carry_decisions
 from sayso.turns.edits import Edits
 from sayso.turns.ending import done, finish
@@ -50,6 +50,7 @@ from sayso.turns.execution import Unrecorded
 from sayso.turns.gate import Outcome
 from sayso.turns.interceptors import intercept
 from sayso.turns.output import Output, Sink
+from sayso.turns.plan import GoOn, Restate, nothing_to_answer
 from sayso.turns.slots import Slot
 from sayso.turns.tool_loop import ask_model
 
@@ -218,16 +219,17 @@ class RunningTurn:
     async def _decided(self) -> None:
         """Carry the decisions out, then answer."""
         known = await self._releasing(carry_decisions(self))
-        rest = self._releasing(self._go_on(known))
-        if owed(self):
-            # What a callable has yet to carry out may be approved in the history alone.
+        step = next_step(self)
+        rest = self._releasing(self._go_on(step, known))
+        if isinstance(step, GoOn) and step.unacknowledged:
+            # The calls that a callable has yet to carry out may be approved in the history alone.
             await self.engine.carried(rest, self.unrecorded)
         else:
             await rest
 
-    async def _go_on(self, known: set[str]) -> None:
+    async def _go_on(self, step: Restate | GoOn, known: set[str]) -> None:
         """Answer, once the decisions are recorded and what may run at once has run."""
-        if not await resume(self, known):
+        if not await resume(self, step, known):
             await self.accepted()
             await self._answering()
 
