@@ -40,7 +40,7 @@ from sayso import (
 from sayso.cli.group import cli, run
 from sayso.http.asgi import App
 from sayso.testing import scripted, served
-from sayso.testing.scripted import Scripted
+from sayso.testing.script import Scripted
 
 PAGE = {"Origin": "https://page.example"}
 REQUEST = {"messages": [{"role": "user", "content": "hi"}]}

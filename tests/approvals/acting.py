@@ -29,7 +29,7 @@ from sayso.ledger import LogRow, Store, SuspendedTurn, Transaction
 from sayso.ledger.stores import open_store
 from sayso.messages import Message
 from sayso.models import Ask, Result
-from sayso.testing.scripted import Scripted
+from sayso.testing.script import Scripted
 
 
 class Fate:

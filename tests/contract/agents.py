@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sayso import Agent, Call, tool
-from sayso.testing.scripted import Scripted
+from sayso.testing.script import Scripted
 
 
 class Counted:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serving import Json, Serve, Service, approved, assistant, rejected, said, user
 
 from sayso import Ask, Call, LocalShell, Reply, Result, Text, Turn
-from sayso.testing.scripted import Scripted
+from sayso.testing.script import Scripted
 
 
 def check(ask: Ask) -> None:

@@ -18,7 +18,7 @@ from serving import DEADLINE, Json, Serve, Service, approved, said, until, user
 
 from gates import Gate
 from sayso import Agent, Call, Reply, Text, TextDelta, Turn, tool
-from sayso.testing.scripted import Scripted
+from sayso.testing.script import Scripted
 
 TURNS = 64
 

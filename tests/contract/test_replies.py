@@ -40,7 +40,7 @@ from sayso import (
     Turn,
     tool,
 )
-from sayso.testing.scripted import Scripted
+from sayso.testing.script import Scripted
 
 PATHS = pytest.mark.parametrize("path", ["v1", "v2"])
 EMPTY = {

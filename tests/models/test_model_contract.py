@@ -51,7 +51,7 @@ from sayso.models import (
     load_model,
     load_turns,
 )
-from sayso.testing.scripted import Scripted
+from sayso.testing.script import Scripted
 
 SPECS = {"anthropic": "anthropic:claude-sonnet-5-5", "openai": "openai:some-model"}
 

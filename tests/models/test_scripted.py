@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sayso.messages import ToolCall
 from sayso.models import Ask, Call, ModelError, Reply, Text, TextDelta, Turn
 from sayso.models.whole import pieces
-from sayso.testing.scripted import Scripted
+from sayso.testing.script import Scripted
 
 
 @given(st.text())

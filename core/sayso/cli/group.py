@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ class LazyGroup(click.Group):
             added = sorted(self._plugin_commands(ctx))
         except SaysoError as error:
             click.echo(f"sayso: sub-commands of plugins are not listed: {error}", err=True)
-            added = []
+            added = [name for name in BROUGHT if _brought(name) is not None]
         first = [name for name in _LISTED if name in COMMANDS or name in added]
         return [*first, *(name for name in added if name not in first)]
 
@@ -82,12 +82,18 @@ class LazyGroup(click.Group):
 
         if _ADDED not in ctx.meta:
             file: Path | None = ctx.params.get("config_file")
-            quiet = [name for name in (*SWITCHES, *BROUGHT) if name in discover()]
+            quiet = [name for name in discover() if name in (*SWITCHES, *BROUGHT)]
             added = click.Group()
-            Plugins.load(load_config(file, activate=quiet)).register_commands(added, COMMANDS)
+            plugins = Plugins.load(load_config(file, activate=quiet))
+            plugins.register_commands(added, reserved(plugins.names))
             ctx.meta[_ADDED] = added.commands
         found: dict[str, click.Command] = ctx.meta[_ADDED]
         return found
+
+
+def reserved(plugins: Collection[str]) -> tuple[str, ...]:
+    """The sub-commands that no other plugin than these may bring."""
+    return (*COMMANDS, *(name for name in BROUGHT if name not in plugins))
 
 
 def _brought(name: str) -> click.Command | None:
@@ -100,7 +106,8 @@ def _brought(name: str) -> click.Command | None:
     if name not in discover():
         return None
     added = click.Group()
-    Plugins.load(Config(plugins=[name])).register_commands(added, COMMANDS)
+    plugins = Plugins.load(Config(plugins=[name]))
+    plugins.register_commands(added, reserved(plugins.names))
     return added.commands.get(name)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sayso.cli.config import plain
-from sayso.cli.group import COMMANDS, config_option, configuration
+from sayso.cli.group import config_option, configuration, reserved
 from sayso.config import Config
 from sayso.config.layers import canonical
 from sayso.config.settings import ApprovalSettings, ModelSettings
@@ -143,7 +143,7 @@ def _problems(name: str, config: Config, installed: dict[str, Installed]) -> Ite
 def _made(host: Host) -> tuple[PluginInfo, ...]:
     """The host's plugins, with their routes and sub-commands; raises SaysoError for one taken."""
     infos = host.plugins.info(host)
-    host.plugins.register_commands(click.Group(), COMMANDS)
+    host.plugins.register_commands(click.Group(), reserved(host.plugins.names))
     return infos
 
 

@@ -35,7 +35,7 @@ from sayso.models import (
     dump_turns,
     load_turns,
 )
-from sayso.testing.scripted import Scripted, Step
+from sayso.testing.script import Scripted, Step
 
 Factory = Callable[[], Model]
 Check = Callable[[Factory], Awaitable[None]]
