@@ -146,12 +146,12 @@ def _text_template() -> tuple[bytes, bytes]:
 _TEXT_BEFORE, _TEXT_AFTER = _text_template()
 
 
-def reply_json(events: Sequence[Event]) -> bytes:
+def reply_json(events: Sequence[Event], *, stop_reason: bool = True) -> bytes:
     """The reply that a turn's events amount to, as JSON: `fold`, serialised."""
     last = events[-1] if events else None
-    if type(last) is Done and _is_bare(last):
+    if type(last) is Done and _is_bare(last) and last.stop_reason == "end_turn":
         # Most replies are text alone: two models less to make and to serialise.
         texts = [event.text for event in events if type(event) is TextDelta]
         if len(texts) == len(events) - 1:
             return _TEXT_BEFORE + dump_json("".join(texts)) + _TEXT_AFTER
-    return dump_json(fold(events))
+    return dump_json(fold(events, stop_reason=stop_reason))

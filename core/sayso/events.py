@@ -133,8 +133,12 @@ Event = (
 )
 
 
-def fold(events: Iterable[Event]) -> AgentMessage:
-    """The reply that a turn's events amount to; an `error` event is left to the caller."""
+def fold(events: Iterable[Event], *, stop_reason: bool = True) -> AgentMessage:
+    """The reply that a turn's events amount to; an `error` event is left to the caller.
+
+    Unless it is `end_turn`, the reason why the turn stopped stands in `meta_data.stop_reason`;
+    without `stop_reason` it is left out, as V1 does.
+    """
     text: list[str] = []
     data = Data()
     reply = AgentMessage(data=data)
@@ -156,6 +160,8 @@ def fold(events: Iterable[Event]) -> AgentMessage:
                 data.executed_approvals = list(event.executed_approvals)
             case Done():
                 fold_done(event, reply)
+                if stop_reason and event.stop_reason != "end_turn":
+                    reply.meta_data = {**reply.meta_data, "stop_reason": event.stop_reason}
     reply.content = "".join(text)
     return reply
 

@@ -196,7 +196,11 @@ class Host:
         the turn failed; `failure` says how to show either. Cancelling it cancels the turn.
         """
         gathered = Gathered()
-        await self.end_of(self.begin(request, caller, gathered))
+        try:
+            await self.end_of(self.begin(request, caller, gathered))
+        except Exception as error:
+            gathered.failed(error)
+            raise
         return fold(gathered.events)
 
     async def end_of(self, begun: Begun) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from sayso.encoding import reply_json
 from sayso.errors import Busy, Stopping
 from sayso.http.disconnect import A_MOMENT, delayed_calls
 from sayso.http.endpoints import JSON, ChatEndpoint, Headers
@@ -151,10 +150,11 @@ class Exchange:
         if self.response_complete:
             return
         if error is not None:
+            self._gathered.failed(error)
             self._refuse(error)
             return
         try:
-            body = reply_json(self._gathered.events)
+            body = self._endpoint.reply(self._gathered)
         except Exception as failure:
             self._refuse(failure)
         else:

@@ -37,6 +37,13 @@ class WebSocket(WebSocketsSansIOProtocol):
         super().connection_made(corked)  # type: ignore[arg-type]
         self.writable = _WRITABLE
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        # The parser, a suspended generator, holds `conn`, which holds it, and what it read last;
+        # so does the traceback of what stopped it. That would stay until a garbage collection.
+        self.conn.parser.close()
+        self.conn.parser_exc = None
+
     def pause_writing(self) -> None:
         self.writable = asyncio.Event()
 

@@ -21,6 +21,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from sayso.bodies import is_json
 from sayso.config.received import Names, every_name, other_names
 from sayso.errors import ToolInputError
+from sayso.tools.bounds import Bounds
 from sayso.tools.docstrings import Docstring
 from sayso.tools.parameters import model_of, refined
 from sayso.tools.signatures import EMPTY, Argument, Signature
@@ -35,6 +36,11 @@ from sayso.tools.validation import (
 )
 
 T = TypeVar("T")
+
+BACKTRACKS = 1000
+"""Steps that a pattern may go back in one text; one that would go further does not fit."""
+COMPILED = 2**20
+"""Bytes that a pattern may take when it is compiled."""
 
 Arguments = dict[str, Any]
 """Keyword arguments for a tool's function, without the injected ones."""
@@ -166,6 +172,7 @@ class SchemaInputs:
     """Inputs of a JSON schema: the function gets what was sent, by keyword and unchanged."""
 
     def __init__(self, label: str, signature: Signature, schema: Mapping[str, Any]) -> None:
+        self._bounds = _bounds(label, schema)
         self.schema = _stated_object(label, schema)
         self.is_open = signature.rest is not None
         """Whether the function takes all that the schema admits."""
@@ -204,6 +211,7 @@ class SchemaInputs:
         # The function may change what it gets; what was approved or asked for stays.
         given = copy.deepcopy(dict(input))
         refuse_names(self._closed & given.keys(), self._names)
+        self._bounds.check(given)
         try:
             errors = list(itertools.islice(self._validator.iter_errors(given), SHOWN_ERRORS))
         except (ValueError, OverflowError) as error:
@@ -284,12 +292,22 @@ def _stated_object(label: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     return stated
 
 
+def _bounds(label: str, schema: Mapping[str, Any]) -> Bounds:
+    try:
+        return Bounds(dict(schema))
+    except ValueError as error:
+        raise ValueError(f"tool {label!r}: input_schema is not usable: {error}") from error
+
+
 def _validator(label: str, schema: dict[str, Any]) -> Any:
     # Only tools with a JSON schema pay for this import.
     import jsonschema_rs
 
+    patterns = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS, size_limit=COMPILED)
     try:
-        return jsonschema_rs.validator_for(schema, mask="the value", retriever=_no_retrieval)
+        return jsonschema_rs.validator_for(
+            schema, mask="the value", retriever=_no_retrieval, pattern_options=patterns
+        )
     except ValueError as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"tool {label!r}: input_schema is not valid: {reason}") from error

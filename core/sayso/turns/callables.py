@@ -19,7 +19,7 @@ from sayso.messages import (
     ExecutedCommand,
     ExecutedToolCall,
 )
-from sayso.traces import cut, error_text
+from sayso.traces import cut
 from sayso.turns.ending import finish, suspend
 from sayso.turns.execution import change_of, record, state_of
 from sayso.turns.gate import Outcome
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _ANSWERS = (AgentError, ModelError, Blocked, Silence)
 """What a callable raises that says by itself how the turn ends."""
+_FAILED = "Error: the agent failed while it carried this out"
+"""The outcome of calls during which a callable raised: its error is in the log, not for callers."""
 
 
 async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
@@ -86,12 +88,11 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
     start = time.perf_counter()
     try:
         reply = await reply_of(turn, function, quiet=True)
-    except Exception as error:
+    except Exception:
         took = time.perf_counter() - start
         change = _change(turn, before)
         for grant in grants:
-            text = error_text(error, turn.secrets)
-            await _ended(turn, grant, Outcome("FAILED", text, took), change)
+            await _ended(turn, grant, Outcome("FAILED", _FAILED, took), change)
         raise
     if isinstance(reply, str):
         reply = AgentMessage(content=reply)

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from sayso import approvals
 from sayso.events import ApprovalRequested, Done, Event, MessageAdded, StopReason, fold_done
-from sayso.ledger import Proposal, SuspendedTurn
+from sayso.ledger import RAN, Proposal, SuspendedTurn
 from sayso.lenient_json import dump_json
 from sayso.masking import mask
-from sayso.messages import AgentMessage
+from sayso.messages import AgentMessage, Data
 from sayso.models import Turn, dump_turns
 from sayso.session import Session
 from sayso.turns.hidden import hidden_reply, hidden_session, hidden_turns
-from sayso.turns.interceptors import alter
-from sayso.turns.outcomes import decided_calls
-from sayso.turns.output import done_of, proposal_events
+from sayso.turns.interceptors import alter, altered_texts
+from sayso.turns.outcomes import collect_outcomes, decided_calls
+from sayso.turns.output import done_of, executed_events, proposal_events
 
 if TYPE_CHECKING:
     from sayso.turns.turn import RunningTurn
@@ -58,6 +58,8 @@ async def suspend(
         calls=[p.id for p in proposals],
         from_callable=turn.engine.agent.function is not None,
     )
+    if turn.out.held:
+        await _alter_texts(turn, proposals, descriptions=suspended.from_callable)
     for i, p in enumerate(proposals):
         p.turn, p.index = suspended.id, i
         p.conversation, p.reference = key, references[-1]
@@ -68,6 +70,20 @@ async def suspend(
             p.description = mask(p.description, turn.secrets)
             p.input_description = mask(p.input_description, turn.secrets)
     await finish(turn, "approval_required", pending=proposals, suspended=suspended, reply=reply)
+
+
+async def _alter_texts(
+    turn: RunningTurn, proposals: Sequence[Proposal], *, descriptions: bool
+) -> None:
+    """Have the response interceptors see what the agent says of its proposals, as they see its
+    reply: intents are its words, and so are the descriptions that a callable gives."""
+    said = [p.intent for p in proposals]
+    said += [p.description for p in proposals if descriptions]
+    altered = await altered_texts(turn, said)
+    for p in proposals:
+        p.intent = altered.get(p.intent, p.intent)
+        if descriptions:
+            p.description = altered.get(p.description, p.description)
 
 
 async def finish(
@@ -98,6 +114,25 @@ async def finish(
     if turn.events_on:
         await turn.fire(MessageAdded(_copied(altered or _spoken(turn, ending))))
     await turn.out.finish(ending, altered)
+
+
+async def report_before_failing(turn: RunningTurn) -> None:
+    """Send the outcomes of calls that the turn has carried out and not reported: it fails now, and
+    a caller who reads of the failure alone would ask for them again.
+
+    Response interceptors see them as they see a reply; where one fails, they are not sent.
+    """
+    rows = turn.found.rows
+    ran = {g.proposal.id for g in turn.found.grants if rows[g.proposal.id].state in RAN}
+    if not ran or (turn.out.reported and not turn.out.held):
+        return
+    data = turn.data = Data()
+    collect_outcomes(turn, ran)
+    if turn.out.held:
+        turn.out.drop()
+        await turn.out.outcomes(data)
+        data = (await alter(turn, [Done()])).data
+    await turn.out.release(executed_events(data))
 
 
 def done(turn: RunningTurn, stop: StopReason, reply: AgentMessage | None = None) -> Done:

@@ -95,6 +95,7 @@ class Engine:
                 async with asyncio.timeout_at(at):
                     await turn.run()
             except TimeoutError:
+                await turn.failing()
                 raise TurnTimeout(self.limits.turn_time) from None
             except Exception as error:
                 hide(error, turn.secrets)

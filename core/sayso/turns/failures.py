@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from secrets import token_hex
 
@@ -18,9 +19,13 @@ from sayso.errors import (
 )
 from sayso.events import ErrorEvent
 from sayso.masking import mask
-from sayso.traces import hidden_in, hidden_trace
+from sayso.messages import Data
+from sayso.traces import cut, hidden_in, hidden_trace
+from sayso.turns.output import outcomes_with
 
 logger = logging.getLogger("sayso.host")
+_LONGEST = 16 * 2**10
+"""Bytes of an output within the text of an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,8 @@ class Failure:
     message: str
     incident: str | None = None
     retry_after: float | None = None
+    outcomes: Data | None = None
+    """The outcomes of the calls that the turn carried out before it failed, if there are any."""
 
     @classmethod
     def of(cls, error: BaseException, *, debug: bool) -> Failure:
@@ -43,8 +50,9 @@ class Failure:
 
         With `debug` callers see its cause, too.
         """
+        outcomes = outcomes_with(error)
         if isinstance(error, RequestError):
-            return cls(error.status, error.code, str(error), None, error.retry_after)
+            return cls(error.status, error.code, str(error), None, error.retry_after, outcomes)
         incident = token_hex(6)
         told = error if isinstance(error, TurnError) else AgentError()
         message = str(told)
@@ -59,7 +67,15 @@ class Failure:
         else:
             trace = hidden_trace(error, secrets)
             logger.error("incident %s: %s: %s\n%s", incident, told.code, message, trace)
-        return cls(told.status, told.code, message, incident, told.retry_after)
+        return cls(told.status, told.code, message, incident, told.retry_after, outcomes)
+
+    def carried_out(self) -> Iterator[str]:
+        """A line for each call and command that was carried out before the failure."""
+        data = self.outcomes or Data()
+        for call in data.outcomes:
+            yield f"Carried out before that: {call.name} ({call.id}): {cut(call.output, _LONGEST)}"
+        for ran in data.executed_cmds:
+            yield f"Carried out before that: `{ran.command}`: {cut(ran.output, _LONGEST)}"
 
     def event(self) -> ErrorEvent:
         """The terminal `error` event."""

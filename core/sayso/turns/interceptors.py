@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sayso import approvals
@@ -88,6 +88,20 @@ async def alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
     # A copy: what interceptors do to it in place must not reach the proposals.
     reply = turn.out.whole(ending).model_copy(deep=True)
     reply.data.session = Session(reply.data.session).shown()
+    return await _altered(turn, reply)
+
+
+async def altered_texts(turn: RunningTurn, texts: Iterable[str | None]) -> dict[str | None, str]:
+    """Each text of the agent that leaves beside its reply, such as the intent of a call, as the
+    response interceptors leave it; they get it as the content of a message of its own."""
+    altered: dict[str | None, str] = {}
+    for text in dict.fromkeys(texts):
+        if text:
+            altered[text] = (await _altered(turn, AgentMessage(content=text))).content
+    return altered
+
+
+async def _altered(turn: RunningTurn, reply: AgentMessage) -> AgentMessage:
     for impl in turn.engine.plugins.implementations("intercept_response"):
         shown, before = copy.deepcopy(reply.data.session), state_of(turn.session)
         bound = impl.bound(

@@ -83,6 +83,18 @@ class Gathered:
     async def space(self) -> None:
         """Nobody waits for a reader."""
 
+    def failed(self, error: BaseException) -> None:
+        """Attach to `error`, with which the turn failed, the outcomes that came before it."""
+        data = fold(self.events).data
+        if any(getattr(data, name) for name in OUTCOMES):
+            error.__dict__["sayso_outcomes"] = data
+
+
+def outcomes_with(error: BaseException) -> Data | None:
+    """The outcomes of the calls that a turn carried out before it failed with `error`."""
+    found: Data | None = error.__dict__.get("sayso_outcomes")
+    return found
+
 
 class Output:
     """The events of one turn on their way out.
@@ -144,9 +156,22 @@ class Output:
             self._told += (event,)
             await self.send(event)
 
+    @property
+    def reported(self) -> bool:
+        """Whether outcomes were sent, or held."""
+        return bool(self._told)
+
+    async def release(self, events: Sequence[Event]) -> None:
+        """Send these events whatever is held."""
+        for event in events:
+            if not self._closed and self._sink.put_nowait(event):
+                await self._sink.space()
+
     def whole(self, ending: Sequence[Event]) -> AgentMessage:
         """The reply that `ending` ends; its text is there only where it was held."""
-        return fold([*(self._told if self._held is None else self._held), *ending])
+        events = self._told if self._held is None else self._held
+        # The `done` event states why the turn stopped in a field of its own.
+        return fold([*events, *ending], stop_reason=False)
 
     def drop(self) -> None:
         """Forget what is held: another answer replaces it."""
@@ -160,9 +185,7 @@ class Output:
         if altered is not None:
             events = unfold(altered, events)
         *before, last = events
-        for event in before:
-            if not self._closed and self._sink.put_nowait(event):
-                await self._sink.space()
+        await self.release(before)
         if not self._closed:
             # First: a tool that outlives its turn may send status lines all the time.
             self.close()

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from sayso.agent import Agent
 from sayso.errors import AgentError, ModelError
 from sayso.events import IntermittentUpdate, StopReason, TextDelta
 from sayso.models import (
@@ -42,6 +43,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("sayso.turn")
 _STOPS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
+_EMPTY: dict[StopReason, str] = {
+    "max_tokens": "The model reached its output limit (max_tokens) before it had said anything.",
+    "refusal": "The model declined to answer this.",
+}
+"""What a reply says that would be empty, by the reason why it stopped."""
+_CUT = "The model reached its output limit (max_tokens) within a tool call, which was not run."
 
 
 async def ask_model(turn: RunningTurn) -> None:
@@ -75,7 +82,10 @@ async def ask_model(turn: RunningTurn) -> None:
         if reply.stop == "pause":
             continue
         if reply.stop != "tool_use" or not calls:
-            await finish(turn, _STOPS.get(reply.stop, "end_turn"))
+            stop = _STOPS.get(reply.stop, "end_turn")
+            if not turn.out.text and (words := _CUT if calls else _EMPTY.get(stop)):
+                await turn.out.send(TextDelta(words))
+            await finish(turn, stop)
             return
         requested = RequestedCalls(turn, calls, said)
         await requested.run()
@@ -145,7 +155,7 @@ async def _reply(
                     _say_whole(out, event.turn)
                 return event
             elif out.shows_status:
-                _show(out, event)
+                _show(out, event, turn.engine.agent)
             if unheard:
                 await let_cancel(unheard)
     except (ModelError, asyncio.CancelledError):
@@ -170,13 +180,16 @@ def _say_whole(out: Output, said: Turn) -> None:
         out.say(f"\n\n{text}" if out.text else text)
 
 
-def _show(out: Output, event: ModelEvent) -> None:
+def _show(out: Output, event: ModelEvent, agent: Agent) -> None:
     match event:
         case Thought(text=text):
             out.update(IntermittentUpdate(text, {"kind": "thinking"}), "Thinking")
         case ToolStart(name=name):
             words = f"Preparing {name}"
-            out.update(IntermittentUpdate(words, {"kind": "tool_call", "tool": name}), words)
+            # The name of a tool that does not exist is the model's own words.
+            known = any(tool.name == name for tool in agent.definitions)
+            fixed = words if known else "Preparing a tool"
+            out.update(IntermittentUpdate(words, {"kind": "tool_call", "tool": name}), fixed)
 
 
 def _ids_of_calls(turns: Sequence[Turn]) -> set[str]:

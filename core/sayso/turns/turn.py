@@ -41,11 +41,12 @@ from sayso.messages import (
 )
 from sayso.session import Session
 from sayso.texts import Texts
+from sayso.traces import hidden_trace
 from sayso.turns.callables import ask_function
 from sayso.turns.continuation import next_step, resume
 from sayso.turns.decisions import carry_decisions
 from sayso.turns.edits import Edits
-from sayso.turns.ending import done, finish
+from sayso.turns.ending import done, finish, report_before_failing
 from sayso.turns.execution import Unrecorded
 from sayso.turns.gate import Outcome
 from sayso.turns.interceptors import intercept
@@ -215,6 +216,17 @@ class RunningTurn:
             await self._started()
             self.out.drop()
             await self.out.finish([done(self, "silent")])
+        except Exception:
+            await self.failing()
+            raise
+
+    async def failing(self) -> None:
+        """Report what was carried out before the turn fails; another failure changes nothing."""
+        try:
+            await report_before_failing(self)
+        except Exception as error:
+            trace = hidden_trace(error, self.secrets)
+            logger.warning("outcomes could not be reported with a failure\n%s", trace)
 
     async def _decided(self) -> None:
         """Carry the decisions out, then answer."""

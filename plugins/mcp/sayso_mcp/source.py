@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("sayso.mcp")
 Transport = Literal["stdio", "sse", "streamable-http"]
 Patterns = Sequence[str]
+MAKING = 5.0
+"""Seconds for reading what a server lists; the tools that are left then are left out."""
 
 
 def mcp_server(
@@ -209,9 +212,15 @@ class MCPServer:
 
     def _made(self, listed: Sequence[Any]) -> list[Tool]:
         made: dict[str, Tool] = {}
-        for one in listed:
-            if not self._choice.takes(one.name):
-                continue
+        taken = [one for one in listed if self._choice.takes(one.name)]
+        late = monotonic() + MAKING
+        for number, one in enumerate(taken):
+            if monotonic() > late:
+                left = len(taken) - number
+                logger.warning(
+                    "%d tools of %r are left out: reading them takes too long", left, self
+                )
+                break
             name = self._choice.name(one.name)
             # What was approved as one tool must not run as another.
             if name in made or self._names.get(name, one.name) != one.name:
