@@ -26,7 +26,7 @@ from sayso.errors import ConfigError
 from sayso.hookspecs import hookimpl
 from sayso.ledger.stores import open_store
 from sayso.plugins import Plugin, Plugins
-from sayso.plugins.discovery import discover
+from sayso.plugins.discovery import COMMANDS_ALONE, discover
 from terminal import terminal
 
 
@@ -630,6 +630,24 @@ def test_sub_command_that_needs_no_service_runs_whatever_is_configured(
     assert code == 0 and f"sayso {name}" in out
 
 
+def test_sub_command_that_cannot_be_imported_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sayso_chat", None)
+    code, _, err = outcome(capsys, "chat")
+    assert code == 1 and err.endswith("try: pip install --force-reinstall 'sayso[chat]'\n")
+
+
+def test_sub_command_that_needs_no_service_loads_no_plugin_host() -> None:
+    code = (
+        "import sys; from sayso import cli; cli.run(['chat', '--help']);"
+        "print({'pydantic', 'sayso.plugins', 'sayso_demo'} & sys.modules.keys())"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("set()\n"), done.stdout
+
+
 def test_help_lists_what_a_newcomer_needs_first(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
@@ -641,6 +659,7 @@ def test_help_lists_what_a_newcomer_needs_first(
 def test_plugins_that_only_bring_a_sub_command_are_shown_as_such(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
+    assert set(group.ALONE) == set(COMMANDS_ALONE)
     _, out, _ = outcome(capsys, "plugins")
     assert re.search(r"^chat +sayso-chat \S+ +not active: only needed for: sayso chat$", out, re.M)
 
@@ -650,6 +669,7 @@ def test_sub_command_of_a_plugin_that_is_not_installed_says_what_to_install(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("sayso.plugins.discovery.discover", dict)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
     code, _, err = outcome(capsys, name, "ops.py")
     assert code == 2
     assert err.startswith(f"sayso: No such command {name!r}; try: pip install 'sayso[{name}]'")

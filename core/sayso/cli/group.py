@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sayso._version import __version__
-from sayso.errors import SaysoError, nearest
+from sayso.errors import PluginError, SaysoError, named, nearest
 
 if TYPE_CHECKING:
     from sayso.config import Config
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 COMMANDS = ("serve", "dev", "approvals", "plugins", "config", "new")
 """The built-in sub-commands."""
 
-BROUGHT = ("demo", "chat", "mcp")
+ALONE = ("demo", "chat")
+"""The sub-commands of plugins that bring nothing else."""
+
+BROUGHT = (*ALONE, "mcp")
 """The sub-commands that a plugin of their name brings; `sayso[NAME]` installs it."""
 
 _LISTED = ("serve", "dev", "demo", "chat", *COMMANDS[2:])
@@ -46,7 +49,7 @@ class LazyGroup(click.Group):
             added = sorted(self._plugin_commands(ctx))
         except SaysoError as error:
             click.echo(f"sayso: sub-commands of plugins are not listed: {error}", err=True)
-            added = [name for name in BROUGHT if _brought(name) is not None]
+            added = [name for name in ALONE if _alone(name) is not None]
         first = [name for name in _LISTED if name in COMMANDS or name in added]
         return [*first, *(name for name in added if name not in first)]
 
@@ -54,8 +57,8 @@ class LazyGroup(click.Group):
         if cmd_name in COMMANDS:
             command: click.Command = importlib.import_module(f"sayso.cli.{cmd_name}").command
             return command
-        if cmd_name in BROUGHT and (brought := _brought(cmd_name)) is not None:
-            return brought
+        if cmd_name in ALONE and (alone := _alone(cmd_name)) is not None:
+            return alone
         return self._plugin_commands(ctx).get(cmd_name)
 
     def resolve_command(
@@ -96,18 +99,20 @@ def reserved(plugins: Collection[str]) -> tuple[str, ...]:
     return (*COMMANDS, *(name for name in BROUGHT if name not in plugins))
 
 
-def _brought(name: str) -> click.Command | None:
-    """The sub-command of the plugin `name`, loaded alone and whatever is configured, if it is
-    installed."""
-    from sayso.config import Config
-    from sayso.plugins import Plugins
-    from sayso.plugins.discovery import discover
+def _alone(name: str) -> click.Command | None:
+    """The sub-command of a plugin that is one module, loaded without the plugin host and whatever
+    is configured; None where it is not installed."""
+    from importlib.metadata import entry_points
 
-    if name not in discover():
-        return None
     added = click.Group()
-    plugins = Plugins.load(Config(plugins=[name]))
-    plugins.register_commands(added, reserved(plugins.names))
+    for entry in entry_points(group="sayso", name=name):
+        try:
+            entry.load().register_commands(added)
+        except Exception as error:
+            raise PluginError(
+                f"plugin {name!r} cannot be imported: {named(error)}; "
+                f"try: pip install --force-reinstall 'sayso[{name}]'"
+            ) from error
     return added.commands.get(name)
 
 

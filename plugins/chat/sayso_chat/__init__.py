@@ -1,23 +1,18 @@
-"""`sayso chat`: talk to an agent, and approve or reject what it wants to do."""
+"""`sayso chat`: talk to an agent, and approve or reject what it wants to do.
+
+The plugin is this module: a service has no use for it, and the command line loads it alone.
+"""
 
 from __future__ import annotations
 
 import click
 
-from sayso import Plugin, hookimpl
-
-__all__ = ["Chat"]
+from sayso import hookimpl
 
 
-class Chat(Plugin):
-    """The sub-command; a service has no use for it."""
+@hookimpl
+def register_commands(cli: click.Group) -> None:
+    """Add `sayso chat`."""
+    from sayso_chat.command import command
 
-    name = "chat"
-    active_by_default = False
-
-    @hookimpl
-    def register_commands(self, cli: click.Group) -> None:
-        """Add `sayso chat`."""
-        from sayso_chat.command import command
-
-        cli.add_command(command)
+    cli.add_command(command)
