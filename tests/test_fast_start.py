@@ -30,7 +30,7 @@ def test_nothing_of_a_plugin_is_loaded_before_it_is_configured(tmp_path: Path) -
 def test_uvicorn_without_its_command_line_is_whole_for_whoever_asks() -> None:
     code = (
         "import sys; from sayso.server import _import_uvicorn; _import_uvicorn();"
-        "import uvicorn, sayso.http.listener;"
+        "import uvicorn, sayso.listener.listener;"
         "assert not {'uvicorn.main', 'click', 'multiprocessing'} & set(sys.modules);"
         "config, server = uvicorn.Config, uvicorn.Server;"
         "from uvicorn import run;"

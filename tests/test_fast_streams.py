@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sayso.testing.server import running
 from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
 from programs import until
 from sayso import IntermittentUpdate, TextDelta, create_app
-from sayso.encoding import encode, encode_lines, text_lines, unbroken
-from sayso.events import Done, ErrorEvent, Event
-from sayso.http.frames import text_frames
-from sayso.lenient_json import dump_json
+from sayso.hosting.streams import EventChannel
+from sayso.listener.frames import text_frames
 from sayso.testing import Service, served
-from sayso.turns.streams import EventChannel
+from sayso.threaded import running
+from sayso.wire.encoding import encode, encode_lines, text_lines, unbroken
+from sayso.wire.events import Done, ErrorEvent, Event
+from sayso.wire.lenient_json import dump_json
 from sayso.workers import Channel
 
 SEPARATORS = ["\x1e", "\\", '"', '","', "\\u001e", "\ud800", "\n", "}", "", "é", "✓"]

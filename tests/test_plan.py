@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sayso import Data, Message, ToolCall, approvals
+from sayso import Data, Message, ToolCall
+from sayso.conversation import approvals
 from sayso.errors import InvalidRequest
 from sayso.ledger import ENDED, Proposal, SuspendedTurn
 from sayso.ledger.choices import Decided
-from sayso.messages import Command
 from sayso.turns.plan import Asking, GoOn, Restate, plan
+from sayso.wire.messages import Command
 
 STATES = st.sampled_from(
     ["PENDING", "APPROVED", "REJECTED", "EXPIRED", "EXECUTING", "DONE", "FAILED", "INDETERMINATE"]

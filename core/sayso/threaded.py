@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from sayso.http.listener import uvicorn_config
+from sayso.listener.listener import uvicorn_config
 from sayso.service.ports import serves_on
 
 if TYPE_CHECKING:
@@ -69,9 +69,8 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def running(app: App) -> Iterator[int]:
+def running(app: App, config: Config) -> Iterator[int]:
     """The port of 127.0.0.1 on which `app` is served within the block, by a thread of its own."""
-    config = app.host.config
     with socket.create_server(("127.0.0.1", 0), backlog=256) as listening:
         serves_on(listening)
         server = _Server(app, config)

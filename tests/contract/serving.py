@@ -17,9 +17,9 @@ import uvicorn
 from websockets.sync.client import ClientConnection, connect
 
 from sayso import create_app, load_config
-from sayso.http.listener import uvicorn_config
 from sayso.ledger.choices import Decided
-from sayso.turns.turn import RunningTurn
+from sayso.listener.listener import uvicorn_config
+from sayso.turns.state import RunningTurn
 
 DEADLINE = 120.0
 PATHS = {

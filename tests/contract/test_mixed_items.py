@@ -22,7 +22,7 @@ from sayso import (
     ToolCalls,
     URLConfig,
 )
-from sayso.messages import Command
+from sayso.wire.messages import Command
 
 BOOT = ToolCall(id="mine-1", name="reboot", input={"host": "a"})
 HALT = ToolCall(id="mine-2", name="halt", input={"host": "b"})

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sayso import Agent, Host
+from sayso import Agent, ServiceHost
 from sayso.config import Config
 from sayso.config.settings import ModelSettings
 from sayso.errors import ConfigError
@@ -46,7 +46,7 @@ def test_what_is_missing_is_told_with_the_way_out(spec: str, way_out: str) -> No
 def test_empty_name_in_the_configuration_leaves_the_agents_own_model() -> None:
     agent = Agent(model="openai:gpt-5.5")
     with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
-        Host.create(agent, Config(model=ModelSettings(name="")))
+        ServiceHost.create(agent, Config(model=ModelSettings(name="")))
 
 
 def test_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,12 +106,12 @@ def test_agent_without_a_model_says_both_ways_out(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: NOTHING)
     config = Config(plugins=[])
     with pytest.raises(ConfigError, match=r"set model\.name or .* pip install 'sayso\[demo\]'"):
-        Host.create(Agent(), config)
+        ServiceHost.create(Agent(), config)
 
 
 def test_plain_callable_needs_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: NOTHING)
-    model = Host.create(lambda messages, context: "fine", Config(plugins=[])).model
+    model = ServiceHost.create(lambda messages, context: "fine", Config(plugins=[])).model
     assert isinstance(model, NoModel) and isinstance(model, Model) and never_blocks(model)
 
     async def ask() -> None:

@@ -9,10 +9,10 @@ from asking import asked, reply_of, said
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sayso.messages import ToolCall
 from sayso.models import Ask, Call, ModelError, Reply, Text, TextDelta, Turn
 from sayso.models.whole import pieces
 from sayso.testing.script import Scripted
+from sayso.wire.messages import ToolCall
 
 
 @given(st.text())

@@ -205,7 +205,7 @@ def _give_up_output() -> None:
 
 
 def _failed(message: str, code: int, arguments: Sequence[str] = ()) -> int:
-    from sayso.characters import visible  # needed for a failure alone
+    from sayso.wire.characters import visible  # needed for a failure alone
 
     if "--debug" in arguments:
         traceback.print_exc()

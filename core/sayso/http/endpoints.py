@@ -12,17 +12,17 @@ from typing import Any
 from pydantic_core import from_json, to_json
 from starlette.types import Receive, Scope, Send
 
-from sayso.encoding import reply_json
+from sayso.context import Caller
 from sayso.errors import Busy, InvalidRequest, RequestError, TooLarge, UnsupportedMediaType
-from sayso.host import Host
+from sayso.hosting import Host
 from sayso.http.disconnect import DisconnectWatch
 from sayso.http.ndjson import stream_reply
-from sayso.lenient_json import dump_json
-from sayso.messages import ChatRequest
-from sayso.requests import parse_request
-from sayso.turns.failures import Failure
 from sayso.turns.output import Gathered
-from sayso.turns.turn import Caller
+from sayso.wire.encoding import reply_json
+from sayso.wire.failures import Failure
+from sayso.wire.lenient_json import dump_json
+from sayso.wire.messages import ChatRequest
+from sayso.wire.requests import parse_request
 from sayso.workers import per_loop
 
 PRINCIPAL = "sayso.principal"
@@ -151,8 +151,6 @@ class ChatEndpoint:
         self.forward_fields = forward_fields
         self.errors = errors
         self.deprecated = deprecated
-        # A model looks at all messages; a callable may not.
-        self._lazily = host.agent.function is not None
         self.cancels = host.config.server.on_disconnect == "cancel"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -183,7 +181,6 @@ class ChatEndpoint:
             messages=limits.messages,
             nesting=limits.nesting,
             values=limits.values,
-            lazily=self._lazily,
         )
         fields = request.request_fields if self.forward_fields else None
         return request, Caller(self.protocol, principal, address, request_fields=fields)

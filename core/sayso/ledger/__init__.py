@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from sayso.messages import Kind
+from sayso.wire.messages import Kind
 
 T = TypeVar("T")
 
@@ -322,12 +321,3 @@ class Store(Protocol):
     def dead(self, owner: Owner) -> bool:
         """Whether `owner` is surely dead although its lease may still run; blocks briefly."""
         ...
-
-
-def connect(url: str) -> Store:
-    """A built-in store as the group's factories make theirs: a relative path begins at the working
-    directory, and `sqlite://` is in the state folder that a service without settings has."""
-    from sayso.config import Config, state_dir
-    from sayso.ledger.stores import open_store
-
-    return open_store(url, Path.cwd(), state_dir(Config()))

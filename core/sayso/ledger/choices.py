@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sayso.canonical import canonical
 from sayso.errors import InvalidRequest
 from sayso.ledger import Decision, Proposal, SuspendedTurn
-from sayso.messages import Command, Kind
+from sayso.wire.canonical import canonical
+from sayso.wire.messages import Command, Kind
 
 
 class Requester(NamedTuple):

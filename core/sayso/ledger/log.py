@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from sayso.canonical import canonical
 from sayso.ledger import LogRow, Proposal, Store, Transaction
+from sayso.wire.canonical import canonical
 
 GENESIS = "0" * 64
 """What stands as `previous` in row 1."""

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sayso.canonical import canonical
 from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import OPEN, Owner, Proposal, State, SuspendedTurn, Transaction
 from sayso.ledger.choices import (
@@ -34,6 +33,7 @@ from sayso.ledger.choices import (
 )
 from sayso.ledger.log import log
 from sayso.ledger.lookup import Lookup
+from sayso.wire.canonical import canonical
 
 logger = logging.getLogger("sayso.ledger")
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from sayso.errors import ConfigError, ModelError
-from sayso.events import TextDelta
+from sayso.wire.events import TextDelta
 
 __all__ = [
     "Ask",

@@ -23,7 +23,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sayso.lenient_json import encodable
     from sayso.models import Block, ModelEvent, Stop, dump_turns, load_turns
     from sayso.models.access import certificates, check_key, checked_address
     from sayso.models.faults import (
@@ -48,9 +47,10 @@ if TYPE_CHECKING:
     )
     from sayso.models.transcript import has_raw, sent_names, transcript
     from sayso.models.whole import pieces, streamed
+    from sayso.wire.lenient_json import encodable
 
 _MODULES = {
-    "lenient_json": "encodable",
+    "wire.lenient_json": "encodable",
     "models": "Block ModelEvent Stop dump_turns load_turns",
     "models.access": "certificates check_key checked_address",
     "models.faults": "cut_off drain failure fault lost retried retry_after status_fault",

@@ -38,7 +38,7 @@ def served(
         if agent is None:
             agent = _agent(loaded)
         app = create_app(agent, config=loaded, plugins=plugins, **options)
-        with running(app) as port:
+        with running(app, app.host.config) as port:
             routes = [f"{method} {path}" for method, path in claims(app.router)]
             yield Service(app.host, port, routes)
 

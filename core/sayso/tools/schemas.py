@@ -18,7 +18,6 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from sayso.bodies import is_json
 from sayso.config.received import Names, every_name, other_names
 from sayso.errors import ToolInputError
 from sayso.tools.bounds import Bounds
@@ -34,6 +33,7 @@ from sayso.tools.validation import (
     shortened,
     validated,
 )
+from sayso.wire.bodies import is_json
 
 T = TypeVar("T")
 

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sayso import approvals
-from sayso.agent import DecidedCall
+from sayso.context import DecidedCall
+from sayso.conversation import approvals
+from sayso.decisions.execution import change_of, record, state_of
 from sayso.errors import AgentError, Blocked, ModelError, Silence
+from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Grant
-from sayso.masking import mask
-from sayso.messages import (
+from sayso.turns.ending import finish, suspend
+from sayso.turns.proposals import proposals_of
+from sayso.turns.replies import reply_of, send_outcomes
+from sayso.turns.state import RunningTurn
+from sayso.wire.masking import mask
+from sayso.wire.messages import (
     AgentMessage,
     Data,
     ExecutedApproval,
     ExecutedCommand,
     ExecutedToolCall,
 )
-from sayso.traces import cut
-from sayso.turns.ending import finish, suspend
-from sayso.turns.execution import change_of, record, state_of
-from sayso.turns.gate import Outcome
-from sayso.turns.proposals import proposals_of
-from sayso.turns.replies import reply_of, send_outcomes
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.wire.traces import cut
 
 _ANSWERS = (AgentError, ModelError, Blocked, Silence)
 """What a callable raises that says by itself how the turn ends."""

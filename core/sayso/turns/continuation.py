@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sayso.conversation.mentions import Mentions
 from sayso.ledger import Proposal
-from sayso.messages import AgentMessage, Data
-from sayso.session import Session
 from sayso.turns.decisions import message_digest, wait_for_others
 from sayso.turns.ending import finish
-from sayso.turns.mentions import Mentions
 from sayso.turns.outcomes import catch_up, collect_outcomes, decided_calls
 from sayso.turns.output import OUTCOMES
 from sayso.turns.plan import Asking, GoOn, Restate, decided_at, plan
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.turns.state import RunningTurn
+from sayso.wire.messages import AgentMessage, Data
+from sayso.wire.session import Session
 
 
 def next_step(turn: RunningTurn) -> Restate | GoOn:

@@ -7,23 +7,21 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sayso import approvals
-from sayso.events import ApprovalRequested, Done, Event, MessageAdded, StopReason, fold_done
+from sayso.conversation import approvals
+from sayso.conversation.hidden import hidden_reply, hidden_session, hidden_turns
 from sayso.ledger import RAN, Proposal, SuspendedTurn
-from sayso.lenient_json import dump_json
-from sayso.masking import mask
-from sayso.messages import AgentMessage, Data
 from sayso.models import Turn, dump_turns
-from sayso.session import Session
-from sayso.turns.hidden import hidden_reply, hidden_session, hidden_turns
 from sayso.turns.interceptors import alter, altered_texts
 from sayso.turns.outcomes import collect_outcomes, decided_calls
 from sayso.turns.output import done_of, executed_events, proposal_events
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.turns.state import RunningTurn
+from sayso.wire.events import ApprovalRequested, Done, Event, MessageAdded, StopReason, fold_done
+from sayso.wire.lenient_json import dump_json
+from sayso.wire.masking import mask
+from sayso.wire.messages import AgentMessage, Data
+from sayso.wire.session import Session
 
 _STATED = (
     "id kind name input turn index call_id created expires description input_description intent"

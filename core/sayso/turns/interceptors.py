@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sayso import approvals
+from sayso.conversation import approvals
+from sayso.decisions.execution import change_of, state_of
 from sayso.errors import AgentError, Blocked, InvalidRequest, Silence
-from sayso.events import Event
 from sayso.ledger import OPEN, Proposal
 from sayso.ledger.choices import Choice
-from sayso.messages import (
+from sayso.plugins.implementations import Impl
+from sayso.turns.decisions import decide
+from sayso.turns.state import RunningTurn
+from sayso.wire.events import Event
+from sayso.wire.messages import (
     AgentMessage,
     ChatRequest,
     Data,
     Message,
     beyond_text,
 )
-from sayso.plugins.implementations import Impl
-from sayso.requests import check_messages
-from sayso.session import Session
-from sayso.turns.decisions import decide
-from sayso.turns.execution import change_of, state_of
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.wire.requests import check_messages
+from sayso.wire.session import Session
 
 # They leave as recorded, whatever stands here.
 _PROPOSALS = {"data": {"tool_calls", "cmds", "approvals"}}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic_core import from_json
 
-from sayso.approvals import approval, command, tool_call
-from sayso.events import (
+from sayso.context import hidden_line
+from sayso.conversation.approvals import approval, command, tool_call
+from sayso.hosting.streams import Sink
+from sayso.ledger import Proposal
+from sayso.wire.events import (
     Approvals,
     Commands,
     Done,
@@ -22,30 +25,12 @@ from sayso.events import (
     ToolCalls,
     fold,
 )
-from sayso.ledger import Proposal
-from sayso.lenient_json import dump_json
-from sayso.masking import mask_sent
-from sayso.messages import AgentMessage, Data
+from sayso.wire.lenient_json import dump_json
+from sayso.wire.messages import AgentMessage, Data
 
 OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
 """The lists of `Data` that hold outcomes."""
 _IN_EVENTS = {*OUTCOMES, "tool_calls", "cmds", "approvals", "session"}
-
-
-class Sink(Protocol):
-    """Takes a turn's events, in order."""
-
-    def put_nowait(self, item: Event, /) -> bool:
-        """Hand the event over from any thread; True asks to await `space` before the next."""
-        ...
-
-    def say(self, piece: str, /) -> bool:
-        """Hand a piece of the reply's text over, as `put_nowait` does its TextDelta."""
-        ...
-
-    async def space(self) -> None:
-        """Return when the reader has caught up."""
-        ...
 
 
 class Gathered:
@@ -88,12 +73,6 @@ class Gathered:
         data = fold(self.events).data
         if any(getattr(data, name) for name in OUTCOMES):
             error.__dict__["sayso_outcomes"] = data
-
-
-def outcomes_with(error: BaseException) -> Data | None:
-    """The outcomes of the calls that a turn carried out before it failed with `error`."""
-    found: Data | None = error.__dict__.get("sayso_outcomes")
-    return found
 
 
 class Output:
@@ -204,14 +183,6 @@ class Output:
 
 def _unheard(piece: str) -> bool:
     return False
-
-
-def hidden_line(event: IntermittentUpdate, secrets: Sequence[str]) -> IntermittentUpdate:
-    """A status line of the agent's code without the request's secrets."""
-    if not secrets:
-        return event
-    text, content = mask_sent([event.text, event.content], secrets)
-    return IntermittentUpdate(text, content)
 
 
 def proposal_events(rows: Sequence[Proposal]) -> list[Event]:

@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from sayso.approvals import last_shown
+from sayso.conversation.approvals import last_shown
+from sayso.conversation.mentions import Mentions
 from sayso.errors import InvalidRequest
 from sayso.ledger import ENDED, Proposal, SuspendedTurn
 from sayso.ledger.choices import Decided
-from sayso.messages import Message
-from sayso.turns.mentions import Mentions
+from sayso.wire.messages import Message
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence, Set
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sayso.agent import Agent
+from sayso.conversation.history import bound_to, model_turns
 from sayso.errors import AgentError, ModelError
-from sayso.events import IntermittentUpdate, StopReason, TextDelta
 from sayso.models import (
     Ask,
     Call,
@@ -27,19 +27,16 @@ from sayso.models import (
     ToolStart,
     Turn,
     bound_to_model,
-    never_blocks,
 )
-from sayso.traces import hidden_trace
+from sayso.models.calling import begun
 from sayso.turns.ending import finish, suspend
-from sayso.turns.history import bound_to, model_turns
 from sayso.turns.output import Output
+from sayso.turns.state import RunningTurn
 from sayso.turns.tool_calls import RequestedCalls
+from sayso.wire.events import IntermittentUpdate, StopReason, TextDelta
+from sayso.wire.traces import hidden_trace
 from sayso.workers import cancelled_here, let_cancel
-from sayso.workers.code import UserCode, is_async_generator_function
 from sayso.workers.running import Running
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
 
 logger = logging.getLogger("sayso.turn")
 _STOPS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
@@ -68,7 +65,7 @@ async def ask_model(turn: RunningTurn) -> None:
     used: set[str] = set()
     for _ in range(limits.model_calls):
         ask = Ask([*turns, *transcript], system, context, tools, config)
-        events = stream(ask) if stream else await _begun(model, ask, turn.engine.code)
+        events = stream(ask) if stream else await begun(model, ask, turn.engine.code)
         reply = await _reply(turn, events, unheard)
         said = reply.turn
         calls = [b for b in said.blocks if isinstance(b, Call)]
@@ -107,30 +104,6 @@ async def _computed(turn: RunningTurn, context: Callable[..., Any]) -> str:
         return str(await turn.engine.code.call(context, turn.context) or "")
     except Exception as error:
         raise AgentError("the system context could not be computed") from error
-
-
-def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[ModelEvent]] | None:
-    """How `model` is called; None for a user's model whose `stream` may block before it gives its
-    events. Decided once: deciding it for each call takes as long as the call of a small tool."""
-    if never_blocks(model):
-        return model.stream
-    if is_async_generator_function(model.stream):
-        return lambda ask: code.items(model.stream(ask))
-    return None
-
-
-async def _begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEvent]:
-    """The events of a user's model whose `stream` may block before it gives them."""
-
-    async def begin() -> AsyncIterator[ModelEvent]:
-        return model.stream(ask)
-
-    try:
-        return code.items(*await code.begin(begin))
-    except (ModelError, asyncio.CancelledError):
-        raise
-    except Exception as error:
-        raise ModelError("server", "the model failed") from error
 
 
 async def _reply(

@@ -38,7 +38,7 @@ def serving(target: str, config_file: Path | None) -> Iterator[str]:
     note = Timer(_SILENT, click.echo, [words], {"err": True})
     note.daemon = True
     try:
-        with running(app) as port:
+        with running(app, app.host.config) as port:
             try:
                 yield f"http://127.0.0.1:{port}"
             finally:

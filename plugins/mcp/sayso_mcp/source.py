@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from sayso import Host, PluginError, RequestContext, Tool, ToolResult
+from sayso import PluginError, RequestContext, SourceHost, Tool, ToolResult
 
 if TYPE_CHECKING:
     from sayso_mcp.connection import Connection
@@ -165,7 +165,7 @@ class MCPServer:
         self._choice = choice
         self._tools: tuple[Tool, ...] = ()
         self._names: dict[str, str] = {}
-        self._host: Host | None = None
+        self._host: SourceHost | None = None
         self._connection: Connection | None = None
 
     @property
@@ -180,7 +180,7 @@ class MCPServer:
     def __repr__(self) -> str:
         return f"mcp_server({self.label!r})"
 
-    async def open(self, host: Host, changed: Callable[[], None]) -> None:
+    async def open(self, host: SourceHost, changed: Callable[[], None]) -> None:
         """Connect; returns when the server has answered, or did not within ten seconds."""
         from sayso_mcp.connection import Connection
 

@@ -1,0 +1,90 @@
+"""Inputs changed by an approver (design, section 6, "Edited input")."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from sayso.engine import Engine
+from sayso.errors import InvalidRequest, ToolInputError
+from sayso.ledger import Proposal
+from sayso.ledger.choices import Decided, Edit
+from sayso.tools import Tool
+from sayso.wire.canonical import canonical
+from sayso.wire.masking import holds_secret
+
+
+class _Unread(Exception):
+    """A changed input that its tool has not validated; the transaction is undone."""
+
+
+class Edits:
+    """The inputs that an approver changed, as far as their tools have validated them.
+
+    That happens between transactions: validators are user code, and a slow one would hold up
+    everybody's approvals.
+    """
+
+    def __init__(self, engine: Engine, secrets: Sequence[str]) -> None:
+        self._engine = engine
+        self._secrets = secrets
+        # What the tools say; None of those that fit.
+        self._read: dict[bytes, ToolInputError | None] = {}
+        self._unread: dict[bytes, tuple[Tool[..., Any], dict[str, Any]]] = {}
+
+    async def decided(self, decide: Callable[[Edit], Awaitable[Decided]]) -> Decided:
+        """The result of `decide`, which is called with the edits until all of them are
+        validated."""
+        while True:
+            try:
+                found = await decide(self._edit)
+            except (_Unread, InvalidRequest):
+                if not self._unread:
+                    raise
+            else:
+                if not self._unread:
+                    return found
+            await self._have_read()
+
+    def _edit(self, row: Proposal, stated: dict[str, Any]) -> dict[str, Any] | None:
+        """The input to run if the tool allows the change.
+
+        Raises ToolInputError if it does not fit the tool's schema, or holds a secret. An input that
+        was not validated yet passes once, so that all of them are found, and then raises _Unread.
+        """
+        tool = self._engine.agent.tools.get(row.name)
+        if row.kind != "tool_call" or tool is None or not tool.editable:
+            return None
+        changed = {
+            name
+            for name in {*stated, *row.input}
+            if name not in stated
+            or name not in row.input
+            or canonical(stated[name]) != canonical(row.input[name])
+        }
+        if not isinstance(tool.editable, bool) and not changed <= set(tool.editable):
+            return None
+        if holds_secret(stated, self._secrets):
+            raise ToolInputError("it holds a secret of the platform context")
+        # What was left as it was runs as it was recorded: a client may have rounded a number.
+        edited = {
+            name: value if name in changed else row.input[name] for name, value in stated.items()
+        }
+        key = canonical([row.id, edited])
+        if key not in self._read:
+            if key in self._unread:
+                raise _Unread
+            self._unread[key] = tool, edited
+        elif error := self._read[key]:
+            raise error
+        return edited
+
+    async def _have_read(self) -> None:
+        unread, self._unread = self._unread, {}
+        for key, (tool, edited) in unread.items():
+            try:
+                await self._engine.code.check(tool.validate, edited)
+            except ToolInputError as error:
+                self._read[key] = error
+            else:
+                self._read[key] = None

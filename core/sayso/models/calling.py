@@ -1,0 +1,34 @@
+"""Calling a model: one that never blocks at once, any other as code that may block."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from sayso.errors import ModelError
+from sayso.models import Ask, Model, ModelEvent, never_blocks
+from sayso.workers.code import UserCode, is_async_generator_function
+
+
+def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[ModelEvent]] | None:
+    """How `model` is called; None for a user's model whose `stream` may block before it gives its
+    events. Decided once: deciding it for each call takes as long as the call of a small tool."""
+    if never_blocks(model):
+        return model.stream
+    if is_async_generator_function(model.stream):
+        return lambda ask: code.items(model.stream(ask))
+    return None
+
+
+async def begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEvent]:
+    """The events of a user's model whose `stream` may block before it gives them."""
+
+    async def begin() -> AsyncIterator[ModelEvent]:
+        return model.stream(ask)
+
+    try:
+        return code.items(*await code.begin(begin))
+    except (ModelError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        raise ModelError("server", "the model failed") from error
