@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from sayso import Agent, Call, tool
-from sayso.cli.chat_text import pretty, visible
+from sayso import Agent, Call, pretty, tool, visible
 from sayso.testing import Service, scripted, served
 from sayso.wire.characters import escaped
 

@@ -15,16 +15,15 @@ from typing import TypeVar, get_args
 
 import click
 
-from sayso.cli.chat_text import pretty, visible
-from sayso.cli.group import config_option
-from sayso.cli.options import configuration, duration
+from sayso.cli.group import config_option, configuration
+from sayso.cli.options import duration
 from sayso.cli.rule_cases import rule_cases
 from sayso.errors import ConfigError, InvalidRequest, SaysoError, counted
 from sayso.ledger import LogRow, Proposal, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
 from sayso.ledger.log import Chain, Problem, pages
 from sayso.ledger.record import Ledger
-from sayso.wire.characters import escaped
+from sayso.wire.characters import escaped, pretty, visible
 
 T = TypeVar("T")
 _PAGE = 1_000

@@ -30,8 +30,13 @@ BUILT_IN: Mapping[str, bool] = {
     "mcp": False,
     "router": False,
     "console": False,
+    "chat": False,
+    "demo": False,
 }
 """The plugins of this repository, and whether each is active as soon as it is installed."""
+
+COMMANDS_ALONE = ("chat", "demo")
+"""Those that add nothing to a service: their sub-command runs without being active."""
 
 SWITCHES = ("a2a", "mcp")
 """The plugins that `[server]`, a keyword or a flag switches on or off."""
@@ -178,6 +183,8 @@ def _why_not(config: Config, installed: Installed) -> str:
         return f"not named in plugins, {config.origin('plugins').text}"
     if installed.problem is not None:
         return f"cannot be used: {installed.problem}"
+    if installed.name in COMMANDS_ALONE:
+        return f"only needed for: sayso {installed.name}"
     table = f"[plugin.{installed.name}]"
     return f"not active by default; name it in plugins, or give it a {table} table"
 
