@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from sayso.plugins import Plugin
     from sayso.server import serve
     from sayso.service.stderr import StandardError
+    from sayso.threaded import running
     from sayso.tools import Tool, tool
     from sayso.tools.results import (
         AudioContent,
@@ -94,7 +95,7 @@ if TYPE_CHECKING:
     )
     from sayso.tools.sources import SourceHost, ToolSource
     from sayso.wire.bodies import BodyReader
-    from sayso.wire.characters import unseen
+    from sayso.wire.characters import pretty, unseen, visible
     from sayso.wire.encoding import encode, unbroken
     from sayso.wire.events import (
         AgentEvent,
@@ -147,7 +148,7 @@ _MODULES = {
     "context": "Caller DecidedCall RequestContext",
     "app": "create_app",
     "wire.bodies": "BodyReader",
-    "wire.characters": "unseen",
+    "wire.characters": "pretty unseen visible",
     "commands": "LocalShell",
     "config": "Config load_config state_dir",
     "config.settings": "Duration Size",
@@ -187,6 +188,7 @@ _MODULES = {
     "server": "serve",
     "service.stderr": "StandardError",
     "wire.session": "Session",
+    "threaded": "running",
     "tools": "Tool tool",
     "tools.results": "AudioContent ImageContent ResourceContent TextContent ToolResult",
     "tools.sources": "SourceHost ToolSource",
@@ -314,7 +316,9 @@ __all__ = [
     "mask",
     "parse_request",
     "per_loop",
+    "pretty",
     "read_body",
+    "running",
     "serve",
     "standard_error",
     "state_dir",
@@ -322,6 +326,7 @@ __all__ = [
     "turn_to_read",
     "unbroken",
     "unseen",
+    "visible",
 ]
 
 

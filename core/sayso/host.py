@@ -18,8 +18,10 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
+from sayso.addresses import hide_credentials
 from sayso.agent import Agent, as_agent
 from sayso.config import Config, bearer_tokens, state_dir
+from sayso.config.factories import installed
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
@@ -27,11 +29,10 @@ from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
 from sayso.hosting.streams import Begun, EventStream, Sink
+from sayso.installing import install_line
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import open_store
-from sayso.models import Model, checked_model, load_model
-from sayso.models.calling import is_built_in
-from sayso.models.offline import Offline
+from sayso.models import Model, NoModel, checked_model, load_model, never_blocks
 from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
@@ -81,7 +82,7 @@ class ServiceHost:
         self._begun: set[Begun] = set()
         self._watching = False
         self._cut_off = False
-        runs_own_code = agent.function is not None or not is_built_in(model)
+        runs_own_code = agent.function is not None or not never_blocks(model)
         self._blocks_at_once = runs_own_code and _goes_straight(agent, plugins)
         self.engine = Engine(
             agent=agent,
@@ -111,6 +112,7 @@ class ServiceHost:
         `given` are plugins given as objects, beside the installed ones; `extras` the options that
         are objects (`channel_router`, `a2a_agent_card`), which plugins find as `host.extras`.
         """
+        hide_credentials()
         try:
             declared = as_agent(agent)
         except TypeError as error:
@@ -377,9 +379,14 @@ def _model(agent: Agent, config: Config) -> Model:
     if given is not None and not isinstance(given, str):
         return checked_model(given)
     if given is None and agent.function is not None:
-        # It is named where a model is shown, and hardly ever asked.
-        return Offline()
-    settings: dict[str, Any] = {"timeout": config.model.timeout}
+        return NoModel()
+    if given is None and "offline" not in installed("sayso.models"):
+        raise ConfigError(
+            "no model is configured; set model.name or Agent(model=...), for example "
+            "'anthropic:claude-sonnet-5-5'; for the offline model, which needs no key, "
+            f"try: {install_line('sayso[demo]')}"
+        )
+    settings: dict[str, Any] = {"timeout": config.model.timeout, "reply": config.limits.reply}
     if config.model.base_url:
         settings["base_url"] = config.model.base_url
     return load_model(given or "offline", settings)

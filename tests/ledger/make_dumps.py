@@ -20,10 +20,10 @@ from databases import SERVER, empty_schema
 from sayso.ledger import Store, SuspendedTurn, Transaction
 from sayso.ledger.choices import Choice, Conversation, Grant, Requester
 from sayso.ledger.conformance.samples import proposal, turn
-from sayso.ledger.postgres import PostgresStore
 from sayso.ledger.record import Ledger
 from sayso.ledger.sqlite import SqliteStore
 from sayso.ledger.tables import SCHEMA
+from sayso_postgres.store import PostgresStore
 
 HERE = Path(__file__).parent
 

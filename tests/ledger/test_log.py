@@ -15,9 +15,9 @@ import pytest
 from sayso.ledger import Head, LogRow, Store, log
 from sayso.ledger.conformance.samples import Factory, opened, proposal
 from sayso.ledger.memory import MemoryStore
-from sayso.ledger.postgres import PostgresStore
 from sayso.ledger.record import Ledger
 from sayso.ledger.sqlite import SqliteStore
+from sayso_postgres.store import PostgresStore
 
 T = TypeVar("T")
 

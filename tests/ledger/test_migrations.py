@@ -19,9 +19,9 @@ from sayso.ledger import Store, log
 from sayso.ledger.conformance.samples import ALL, get, opened, proposal, put, turn
 from sayso.ledger.migrations import STEPS
 from sayso.ledger.outbox import read
-from sayso.ledger.postgres import PostgresStore
 from sayso.ledger.sqlite import SqliteStore
 from sayso.ledger.tables import SCHEMA
+from sayso_postgres.store import PostgresStore
 
 T = TypeVar("T")
 DUMPS = sorted((Path(__file__).parent / "dumps").glob("*-*.sql"))

@@ -15,15 +15,15 @@ from typing import TypeVar, get_args
 
 import click
 
-from sayso.cli.chat_text import pretty, visible
-from sayso.cli.group import config_option
-from sayso.cli.options import configuration, duration
+from sayso.cli.group import config_option, configuration
+from sayso.cli.options import duration
 from sayso.cli.rule_cases import rule_cases
 from sayso.errors import ConfigError, InvalidRequest, SaysoError, counted
 from sayso.ledger import LogRow, Proposal, Reading, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
 from sayso.ledger.log import SUMMARY, chain_of, pages, verified
 from sayso.ledger.record import Ledger
+from sayso.wire.characters import escaped, pretty, visible
 
 T = TypeVar("T")
 _PAGE = 1_000
@@ -265,7 +265,7 @@ def export(config_file: Path | None) -> None:
     async def work(ledger: Ledger) -> None:
         for chain in range(SUMMARY + 1):
             async for row in _log(ledger, chain):
-                click.echo(json.dumps(asdict(row), ensure_ascii=False))
+                click.echo(escaped(json.dumps(asdict(row), ensure_ascii=False)))
 
     _with_ledger(config_file, work)
 

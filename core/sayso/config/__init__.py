@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from pydantic import PrivateAttr, SecretStr, ValidationError
 
-from sayso.config.files import PIPE, no_file
+from sayso.config.files import PIPE, no_file, refuse_open
 from sayso.config.layers import (
     NAMED_FILE,
     Layers,
@@ -238,8 +238,15 @@ def _check_list(config: Config) -> None:
 def state_dir(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
     """The folder for what the service keeps; it may not exist yet (mode 0700 is the maker's part).
 
-    `server.state_dir`, else the platform's state folder of the user.
+    `server.state_dir`, else the platform's state folder of the user. Raises ConfigError where other
+    users may write it.
     """
+    folder = _state_dir(config, environ)
+    refuse_open(folder, "the state folder", "set server.state_dir to another")
+    return folder
+
+
+def _state_dir(config: Config, environ: Mapping[str, str]) -> Path:
     if config.server.state_dir is not None:
         return config.path("server.state_dir", config.server.state_dir)
     if sys.platform == "win32":
@@ -318,6 +325,7 @@ def _tokens_of_file(config: Config) -> dict[str, str]:
             f"auth.tokens_file cannot be read: {str(path)!r}: it is {kind}, no file; "
             "write the tokens into a file"
         )
+    refuse_open(path, "auth.tokens_file", "set auth.tokens_file to another")
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:

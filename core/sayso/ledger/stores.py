@@ -12,7 +12,9 @@ from sayso.errors import ConfigError, nearest
 from sayso.installing import install_line
 from sayso.ledger import Store
 
-_BUILT_IN = ("memory", "postgresql", "sqlite")
+_BUILT_IN = ("memory", "sqlite")
+_EXTRAS = {"postgresql": "postgres"}
+"""The schemes of other distributions of this repository, and the extra that brings each."""
 _MEMBERS = ("url", "shared", "open", "close", "run", "renew", "hold", "dead")
 
 
@@ -20,8 +22,8 @@ def open_store(url: str, base: Path, state_dir: Path) -> Store:
     """The store that `url` names, not opened yet.
 
     `memory://`; `sqlite:///name.db` relative to the folder `base`, `sqlite:////absolute.db`, and
-    `sqlite://` for `approvals.db` in `state_dir`; `postgresql://...` as libpq reads it; any other
-    scheme by entry point. Raises ConfigError for an unknown scheme or a missing package.
+    `sqlite://` for `approvals.db` in `state_dir`; any other scheme, `postgresql://` among them, by
+    entry point. Raises ConfigError for an unknown scheme or one that is not installed.
     """
     scheme, _, rest = url.partition("://")
     match scheme:
@@ -31,8 +33,6 @@ def open_store(url: str, base: Path, state_dir: Path) -> Store:
             return MemoryStore()
         case "sqlite":
             return _sqlite(rest, base, state_dir)
-        case "postgresql":
-            return _postgresql(url)
     return _installed(scheme, url)
 
 
@@ -49,20 +49,13 @@ def _sqlite(rest: str, base: Path, state_dir: Path) -> Store:
     return SqliteStore(base / unquote(rest[1:]) if rest else state_dir / "approvals.db")
 
 
-def _postgresql(url: str) -> Store:
-    try:
-        from sayso.ledger.postgres import PostgresStore
-    except ImportError as error:
-        raise ConfigError(
-            f"the PostgreSQL ledger needs psycopg; try: {install_line('sayso[postgres]')}"
-        ) from error
-    return PostgresStore(url)
-
-
 def _installed(scheme: str, url: str) -> Store:
     found = installed("sayso.ledgers")
+    if scheme not in found and scheme in _EXTRAS:
+        way = install_line(f"sayso[{_EXTRAS[scheme]}]")
+        raise ConfigError(f"the ledger {scheme}:// is not installed; try: {way}")
     if scheme not in found:
-        names = sorted({*_BUILT_IN, *found})
+        names = sorted({*_BUILT_IN, *_EXTRAS, *found})
         # What stands behind the first word may be a password.
         shown = re.split(r"[^\w.+-]", scheme, maxsplit=1)[0][:20]
         close = nearest(shown, names)

@@ -22,10 +22,10 @@ function plain(value) {
 export function block(value, mode, label) {
   const text = plain(value);
   const lines = text.split("\n").length;
-  if (text.length <= 500 && lines <= 14) return el("pre", {}, visible(text, mode));
+  if (text.length <= 500 && lines <= 14) return el("pre", { dir: "ltr" }, visible(text, mode));
   // It may be scrolled, and its end out of sight.
   const size = `In all: ${lines === 1 ? "1 line" : `${lines} lines`}, ${text.length} characters`;
-  return el("div", {}, el("pre", { tabindex: "0", role: "group", "aria-label": label }, visible(text, mode)),
+  return el("div", {}, el("pre", { dir: "ltr", tabindex: "0", role: "group", "aria-label": label }, visible(text, mode)),
     el("p", { class: "note" }, size));
 }
 
@@ -38,7 +38,7 @@ export function inputOf(proposal) {
   const rows = names.map((name) => {
     const value = input[name];
     const about = proposal.about?.[name]?.description;
-    const term = el("dt", {}, el("code", { dir: "auto" }, visible(name, "line")),
+    const term = el("dt", {}, el("code", { dir: "ltr" }, visible(name, "line")),
       el("span", { class: "type" }, `  ${typeOf(value)}${value === "" ? ", empty" : ""}`),
       about ? el("span", { class: "what", dir: "auto" }, visible(about)) : undefined);
     return el("div", {}, term, el("dd", {}, block(value, "exact", "Value")));
@@ -49,7 +49,7 @@ export function inputOf(proposal) {
 function commandOf(input) {
   const parts = [block(input.command ?? "", "exact", "Command")];
   for (const file of input.files ?? []) {
-    const path = el("code", {}, visible(file.file_path, "line"));
+    const path = el("code", { dir: "ltr" }, visible(file.file_path, "line"));
     parts.push(el("p", { class: "label" }, "First writes the file ", path),
       block(file.file_content ?? "", "exact", "File content"));
   }
