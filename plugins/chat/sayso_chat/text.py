@@ -128,7 +128,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _hides(text: str) -> bool:
-    # The isolates around right-to-left letters hide nothing; those in `text` itself are written out.
+    # Isolates around right-to-left letters hide nothing; those in `text` itself are written out.
     return visible(text, strict=True).replace("\u2068", "").replace("\u2069", "") != text
 
 
