@@ -128,7 +128,8 @@ class TestInterceptRequest:
             raise Silence("nobody asked")
 
         reply, asks = self.reply(sayso_served, block)
-        assert (reply["content"], reply["meta_data"]) == ("not here", {"blocked": {"code": "NO"}})
+        assert reply["content"] == "not here"
+        assert reply["meta_data"] == {"blocked": {"code": "NO"}, "stop_reason": "blocked"}
         reply, asks = self.reply(sayso_served, silence)
         assert (reply["content"], asks) == ("", [])
 
