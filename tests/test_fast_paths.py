@@ -399,8 +399,8 @@ def test_user_code_runs_in_the_turn_s_task_only_in_its_first_step() -> None:
 
 def test_status_lines_are_made_for_those_only_who_show_them() -> None:
     async def main() -> None:
-        assert not Output(Gathered(), held=False).shows_status
-        assert Output(EventChannel(), held=True).shows_status
+        assert not Output(Gathered(), held=False, limit=1000).shows_status
+        assert Output(EventChannel(), held=True, limit=1000).shows_status
 
     asyncio.run(main())
 
@@ -421,7 +421,7 @@ def test_no_status_line_follows_the_end_and_none_of_a_held_turn_leaves_as_it_was
 
     for held in (False, True):
         sink = Full()
-        out = Output(sink, held=held)
+        out = Output(sink, held=held, limit=1000)
         asyncio.run(main())
         assert sink.events[-1] == Done()
         assert not held or IntermittentUpdate("secret") not in sink.events
