@@ -26,7 +26,7 @@ from sayso.wire.events import (
     StopReason,
     TextDelta,
 )
-from sayso.wire.messages import ChatRequest, Command, Data, Message, platform_of, said_in
+from sayso.wire.messages import ChatRequest, Command, Data, Message, PlatformContext, said_in
 from sayso.wire.session import Session
 from sayso.workers.places import Place
 
@@ -58,6 +58,7 @@ class RunningTurn:
         engine: Engine,
         request: ChatRequest,
         more: Sequence[Message],
+        platform: PlatformContext | None,
         caller: Caller,
         sink: Sink,
         slot: Slot,
@@ -65,7 +66,6 @@ class RunningTurn:
         involved: bool,
     ) -> None:
         messages = request.messages
-        platform = platform_of(more) if more else None
         self.engine = engine
         self.request = request
         self.caller = caller

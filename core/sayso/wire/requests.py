@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from sayso.errors import InvalidRequest, MessagesMissing
 from sayso.wire.bodies import BodyReader, check, check_size, strict
-from sayso.wire.messages import ChatRequest
+from sayso.wire.messages import ChatRequest, PlatformContext
 
 _request = BodyReader(ChatRequest)
 _MISSING = ["body", "messages"]
@@ -71,6 +73,30 @@ def _refuse_non_finite(body: bytes | str) -> None:
     raw = body.encode() if isinstance(body, str) else body
     if b"NaN" in raw or b"Infinity" in raw:
         strict(raw)
+
+
+def know_secrets(platform: PlatformContext, most: int, size: int) -> None:
+    """Find the secrets of the platform context; refuse more than `most`, or than `size` bytes.
+
+    To find them may take a second: not for an event loop.
+    """
+    found: set[str] = set()
+    length = 0
+    for value in platform.secret_values():
+        if value in found:
+            continue
+        found.add(value)
+        length += len(value.encode("utf-8", "surrogatepass"))
+        if len(found) > most:
+            _refuse_secrets(f"more than {most} secret values (limits.secrets)")
+        if length > size:
+            _refuse_secrets(f"more than {size} bytes of secret values (limits.secrets_size)")
+    platform.secrets()
+
+
+def _refuse_secrets(what: str) -> NoReturn:
+    message = f"the platform context holds {what}"
+    raise InvalidRequest.at(["body", "messages"], "too_many_secrets", message)
 
 
 def check_messages(request: ChatRequest, most: int = 10_000) -> None:
