@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import NoReturn
 
 from sayso.errors import InvalidRequest, MessagesMissing
-from sayso.wire.bodies import BodyReader, check, check_size, strict
-from sayso.wire.messages import ChatRequest, PlatformContext
+from sayso.wire.bodies import BodyReader, check, check_size, refuse_doubled, strict, unmarked
+from sayso.wire.messages import (
+    Approval,
+    ChatRequest,
+    Command,
+    PlatformContext,
+    ToolCall,
+    beyond_text,
+)
 
 _request = BodyReader(ChatRequest)
 _MISSING = ["body", "messages"]
@@ -26,6 +33,7 @@ def parse_request(
     Raises MessagesMissing when the body is an object without `messages`, and InvalidRequest with
     one item for each wrong field otherwise; neither repeats a value of the body.
     """
+    body = unmarked(body)
     check_size(body, values)
     try:
         request = _request.read(body)
@@ -39,7 +47,17 @@ def parse_request(
     for level, value in free:
         check(value, nesting, level)
     check_messages(request, messages)
+    if _decides(request):
+        refuse_doubled(body)
     return request
+
+
+def _decides(request: ChatRequest) -> bool:
+    items: list[ToolCall | Approval | Command] = []
+    for message in beyond_text(request.messages):
+        if (data := message.data) is not None:
+            items += [*data.stated, *data.cmds]
+    return any(item.execute or item.rejection_reason for item in items)
 
 
 def _free_values(request: ChatRequest) -> list[tuple[int, object]]:

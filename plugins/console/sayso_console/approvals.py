@@ -58,7 +58,7 @@ class Verdict(BaseModel):
     input: dict[str, Any] | None = None
 
 
-_verdicts = BodyReader(Verdict)
+_verdicts = BodyReader(Verdict, unique=True)
 
 
 @dataclass(frozen=True, slots=True)
