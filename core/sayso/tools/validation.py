@@ -44,7 +44,7 @@ def as_json(input: Mapping[str, Any]) -> bytes:
     except ValueError as error:
         raise ToolInputError(shortened(f"the input is no valid JSON: {error}", 300)) from None
     if (b"NaN" in raw or b"Infinity" in raw) and not is_json(dict(input)):
-        raise ToolInputError("the input is no valid JSON: it holds NaN or an infinity")
+        raise ToolInputError("the input is no JSON: it holds NaN or an infinity")
     return raw
 
 
