@@ -178,7 +178,8 @@ class ServiceHost:
         await asyncio.sleep(_SOON)
         while True:
             try:
-                await self.ledger.purge(self.config.approvals.retention)
+                approvals = self.config.approvals
+                await self.ledger.purge(approvals.retention, approvals.log_retention)
             except Exception:
                 logger.warning("the ledger could not be purged", exc_info=True)
             await asyncio.sleep(pause)

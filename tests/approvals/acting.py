@@ -24,7 +24,7 @@ from typing import Any
 import sayso.host
 import sayso.slots
 from sayso import Agent, Call, RequestContext, Session, serve, tool
-from sayso.ledger import LogRow, Store, SuspendedTurn, Transaction
+from sayso.ledger import Store, SuspendedTurn, Transaction
 from sayso.ledger.stores import open_store
 from sayso.models import Ask, Result
 from sayso.testing.script import Scripted
@@ -77,9 +77,9 @@ class Spy:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tx, name)
 
-    def append_log(self, row: LogRow) -> None:
-        self.noted.append(row.entry["event"])
-        self._tx.append_log(row)
+    def append_log(self, chain: int, entry: dict[str, Any]) -> None:
+        self.noted.append(entry["event"])
+        self._tx.append_log(chain, entry)
 
     def put_turn(self, turn: SuspendedTurn) -> None:
         self.noted.append(turn.state)

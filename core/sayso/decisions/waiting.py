@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sayso.errors import InvalidRequest
 from sayso.hosting import Page
-from sayso.ledger import Proposal, State, Transaction
+from sayso.ledger import Proposal, Reading, State, Transaction
 from sayso.ledger.choices import Requester
 from sayso.ledger.record import Ledger
 from sayso.wire.lenient_json import dump_json
@@ -35,9 +35,8 @@ async def undone(
     settled."""
     after: str | None = None
     while True:
-        rows, now = await ledger.store.run(
-            partial(_find, state=state, after=after, limit=size, newest=newest)
-        )
+        found = partial(_find, state=state, after=after, limit=size, newest=newest)
+        rows, now = await ledger.store.run(Reading(found, only=True))
         if late := [row.id for row in rows if _is_late(row, now)]:
             await ledger.settle(late)
         yield [row for row in rows if not _is_late(row, now) and ledger.visible(row, who)]
@@ -73,7 +72,7 @@ class Waiting:
         used = 0
         for at in range(start, len(keys), _LOADED):
             wanted = [key[3] for key in keys[at : at + _LOADED]]
-            found = await self._ledger.store.run(partial(_rows, ids=wanted))
+            found = await self._ledger.store.run(Reading(partial(_rows, ids=wanted), only=True))
             for place, id_ in enumerate(wanted, at):
                 row = found.get(id_)
                 if row is None or row.state != "PENDING":
@@ -116,7 +115,8 @@ class _Look(NamedTuple):
 def _place(row: Proposal) -> _Place:
     # Texts of the two kinds never meet.
     whose = f"={row.principal}" if row.principal is not None else f"@{row.address}"
-    return -row.created, -row.index, whose
+    # The calls of one turn keep their order.
+    return -row.created, row.index, whose
 
 
 def _keys(places: Mapping[str, _Place]) -> list[_Key]:

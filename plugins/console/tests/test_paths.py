@@ -149,8 +149,8 @@ def test_call_that_expires_after_the_year_9999_hides_nothing_that_waits(
     service.host.ledger.ttl = 60.0
     soon = propose(service)
     first, second = listed(service)
-    assert (first["id"], first["expires"]) == (late.id, "9999-12-31T23:59:59+00:00")
-    assert second["id"] == soon.id
+    assert first["id"] == soon.id
+    assert (second["id"], second["expires"]) == (late.id, "9999-12-31T23:59:59+00:00")
 
 
 def test_decision_is_recorded_and_nothing_runs(service: Service) -> None:
