@@ -907,7 +907,10 @@ def test_page_asks_after_no_call_that_has_not_come_up_in_a_long_list(
     rests(page)
     look_through(page)
     look_through(page)
-    assert [url for url in asked if "/console/approvals/" in url] == []
+    # It does ask after those of another client that these have pushed off the list.
+    ours = [row.id for row in waiting(service) if row.protocol != "mcp"]
+    assert len(ours) == 2
+    assert [url for url in asked if url.endswith(tuple(ours))] == []
     run(decide_last(service, approved=False, reason="it rains"))
     conversation.get_by_role("button", name="Approve", exact=True).nth(1).click()
     press(page, "Send decisions")
