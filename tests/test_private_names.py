@@ -60,7 +60,8 @@ RELIED_ON: dict[str, dict[str, str]] = {
     "core/sayso/listener/frames.py": {
         "WebSocketsSansIOProtocol": (
             "app close_sent close_timer conn curr_msg_data_type disconnected frames handle_cont "
-            "handle_ping handshake_complete initial_response keepalive_timeout logger loop "
+            "handle_parser_exception handle_ping handshake_complete initial_response "
+            "keepalive_timeout logger loop "
             "pong_timer queue read_paused receive run_asgi scope send send_500_response "
             "send_keepalive_ping send_receive_event_to_app shutdown transport writable"
         ),

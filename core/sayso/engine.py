@@ -84,13 +84,13 @@ class Engine:
             logger.info("background work of a turn failed: %s", type(error).__name__)
 
     def call_hook(self, bound: Callable[[], Any], plugin: str) -> Awaitable[Any]:
-        """The result of a hook of `plugin`.
+        """The result of a hook of `plugin`; the context variables that it sets are kept.
 
         The agent's own plugin is Sayso's code, which calls each of the user's functions elsewhere.
         On a worker loop it would wait for their threads behind whatever blocks that loop.
         """
         own = plugin == AGENT and self.agent.has_hooks
-        return bound() if own else self.code.call(bound)
+        return bound() if own else self.code.keep_set(bound)
 
     async def fire(self, event: AgentEvent, secrets: Sequence[str] = ()) -> None:
         """Tell every handler; what one raises is logged, without `secrets`, and harms nothing."""

@@ -387,9 +387,9 @@ def test_call_that_a_rule_forbids_is_not_proposed(tmp_path: Path) -> None:
         async with hosting(tmp_path, tools, rules=[rule]) as host:
             with pytest.raises(ToolInputError, match="a rule of this service forbids"):
                 await host.calls.propose("delete", {"name": "prod-1"}, SOMEBODY)
-            assert await host.calls.pending(SOMEBODY) == []
+            assert (await host.calls.pending(SOMEBODY)).calls == []
             await host.calls.propose("delete", {"name": "test"}, SOMEBODY)
-            assert len(await host.calls.pending(SOMEBODY)) == 1
+            assert len((await host.calls.pending(SOMEBODY)).calls) == 1
 
     run(work())
 
@@ -495,7 +495,7 @@ def test_a_single_call_is_recorded_with_texts_that_can_be_sent(tmp_path: Path) -
     async def work() -> None:
         async with hosting(tmp_path, SimpleNamespace(tools=[wipe])) as host:
             await host.calls.propose("wipe", {"name": "a"}, SOMEBODY, intent="as \udcff wants")
-            (row,) = await host.calls.pending(SOMEBODY)
+            (row,) = (await host.calls.pending(SOMEBODY)).calls
         assert (row.description, row.intent) == ("Delete bad?.", "as ? wants")
 
     run(work())

@@ -284,6 +284,11 @@ class LimitSettings(Section):
     bodies that come together are read with pauses between them."""
     nesting: int = Field(default=64, ge=1, le=200)  # the parser's own bound
     """Deepest nesting of a request's JSON."""
+    secrets: _Count = 1000
+    """Most secret values in a request's platform context: the token, each text among the AWS
+    credentials, the kubeconfig, and each credential inside it; a request with more is refused."""
+    secrets_size: _Bytes = 2**20
+    """Largest size of these values together."""
     tool_output: _Bytes = 2**20
     """Largest output of a tool; the rest is cut, and the cut is told to the model."""
     command_output: _Bytes = 256 * 2**10

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,13 @@ from sayso.context import Caller, RequestContext, hidden_line
 from sayso.conversation import approvals
 from sayso.decisions.direct_decision import DirectDecision, Ran
 from sayso.decisions.requested import proposal, requester
+from sayso.decisions.waiting import Waiting, undone
 from sayso.engine import Engine
 from sayso.errors import ToolInputError
 from sayso.gate import Outcome
-from sayso.ledger import Proposal, Reading, State, Transaction
-from sayso.ledger.choices import Choice, Conversation, Requester
+from sayso.hosting import PAGE_SIZE, Page
+from sayso.ledger import Proposal, State
+from sayso.ledger.choices import Choice, Conversation
 from sayso.policy import Verdict, forbidden
 from sayso.tools import Tool
 from sayso.wire.events import ApprovalRequested, IntermittentUpdate
@@ -36,6 +38,7 @@ class DirectCalls:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._waiting = Waiting(engine.ledger)
 
     def check(
         self, name: str, input: Mapping[str, Any], platform: PlatformContext | None = None
@@ -219,20 +222,17 @@ class DirectCalls:
 
         return await self._engine.code.workers.on_engine_loop(work)
 
-    async def pending(self, caller: Caller, limit: int = 100) -> list[Proposal]:
-        """The calls and commands that wait for a decision and are visible to this caller, at most
-        `limit`, the oldest first. Expired ones are settled and left out."""
-        who = requester(caller)
+    async def pending(
+        self, caller: Caller, limit: int = 100, *, size: int = PAGE_SIZE, after: str | None = None
+    ) -> Page:
+        """The calls and commands that wait for a decision and are visible to this caller: a page of
+        at most `limit` with at most `size` bytes, or of one that is larger.
 
-        async def work() -> list[Proposal]:
-            found: list[Proposal] = []
-            async for rows in self._undone(who, "PENDING", limit):
-                found += rows
-                if len(found) >= limit:
-                    break
-            return found[:limit]
-
-        return await self._engine.code.workers.on_engine_loop(work)
+        The newest of each principal come first, then the second of each: nobody's calls hide
+        anybody else's. `after` is that of the page before. Expired ones are settled and left out.
+        """
+        look = partial(self._waiting.page, requester(caller), limit=limit, size=size, after=after)
+        return await self._engine.code.workers.on_engine_loop(look)
 
     async def proposed(self, caller: Caller) -> list[Proposal]:
         """The calls that `propose` recorded for just this caller and that have no outcome: what
@@ -245,47 +245,18 @@ class DirectCalls:
             return [
                 row
                 for state in states
-                async for rows in self._undone(who, state)
+                async for rows in undone(self._engine.ledger, who, state, size=_PAGE)
                 for row in rows
                 if _is_direct(row, caller)
             ]
 
         return await self._engine.code.workers.on_engine_loop(work)
 
-    async def _undone(
-        self, who: Requester, state: State, first: int = _PAGE
-    ) -> AsyncIterator[list[Proposal]]:
-        """The rows in this state that are visible to `who`, in pages, the first of at most `first`;
-        expired ones are settled."""
-        ledger = self._engine.ledger
-        after: str | None = None
-        size = min(first, _PAGE)
-        while True:
-            page = partial(_page, state=state, after=after, limit=size)
-            rows, now = await ledger.store.run(Reading(page, only=True))
-            if late := [row.id for row in rows if _is_late(row, now)]:
-                await ledger.settle(late)
-            yield [row for row in rows if not _is_late(row, now) and ledger.visible(row, who)]
-            if len(rows) < size:
-                return
-            after, size = rows[-1].id, _PAGE
-
     def _tool(self, name: str) -> Tool[..., Any]:
         tool = self._engine.agent.tools.get(name)
         if tool is None:
             raise ToolInputError(f"there is no tool {name!r}")
         return tool
-
-
-def _page(
-    tx: Transaction, state: State, after: str | None, limit: int
-) -> tuple[list[Proposal], float]:
-    return tx.find(state=state, after=after, limit=limit), tx.now
-
-
-def _is_late(row: Proposal, now: float) -> bool:
-    """Whether the row has expired; one that runs does not."""
-    return row.ended is not None and row.ended <= now
 
 
 def _is_direct(row: Proposal, caller: Caller) -> bool:

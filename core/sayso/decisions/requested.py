@@ -14,6 +14,10 @@ _TEXTS = ("name", "description", "input_description", "intent")
 """Fields shown to the approver next to the input."""
 
 
+_LONGEST_INTENT = 500
+"""Characters of an intent that are kept: one sentence, for a list of cards."""
+
+
 def requester(caller: Caller, tenant: str | None = None, user: str | None = None) -> Requester:
     """Who asks; `tenant` and `user` are what the messages claim."""
     return Requester(caller.principal, tenant, user, caller.protocol, caller.address, caller.client)
@@ -23,5 +27,7 @@ def proposal(who: Requester, **fields: Any) -> Proposal:
     """A proposal for `who`; the ledger sets its times when it records it."""
     # Recorded as they are sent: whoever lists what waits could not write them otherwise.
     fields |= {name: fitting(fields[name]) for name in _TEXTS if name in fields}
+    if intent := fields.get("intent"):
+        fields["intent"] = intent[:_LONGEST_INTENT]
     own: dict[str, Any] = {"turn": "", "index": 0, "created": 0.0, "expires": 0.0}
     return Proposal(id=secrets.token_hex(16), **own | who._asdict() | fields)

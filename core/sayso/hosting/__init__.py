@@ -7,7 +7,7 @@ is the name to annotate with. Whatever else the object has is the service's own 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from sayso.agent import Agent
 from sayso.config import Config
@@ -25,6 +25,17 @@ from sayso.wire.session import Session
 
 Update = Callable[[IntermittentUpdate], None]
 Ran = Callable[[Outcome], None]
+
+
+PAGE_SIZE = 2**20
+"""Bytes of the calls in a page of what waits for a decision."""
+
+
+class Page(NamedTuple):
+    """Some of the calls that wait, and what `after` is for those behind them; None at the end."""
+
+    calls: list[Proposal]
+    after: str | None
 
 
 class Calls(Protocol):
@@ -119,9 +130,15 @@ class Calls(Protocol):
         """The call `id` as it stands, or None if it is not visible to this caller."""
         ...
 
-    async def pending(self, caller: Caller, limit: int = 100) -> list[Proposal]:
-        """The calls and commands that wait for a decision and are visible to this caller, at most
-        `limit`, the oldest first. Expired ones are settled and left out."""
+    async def pending(
+        self, caller: Caller, limit: int = 100, *, size: int = PAGE_SIZE, after: str | None = None
+    ) -> Page:
+        """The calls and commands that wait for a decision and are visible to this caller: a page of
+        at most `limit` with at most `size` bytes, or of one that is larger.
+
+        The newest of each principal come first, then the second of each: nobody's calls hide
+        anybody else's. `after` is that of the page before. Expired ones are settled and left out.
+        """
         ...
 
     async def proposed(self, caller: Caller) -> list[Proposal]:

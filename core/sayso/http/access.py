@@ -15,7 +15,7 @@ from sayso.errors import AgentError, Busy, RequestError, TurnError, Unauthentica
 from sayso.host import ServiceHost
 from sayso.hosting import Host
 from sayso.http.endpoints import FOREIGN, PRINCIPAL, standard_error
-from sayso.wire.credentials import secret_forms
+from sayso.wire.masking import Secrets
 from sayso.wire.traces import hide
 
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
@@ -125,7 +125,7 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
             failed = AgentError(f"plugin {impl.plugin!r} could not say who calls")
             # A name that is looked up by its token fails with that token in its text.
             given = headers.get("authorization", "")
-            hide(failed, secret_forms([given, given.partition(" ")[2]]))
+            hide(failed, Secrets.of([given, given.partition(" ")[2]]))
             raise failed from error
         if isinstance(principal, str) and principal.strip():
             return principal

@@ -49,6 +49,10 @@ class Socket:
         """Take one message, in order; False asks to read no more until `carrier.read_on()`."""
         raise NotImplementedError
 
+    def oversized(self) -> bytes:
+        """The last line for a client that sends a frame which is too large to be taken at all."""
+        return b""
+
     def left(self) -> None:
         """The client has gone, or the service closes; called once."""
         raise NotImplementedError

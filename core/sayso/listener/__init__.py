@@ -14,8 +14,9 @@ uvicorn promises nothing of what stands here; a new version of it is checked aga
   `more_body`, `response_complete`, `disconnected` and `message_event` the protocol looks at;
   `STATUS_LINE` and `ServerState.default_headers` make the head of a reply.
 - `keep_alive`: `FlowControl` as a base class, and `timeout_keep_alive_handler` of the protocol.
-- `frames`: `WebSocketsSansIOProtocol`. Overridden are `connection_made`, `handle_ping`,
-  `keepalive_timeout`, `send` and `send_receive_event_to_app`; used are `conn`, `queue`, `writable`,
+- `frames`: `WebSocketsSansIOProtocol`. Overridden are `connection_made`, `data_received`,
+  `handle_parser_exception`, `handle_ping`, `keepalive_timeout`, `send` and
+  `send_receive_event_to_app`; used are `conn`, `queue`, `loop`, `close_timer`, `writable`,
   `read_paused`, `initial_response`, `handshake_complete`, `close_sent` and `disconnected`.
 - `corked`: a transport of asyncio's in a wrapper that passes on whatever it does not have itself.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame
+from websockets.frames import CloseCode, Frame
 from websockets.protocol import State
 
 from sayso.http.sockets import Socket, texts
@@ -29,6 +29,7 @@ class WebSocket(WebSocketsSansIOProtocol):
     other frame that holds no JSON.
     """
 
+    _refused = False
     _pong = b""
     """The last answers to pings, while the client does not read."""
 
@@ -53,6 +54,26 @@ class WebSocket(WebSocketsSansIOProtocol):
         pong, self._pong = self._pong, b""
         if pong and not self.close_sent:
             self.transport.write(pong)
+
+    def data_received(self, data: bytes) -> None:
+        # What is left of a frame that was refused; a connection that is closed with bytes to read
+        # is reset, and the client never sees why.
+        if not self._refused:
+            super().data_received(data)
+
+    def handle_parser_exception(self) -> None:
+        closed = self.conn.close_sent
+        if closed is None or closed.code != CloseCode.MESSAGE_TOO_BIG:
+            super().handle_parser_exception()
+            return
+        self._refused = True
+        last = self.queue.oversized() if isinstance(self.queue, _Told) else b""
+        self.queue.put_nowait(
+            {"type": "websocket.disconnect", "code": closed.code, "reason": closed.reason}
+        )
+        self.transport.write(text_frames(last) + b"".join(self.conn.data_to_send()))
+        self.close_sent = True
+        self.close_timer = self.loop.call_later(LINGER, self.transport.close)
 
     def handle_cont(self, event: Frame) -> None:
         # A list of pieces of two bytes would take thirty times the memory that the limit allows.
@@ -201,6 +222,9 @@ class _Told:
     @property
     def busy(self) -> bool | None:
         return self._socket is not None and self._socket.busy
+
+    def oversized(self) -> bytes:
+        return b"" if self._socket is None else self._socket.oversized()
 
     def put_nowait(self, message: Any) -> None:
         socket = self._socket

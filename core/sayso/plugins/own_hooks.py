@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sayso.agent import Agent
 from sayso.context import RequestContext
@@ -14,6 +14,7 @@ from sayso.wire.messages import AgentMessage, ChatRequest
 
 if TYPE_CHECKING:
     from sayso.hosting import Host
+    from sayso.workers.code import UserCode
 
 
 def agent_plugin(agent: Agent) -> Plugin | None:
@@ -36,12 +37,17 @@ def agent_plugin(agent: Agent) -> Plugin | None:
     return plugin
 
 
+async def _kept(host: Host, interceptor: Callable[..., Any], *args: Any) -> Any:
+    # What it sets, such as the id of a trace, is for the tools, too.
+    return await cast("UserCode", host.code).keep_set(interceptor, *args)
+
+
 def intercept_request(interceptor: Callable[..., Any]) -> Callable[..., Any]:
     """The hook that calls this interceptor of requests."""
 
     @hookimpl(specname="intercept_request")
     async def hook(self: Plugin, request: ChatRequest, context: RequestContext, host: Host) -> Any:
-        return await host.code.call(interceptor, request, context)
+        return await _kept(host, interceptor, request, context)
 
     return hook
 
@@ -53,7 +59,7 @@ def intercept_response(interceptor: Callable[..., Any]) -> Callable[..., Any]:
     async def hook(
         self: Plugin, response: AgentMessage, context: RequestContext, host: Host
     ) -> Any:
-        return await host.code.call(interceptor, response, context)
+        return await _kept(host, interceptor, response, context)
 
     return hook
 

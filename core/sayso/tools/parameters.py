@@ -27,7 +27,12 @@ def model_of(arguments: Iterable[Argument], rest: Any, docs: Docstring) -> type[
     pydantic does for an annotation that it cannot check.
     """
     # Fields have names of their own, since parameters may be called `json` or `_x`.
-    config = ConfigDict(extra="forbid" if rest is None else "allow", hide_input_in_errors=True)
+    config = ConfigDict(
+        extra="forbid" if rest is None else "allow",
+        hide_input_in_errors=True,
+        # The texts "nan" and "Infinity" would be numbers, which no JSON can show an approver.
+        allow_inf_nan=False,
+    )
     holder: dict[str, Any] = {"model_config": config, "__module__": __name__}
     if rest is not None:
         holder["__annotations__"] = {"__pydantic_extra__": dict[str, rest]}

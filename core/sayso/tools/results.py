@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from sayso.wire.canonical import is_endless
-from sayso.wire.lenient_json import dump_json, encodable
+from sayso.wire.lenient_json import dump_json, encodable, own_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,15 @@ def text_of(value: Any) -> str:
 
 def _json(value: Any) -> str:
     with suppress(ValueError):
-        return to_json(value, fallback=str).decode()
+        return to_json(value, fallback=_plain, inf_nan_mode="null").decode()
     with suppress(ValueError):
         return dump_json(value).decode()
     return encodable(str(value))
+
+
+def _plain(value: Any) -> Any:
+    number = own_number(value)
+    return str(value) if number is None else number
 
 
 def _rich_text(result: ToolResult) -> str:

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from sayso.errors import ToolInputError, message_of
+from sayso.wire.bodies import is_json
 from sayso.wire.lenient_json import encodable
 
 T = TypeVar("T")
@@ -39,9 +40,12 @@ def validated(adapter: TypeAdapter[T], input: Mapping[str, Any], known: Iterable
 def as_json(input: Mapping[str, Any]) -> bytes:
     """The input as JSON; raises ToolInputError for one that is none."""
     try:
-        return to_json(input if type(input) is dict else dict(input))
+        raw = to_json(input if type(input) is dict else dict(input))
     except ValueError as error:
         raise ToolInputError(shortened(f"the input is no valid JSON: {error}", 300)) from None
+    if (b"NaN" in raw or b"Infinity" in raw) and not is_json(dict(input)):
+        raise ToolInputError("the input is no JSON: it holds NaN or an infinity")
+    return raw
 
 
 def _pydantic_lines(error: ValidationError, known: Iterable[str]) -> Iterator[_Line]:

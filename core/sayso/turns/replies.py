@@ -27,8 +27,10 @@ from sayso.wire.events import (
     StopReason,
     TextDelta,
     ToolCalls,
+    event_from,
     fold,
     fold_done,
+    is_event,
 )
 from sayso.wire.messages import AgentMessage, Data
 from sayso.workers import cancelled_here, let_cancel
@@ -62,7 +64,7 @@ async def reply_of(
         return result
     if isinstance(result, (list, tuple)):
         result = iter(result)
-    elif type(result) in _EVENTS:
+    elif type(result) in _EVENTS or is_event(result):
         result = iter((result,))
     # The abstract classes take their time to say so of a generator.
     if type(result) is AsyncGeneratorType or isinstance(result, (AsyncIterator, Iterator)):
@@ -70,6 +72,13 @@ async def reply_of(
         await collected.all_of(code.items(result, own, place))
         return "" if collected.only_text and not quiet else collected.whole()
     return _message(result)
+
+
+def _event(sent: Mapping[str, Any]) -> Event:
+    try:
+        return event_from(sent)
+    except ValidationError as error:
+        raise AgentError(INVALID) from error
 
 
 def _message(result: object) -> AgentMessage:
@@ -142,7 +151,9 @@ class _Collected:
         return self.reply
 
     async def add(self, item: object) -> None:
-        """Take one item: text, an event, or a whole message."""
+        """Take one item: text, an event, also as it is sent, or a whole message."""
+        if isinstance(item, Mapping) and is_event(item):
+            item = _event(item)
         if isinstance(item, (str, TextDelta)):
             await self._text(item if isinstance(item, str) else item.text)
             return

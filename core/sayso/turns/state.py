@@ -26,7 +26,8 @@ from sayso.wire.events import (
     StopReason,
     TextDelta,
 )
-from sayso.wire.messages import ChatRequest, Command, Data, Message, platform_of, said_in
+from sayso.wire.masking import Secrets, mask
+from sayso.wire.messages import ChatRequest, Command, Data, Message, PlatformContext, said_in
 from sayso.wire.session import Session
 from sayso.workers.places import Place
 
@@ -58,6 +59,7 @@ class RunningTurn:
         engine: Engine,
         request: ChatRequest,
         more: Sequence[Message],
+        platform: PlatformContext | None,
         caller: Caller,
         sink: Sink,
         slot: Slot,
@@ -65,14 +67,13 @@ class RunningTurn:
         involved: bool,
     ) -> None:
         messages = request.messages
-        platform = platform_of(more) if more else None
         self.engine = engine
         self.request = request
         self.caller = caller
         self.slot = slot
         self.until = time.monotonic() + engine.limits.turn_time
         self.events_on = engine.events_on
-        self.secrets = platform.secrets() if platform is not None else []
+        self.secrets = platform.secrets() if platform is not None else Secrets()
         self.out = Output(sink, held=engine.holds, secrets=self.secrets, limit=engine.limits.reply)
         self.session = Session(_session_in(more) if more else None, nesting=engine.limits.nesting)
         user = messages[-1].user
@@ -181,6 +182,8 @@ class RunningTurn:
 
     def new_proposal(self, **fields: Any) -> Proposal:
         """A proposal of this request, not yet recorded."""
+        # Masked before it is cut: nothing would know half a secret.
+        fields["intent"] = mask(fields.get("intent"), self.secrets)
         return proposal(self.who, **fields)
 
     def new_command(

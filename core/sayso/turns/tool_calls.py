@@ -139,4 +139,4 @@ def _result(call: Call, outcome: Outcome) -> Result:
 
 def _intent(said: Turn) -> str | None:
     texts = [b.text.strip() for b in said.blocks if isinstance(b, Text)]
-    return " ".join(texts)[:500] or None
+    return " ".join(texts) or None

@@ -27,7 +27,14 @@ from sayso.turns.state import RunningTurn
 from sayso.turns.tool_loop import ask_model
 from sayso.wire.events import Event, TextDelta
 from sayso.wire.masking import mask
-from sayso.wire.messages import AgentMessage, ChatRequest, Message
+from sayso.wire.messages import (
+    AgentMessage,
+    ChatRequest,
+    Message,
+    PlatformContext,
+    platform_of,
+)
+from sayso.wire.requests import know_secrets
 from sayso.wire.traces import hidden_trace, hide
 
 logger = logging.getLogger("sayso.turn")
@@ -57,7 +64,8 @@ async def run_turn(
     # With as few coroutines as can be: each takes its part of every piece of a stream.
     slot = engine.slots.take_now() or await engine.slots.take()
     try:
-        turn = RunningTurn(engine, request, more, caller, sink, slot, involved=involved)
+        platform = await _platform(engine, more) if more else None
+        turn = RunningTurn(engine, request, more, platform, caller, sink, slot, involved=involved)
         try:
             if not timed:
                 await answered(turn)
@@ -75,6 +83,15 @@ async def run_turn(
             turn.out.close()
     finally:
         slot.end()
+
+
+async def _platform(engine: Engine, more: Sequence[Message]) -> PlatformContext:
+    """The platform context, with its secrets found."""
+    platform = platform_of(more)
+    if platform.kubeconfig or platform.aws_credentials:
+        limits = engine.limits
+        await asyncio.to_thread(know_secrets, platform, limits.secrets, limits.secrets_size)
+    return platform
 
 
 async def answered(turn: RunningTurn) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,11 +33,13 @@ class BodyReader(Generic[M]):
     """Reads JSON into a model.
 
     Null for an optional field counts as absent, since some clients send every field of their model.
-    A decision is never guessed: such a boolean must be true or false.
+    A decision is never guessed: such a boolean must be true or false, and with `unique` no object
+    may have a name twice.
     """
 
-    def __init__(self, model: type[M]) -> None:
+    def __init__(self, model: type[M], *, unique: bool = False) -> None:
         self._model = model
+        self._unique = unique
         self._adapter = TypeAdapter(model)
         # Past the adapter's own method, which costs as much as checking a message.
         self._read_short = self._adapter.validator.validate_json
@@ -48,6 +51,7 @@ class BodyReader(Generic[M]):
         shape the model leaves open that are nested deeper than that, or hold NaN or a number too
         large for a double.
         """
+        body = unmarked(body)
         if values is not None:
             check_size(body, values)
         if len(body) < _SHORT:
@@ -60,6 +64,8 @@ class BodyReader(Generic[M]):
     def _said(self, body: bytes | str, nesting: int | None, read: Callable[..., Any]) -> M:
         if nesting is not None:
             check(strict(body), nesting)
+            if self._unique:
+                refuse_doubled(body)
         try:
             return read(body)  # type: ignore[no-any-return]
         except UnicodeDecodeError:
@@ -84,6 +90,13 @@ class BodyReader(Generic[M]):
         except TypeError:
             # No promise of pydantic's; all that is lost is how soon a wrong body is refused.
             return self._read_short
+
+
+def unmarked(body: bytes | str) -> bytes | str:
+    """The body without the byte order mark that some programs put before a text."""
+    if isinstance(body, str):
+        return body.removeprefix("\ufeff")
+    return body.removeprefix(codecs.BOM_UTF8)
 
 
 def check_size(body: bytes | str, values: int) -> None:
@@ -141,6 +154,20 @@ def problem(levels: int, value: object) -> str:
         if type(part) not in _FLAT and (found := problem(levels - 1, part)):
             return found
     return ""
+
+
+def refuse_doubled(body: bytes | str) -> None:
+    """Raise InvalidRequest for JSON in which an object has a name twice: of a decision the one
+    reader takes the first value, the other the last."""
+    # Numbers stay texts: to read one of a million digits takes long.
+    json.loads(body, object_pairs_hook=_once, parse_int=str, parse_float=str)
+
+
+def _once(members: list[tuple[str, Any]]) -> None:
+    if len(members) != len(dict(members)):
+        raise InvalidRequest.at(
+            ["body"], "doubled_name", "a request with a decision has a name twice in one object"
+        )
 
 
 def is_json(value: object) -> bool:

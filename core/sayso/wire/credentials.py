@@ -1,11 +1,11 @@
-"""The secret values of a platform context, in every form in which code and tools write them."""
+"""The secret values in credentials of any shape, and within a kubeconfig."""
 
 from __future__ import annotations
 
 import binascii
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 _REGION = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d{1,2}")
@@ -41,28 +41,14 @@ _ELSEWHERE = re.compile(
 )
 """Credentials among the arguments of a user's program, and in addresses."""
 _SHORTEST = 8
-_AS_GO = str.maketrans({"&": r"\u0026", "<": r"\u003c", ">": r"\u003e"})
-"""What the tools of Kubernetes, written in Go, escape in JSON beside what they must."""
 
 
-def secret_forms(values: Iterable[str]) -> list[str]:
-    """Each form of each value that is long enough to mask, the longest first."""
-    forms = {form for value in values for form in _forms(value)}
-    return longest_first(form for form in forms if len(form) >= 4)
-
-
-def longest_first(texts: Iterable[str]) -> list[str]:
-    """The texts in the order in which they are masked."""
-    return sorted(texts, key=len, reverse=True)
-
-
-def in_kubeconfig(encoded: str) -> list[str]:
+def in_kubeconfig(encoded: str) -> Iterator[str]:
     """The kubeconfig as it is sent, and the credentials in it, as commands read them."""
-    try:
+    yield encoded
+    with suppress(ValueError):
         plain = binascii.a2b_base64(encoded).decode("utf-8", "replace")
-    except ValueError:
-        return [encoded]
-    return [encoded, *(value for value in _within(plain) if len(value) >= _SHORTEST)]
+        yield from (value for value in _within(plain) if len(value) >= _SHORTEST)
 
 
 def _within(plain: str) -> Iterator[str]:
@@ -87,31 +73,18 @@ def _read(value: re.Match[str]) -> Iterator[str]:
         yield json.loads(f'"{found["double"]}"')
 
 
-def in_credentials(value: object) -> list[str]:
+def in_credentials(value: object) -> Iterator[str]:
     """Each string in credentials of any shape, except a region."""
     match value:
         case str():
-            return [value]
+            yield value
         case dict():
-            kept = [item for name, item in value.items() if not _is_region(name, item)]
-            return in_credentials(kept)
+            for name, item in value.items():
+                if not _is_region(name, item):
+                    yield from in_credentials(item)
         case list():
-            return [text for item in value for text in in_credentials(item)]
-    return []
-
-
-def _forms(value: str) -> set[str]:
-    """A secret as tools and tracebacks write it: in JSON, which may stand in JSON itself, quoted,
-    without its line ends."""
-    bare = value.strip()
-    once = _in_json(bare)
-    twice = {form for text in once - {bare} for form in _in_json(text)}
-    return {value, bare, "".join(bare.split()), repr(bare)[1:-1], *once, *twice}
-
-
-def _in_json(text: str) -> set[str]:
-    written = json.dumps(text, ensure_ascii=False)[1:-1]
-    return {written, json.dumps(text)[1:-1], written.translate(_AS_GO)}
+            for item in value:
+                yield from in_credentials(item)
 
 
 def _is_region(name: object, value: object) -> bool:

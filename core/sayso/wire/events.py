@@ -6,11 +6,13 @@ the only place that writes them as JSON, and `fold` the only one that makes a re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, ClassVar, Literal
+from functools import cache, partial
+from typing import Any, ClassVar, Literal, get_args
+
+from pydantic import TypeAdapter
 
 from sayso.wire.messages import (
     AgentMessage,
@@ -131,6 +133,26 @@ Event = (
     | Done
     | ErrorEvent
 )
+
+
+_KINDS: Mapping[str, Any] = {kind.type: kind for kind in get_args(Event)}
+
+
+def is_event(value: object) -> bool:
+    """Whether `value` is an event in the form in which it is sent: an object with its `type`."""
+    return isinstance(value, Mapping) and str(value.get("type")) in _KINDS
+
+
+def event_from(sent: Mapping[str, Any]) -> Event:
+    """The event of such an object; raises ValidationError for one with wrong fields."""
+    fields = {name: value for name, value in sent.items() if name != "type"}
+    event: Event = _reader(sent["type"]).validate_python(fields)
+    return event
+
+
+@cache
+def _reader(name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_KINDS[name])
 
 
 def fold(events: Iterable[Event], *, stop_reason: bool = True) -> AgentMessage:

@@ -74,12 +74,25 @@ def fitting(value: Any, within: tuple[int, ...] = ()) -> Any:
             return [fitting(item, inner) for item in value]
         case _ if is_dataclass(value) and not isinstance(value, type):
             return {f.name: fitting(getattr(value, f.name, None), inner) for f in fields(value)}
+    if (number := own_number(value)) is not None:
+        return fitting(number)
     try:
         made = to_jsonable_python(value, inf_nan_mode="null")
     except Exception:
         made = text
     # The text of a path may have half a surrogate pair.
     return fitting(made, inner)
+
+
+def own_number(value: Any) -> int | float | bool | None:
+    """A single number of NumPy or of a library like it as Python's own; None for all else."""
+    if getattr(value, "shape", None) != () or not hasattr(value, "dtype"):
+        return None
+    try:
+        number = value.item()
+    except Exception:
+        return None
+    return number if isinstance(number, int | float) else None
 
 
 def _name(key: object) -> str:

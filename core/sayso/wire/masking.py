@@ -3,20 +3,80 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from typing import Any
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any, overload
 
 from sayso.wire.canonical import canonical
 from sayso.wire.lenient_json import dump_json
+from sayso.wire.secret_forms import longest_first, secret_forms
 
 MASK = "[secret]"
+_MANY = 2000
+"""Forms from which on to look for one after another takes longer than for all at once."""
+_WRAPPED = 8
+"""Characters of a form from which on it is found, too, where line ends part it."""
+_LINE_END = re.compile(r"\n[ \t]*|\r\n[ \t]*|\\\\{0,3}(?:r\\{1,4})?n[ \t]*")
+"""A line end and the indent behind it; in JSON, which may stand in JSON itself, it is escaped. Each
+alternative begins with one character: so the search takes a tenth of the time."""
+
+
+class Secrets(Sequence[str]):
+    """What to mask, the longest first; made once for a request, and never shown."""
+
+    __slots__ = ("_all", "_lone", "_solid", "_texts")
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._texts = tuple(longest_first(texts))
+        solid = [t for t in self._texts if len(t) >= _WRAPPED and not _LINE_END.search(t)]
+        known = set(solid)
+        self._all = _finder(self._texts)
+        self._solid = _finder(solid)
+        self._lone = _finder([text for text in self._texts if text not in known])
+
+    @classmethod
+    def of(cls, values: Iterable[str]) -> Secrets:
+        """The secrets in each form in which they are written."""
+        return cls(secret_forms(values))
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, at: int | slice) -> str | Sequence[str]:
+        return self._texts[at]
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} secrets>"
+
+    def __deepcopy__(self, memo: object) -> Secrets:
+        return self
+
+    def __reduce__(self) -> Any:
+        return Secrets, (self._texts,)
+
+    def hidden(self, text: str) -> str:
+        """The text with each secret replaced."""
+        if not _has_line_ends(text):
+            return _replaced(text, self._all.held(text))
+        joined = _LINE_END.sub("", text)
+        solid = self._solid.held(joined)
+        text = _replaced(text, longest_first([*self._lone.held(text), *solid]))
+        return _unwrapped(text, solid) if solid else text
 
 
 def mask(value: Any, secrets: Sequence[str]) -> Any:
     """`value` with each secret replaced, in every string of it, keys included."""
     if not secrets:
         return value
-    return _masked(value, _Many(secrets).held if len(secrets) > _MANY else lambda _: secrets)
+    return _masked(value, secrets if isinstance(secrets, Secrets) else Secrets(secrets))
 
 
 def mask_sent(value: Any, secrets: Sequence[str]) -> Any:
@@ -25,24 +85,80 @@ def mask_sent(value: Any, secrets: Sequence[str]) -> Any:
     return mask(json.loads(dump_json(value)), secrets) if secrets else value
 
 
-def _masked(value: Any, held: Callable[[str], Sequence[str]]) -> Any:
+def holds_secret(value: Any, secrets: Sequence[str]) -> bool:
+    """Whether any string of `value` holds a secret."""
+    return bool(secrets) and canonical(mask(value, secrets)) != canonical(value)
+
+
+def _masked(value: Any, secrets: Secrets) -> Any:
     match value:
         case str():
-            for secret in held(value):
-                if secret in value:
-                    # What is masked stays so: the secret may stand in the mask.
-                    parts = value.split(MASK) if secret in MASK else [value]
-                    value = MASK.join(part.replace(secret, MASK) for part in parts)
-            return value
+            return secrets.hidden(value)
         case dict():
-            return {_masked(k, held): _masked(v, held) for k, v in value.items()}
+            return {_masked(k, secrets): _masked(v, secrets) for k, v in value.items()}
         case list() | tuple():
-            return [_masked(item, held) for item in value]
+            return [_masked(item, secrets) for item in value]
     return value
 
 
-_MANY = 2000
-"""Secrets from which on to look for one after another takes longer than for all at once."""
+def _replaced(text: str, held: Sequence[str]) -> str:
+    for secret in held:
+        if secret in text:
+            # What is masked stays so: the secret may stand in the mask.
+            parts = text.split(MASK) if secret in MASK else [text]
+            text = MASK.join(part.replace(secret, MASK) for part in parts)
+    return text
+
+
+def _has_line_ends(text: str) -> bool:
+    return "\n" in text or "\\n" in text
+
+
+def _unwrapped(text: str, held: Sequence[str]) -> str:
+    """The text with those secrets replaced that line ends part."""
+    ends = [found.span() for found in _LINE_END.finditer(text)]
+    joined = _LINE_END.sub("", text)
+    # Where each line end stood in the joined text, and how much is gone up to there.
+    gone = list(accumulate(end - start for start, end in ends))
+    stood = [start - before for (start, _), before in zip(ends, [0, *gone], strict=False)]
+
+    def place(at: int) -> int:
+        known = bisect_right(stood, at)
+        return at + (gone[known - 1] if known else 0)
+
+    made, done = [], 0
+    for start, end in _spans(joined, held):
+        made += [text[done : place(start)], MASK]
+        done = place(end - 1) + 1
+    return "".join([*made, text[done:]])
+
+
+def _spans(text: str, held: Sequence[str]) -> list[tuple[int, int]]:
+    """Where the secrets stand, in order; those that overlap are one."""
+    found = []
+    for secret in held:
+        at = -1 if secret in MASK else text.find(secret)
+        while at >= 0:
+            found.append((at, at + len(secret)))
+            at = text.find(secret, at + len(secret))
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(found):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+class _Few:
+    """A number of secrets, looked for one after another."""
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        self._secrets = secrets
+
+    def held(self, text: str) -> list[str]:
+        """The secrets that the text holds, the longest first."""
+        return [secret for secret in self._secrets if secret in text]
 
 
 class _Many:
@@ -62,9 +178,8 @@ class _Many:
         parts = self._parts.intersection(text[at : at + length] for at in starts)
         # Many keys begin alike, few end so.
         ending = (secret for end in parts & self._by_end.keys() for secret in self._by_end[end])
-        return sorted((s for s in ending if s[:length] in parts), key=len, reverse=True)
+        return longest_first(s for s in ending if s[:length] in parts)
 
 
-def holds_secret(value: Any, secrets: Sequence[str]) -> bool:
-    """Whether any string of `value` holds a secret."""
-    return bool(secrets) and canonical(mask(value, secrets)) != canonical(value)
+def _finder(secrets: Sequence[str]) -> _Few | _Many:
+    return _Many(secrets) if len(secrets) > _MANY else _Few(secrets)

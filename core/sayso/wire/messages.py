@@ -6,7 +6,7 @@ left out of dumps when they are None; fields that it calls null stay.
 
 # Without `from __future__ import annotations`, whose texts pydantic compiles at each start.
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -21,7 +21,8 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from sayso.wire.credentials import in_credentials, in_kubeconfig, longest_first, secret_forms
+from sayso.wire.credentials import in_credentials, in_kubeconfig
+from sayso.wire.masking import Secrets
 
 
 def _iso_8601(value: str) -> str:
@@ -187,14 +188,14 @@ class Data(Wire):
         return [*self.executed_tool_calls, *self.executed_approvals]
 
 
-class _Read:
-    """What is secret in a kubeconfig; shows nothing of it."""
+class _Known:
+    """The secrets of a platform context and what they were found in; shows nothing of either."""
 
-    __slots__ = ("forms", "kubeconfig")
+    __slots__ = ("of", "secrets")
 
-    def __init__(self, kubeconfig: SecretStr) -> None:
-        self.kubeconfig = kubeconfig
-        self.forms = secret_forms(in_kubeconfig(kubeconfig.get_secret_value()))
+    def __init__(self, of: tuple[object, ...], secrets: Secrets) -> None:
+        self.of = of
+        self.secrets = secrets
 
 
 class PlatformContext(Wire):
@@ -211,19 +212,22 @@ class PlatformContext(Wire):
     def __repr_args__(self) -> Any:
         return [(k, v) for k, v in super().__repr_args__() if k in PlatformContext.model_fields]
 
-    def secrets(self) -> list[str]:
-        """Each secret value of this context, longest first, for masking."""
-        found = in_credentials(self.aws_credentials)
+    def secrets(self) -> Secrets:
+        """Each secret value of this context in each form, longest first, for masking."""
+        # A turn asks again and again, and to look for them takes its time.
+        of = (self.platform_token, self.kubeconfig, tuple(in_credentials(self.aws_credentials)))
+        known = self.__dict__.get("_known")
+        if known is None or known.of != of:
+            known = self.__dict__["_known"] = _Known(of, Secrets.of(self.secret_values()))
+        return known.secrets
+
+    def secret_values(self) -> Iterator[str]:
+        """Each secret value as it stands, those inside the kubeconfig among them."""
         if self.platform_token:
-            found.append(self.platform_token.get_secret_value())
-        forms = secret_forms(found)
-        if not self.kubeconfig:
-            return forms
-        # A turn asks again and again, and a kubeconfig is long.
-        known = self.__dict__.get("_read")
-        if known is None or known.kubeconfig is not self.kubeconfig:
-            known = self.__dict__["_read"] = _Read(self.kubeconfig)
-        return longest_first({*forms, *known.forms})
+            yield self.platform_token.get_secret_value()
+        yield from in_credentials(self.aws_credentials)
+        if self.kubeconfig:
+            yield from in_kubeconfig(self.kubeconfig.get_secret_value())
 
 
 class Message(Wire):

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from sayso.errors import InvalidRequest, MessagesMissing
-from sayso.wire.bodies import BodyReader, check, check_size, strict
-from sayso.wire.messages import ChatRequest
+from sayso.wire.bodies import BodyReader, check, check_size, refuse_doubled, strict, unmarked
+from sayso.wire.messages import (
+    Approval,
+    ChatRequest,
+    Command,
+    PlatformContext,
+    ToolCall,
+    beyond_text,
+)
 
 _request = BodyReader(ChatRequest)
 _MISSING = ["body", "messages"]
@@ -24,6 +33,7 @@ def parse_request(
     Raises MessagesMissing when the body is an object without `messages`, and InvalidRequest with
     one item for each wrong field otherwise; neither repeats a value of the body.
     """
+    body = unmarked(body)
     check_size(body, values)
     try:
         request = _request.read(body)
@@ -37,7 +47,17 @@ def parse_request(
     for level, value in free:
         check(value, nesting, level)
     check_messages(request, messages)
+    if _decides(request):
+        refuse_doubled(body)
     return request
+
+
+def _decides(request: ChatRequest) -> bool:
+    items: list[ToolCall | Approval | Command] = []
+    for message in beyond_text(request.messages):
+        if (data := message.data) is not None:
+            items += [*data.stated, *data.cmds]
+    return any(item.execute or item.rejection_reason for item in items)
 
 
 def _free_values(request: ChatRequest) -> list[tuple[int, object]]:
@@ -71,6 +91,30 @@ def _refuse_non_finite(body: bytes | str) -> None:
     raw = body.encode() if isinstance(body, str) else body
     if b"NaN" in raw or b"Infinity" in raw:
         strict(raw)
+
+
+def know_secrets(platform: PlatformContext, most: int, size: int) -> None:
+    """Find the secrets of the platform context; refuse more than `most`, or than `size` bytes.
+
+    To find them may take a second: not for an event loop.
+    """
+    found: set[str] = set()
+    length = 0
+    for value in platform.secret_values():
+        if value in found:
+            continue
+        found.add(value)
+        length += len(value.encode("utf-8", "surrogatepass"))
+        if len(found) > most:
+            _refuse_secrets(f"more than {most} secret values (limits.secrets)")
+        if length > size:
+            _refuse_secrets(f"more than {size} bytes of secret values (limits.secrets_size)")
+    platform.secrets()
+
+
+def _refuse_secrets(what: str) -> NoReturn:
+    message = f"the platform context holds {what}"
+    raise InvalidRequest.at(["body", "messages"], "too_many_secrets", message)
 
 
 def check_messages(request: ChatRequest, most: int = 10_000) -> None:

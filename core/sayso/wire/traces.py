@@ -77,7 +77,7 @@ def _trace(error: BaseException) -> str:
 def hide(error: BaseException, secrets: Sequence[str]) -> None:
     """Mark `error` so that its secrets are left out wherever it is shown or logged; see
     `hidden_in`."""
-    error.__dict__["sayso_secrets"] = tuple(secrets)
+    error.__dict__["sayso_secrets"] = secrets
 
 
 def hidden_in(error: BaseException) -> Sequence[str]:

@@ -86,6 +86,14 @@ class UserCode:
         begun: tuple[Any, Context] = await call
         return begun
 
+    async def keep_set(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """The result of `call`; the context variables that the code sets hold for the caller."""
+        value, left = await self.begin(fn, *args)
+        for variable, setting in left.items():
+            if variable.get(None) is not setting:
+                variable.set(setting)
+        return value
+
     async def in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
         """The result of the plain function `fn`, awaited on a worker loop if it is awaitable; what
         it raises passes."""

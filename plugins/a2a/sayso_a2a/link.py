@@ -38,7 +38,8 @@ class Answer:
         for artifact in self.artifacts:
             lines.append(_artifact_text(artifact))
         for call in self.waiting:
-            shown = to_json({key: call.get(key) for key in ("id", "name", "input")}).decode()
+            named = {key: call.get(key) for key in ("id", "name", "input")}
+            shown = to_json(named, inf_nan_mode="null").decode()
             lines.append(
                 f"A call waits for a decision: {shown}. To have a person decide it, call "
                 f"{decide} with task {self.task!r} and the call's id, name and input unchanged."

@@ -245,6 +245,13 @@ def test_redirects_are_not_followed(told: Service, listener: Listener) -> None:
         "http://[::ffff:127.0.0.1]/x",
         "http://[fe80::1]/",
         "http://[fc00::1]/",
+        "http://[2002:7f00:1::]/",
+        "http://[2002:a9fe:a9fe::1]/",
+        "http://[64:ff9b::7f00:1]/",
+        "http://[64:ff9b::a00:1]/",
+        "http://[64:ff9b:1::a00:1]/",
+        "http://[::127.0.0.1]/",
+        "http://[2001:0:a00:1::f5ff:fffe]/",
         "http://user:pass@93.184.216.34/",
         "ftp://example.com/x",
         "file:///etc/passwd",
@@ -261,6 +268,36 @@ def test_addresses_that_are_not_public_are_refused(serve: Serve, url: str) -> No
         return await Screening([]).allows(url)
 
     assert asyncio.run(allowed()) is False
+
+
+def test_public_addresses_of_each_kind_are_allowed() -> None:
+    async def allowed(url: str) -> bool:
+        return await Screening([]).allows(url)
+
+    for host in ("93.184.216.34", "[2606:2800:220:1::1]"):
+        assert asyncio.run(allowed(f"http://{host}/")) is True, host
+
+
+@pytest.mark.parametrize("kept", ["memory", "database"])
+def test_credentials_with_a_line_end_are_refused(
+    serve: Serve, cluster: Cluster, tmp_path: Path, kept: str
+) -> None:
+    options: dict[str, Any] = {"push_notifications": True, "push_hosts": ["127.0.0.1"]}
+    if kept == "database":
+        options["database"] = f"sqlite+aiosqlite:///{tmp_path}/tasks.db"
+    rpc = Rpc(serve(cluster.agent, adapter="a2a", **options))
+    task = rpc.task("delete web")
+    given = {"taskId": task["id"], "url": "http://127.0.0.1:9/"}
+    for bad in (
+        {"token": "abc\r\nX-Admin: yes"},
+        {"authentication": {"scheme": "Bearer", "credentials": "abc\nX-Admin: yes"}},
+        {"authentication": {"scheme": "Bearer\r\nX: y", "credentials": "abc"}},
+    ):
+        assert rpc(CREATE, **given, **bad)["error"]["code"] == -32602
+        sent = {"taskPushNotificationConfig": {"url": given["url"], **bad}}
+        refused = rpc("SendMessage", message=message("delete db"), configuration=sent)
+        assert refused["error"]["code"] == -32602
+    assert not rpc("ListTaskPushNotificationConfigs", taskId=task["id"])["result"].get("configs")
 
 
 def test_refused_address_leaves_nothing_behind(serve: Serve, cluster: Cluster) -> None:

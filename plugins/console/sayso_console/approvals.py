@@ -58,7 +58,7 @@ class Verdict(BaseModel):
     input: dict[str, Any] | None = None
 
 
-_verdicts = BodyReader(Verdict)
+_verdicts = BodyReader(Verdict, unique=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,10 @@ class Approvals:
     host: Host
 
     async def listed(self, request: Request) -> Response:
-        """`{"agent": {name, description, editable}, "approvals": [...], "more": bool}`, the oldest
-        first.
+        """`{"agent": {name, description, editable}, "approvals": [...], "next": str | null}`.
+
+        The newest call of each principal comes first, then the second of each. `next` is the query
+        parameter `after` of the page behind this one.
 
         Whoever proposed a call can change its input on approval where its tool says so: `editable`
         has true, or the names of parameters, for each such tool.
@@ -97,14 +99,14 @@ class Approvals:
             return response
 
     async def _list(self, request: Request, caller: Caller) -> dict[str, Any]:
-        rows = await self.host.calls.pending(caller, LIMIT + 1)
+        page = await self.host.calls.pending(caller, LIMIT, after=request.query_params.get("after"))
         agent = self.host.agent
         # Not with each call: the page has calls of its own, which a long list leaves out.
         editable = {tool.name: tool.editable for tool in agent.tools.values() if tool.editable}
         return {
             "agent": {"name": agent.name, "description": agent.description, "editable": editable},
-            "approvals": [shown(row) for row in rows[:LIMIT]],
-            "more": len(rows) > LIMIT,
+            "approvals": [shown(row) for row in page.calls],
+            "next": page.after,
         }
 
     async def _look(self, request: Request, caller: Caller) -> dict[str, Any]:

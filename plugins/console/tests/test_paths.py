@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -148,8 +149,8 @@ def test_call_that_expires_after_the_year_9999_hides_nothing_that_waits(
     service.host.ledger.ttl = 60.0
     soon = propose(service)
     first, second = listed(service)
-    assert (first["id"], first["expires"]) == (late.id, "9999-12-31T23:59:59+00:00")
-    assert second["id"] == soon.id
+    assert first["id"] == soon.id
+    assert (second["id"], second["expires"]) == (late.id, "9999-12-31T23:59:59+00:00")
 
 
 def test_decision_is_recorded_and_nothing_runs(service: Service) -> None:
@@ -335,9 +336,45 @@ def test_expired_calls_are_settled_and_not_listed(sayso_served: Served) -> None:
     assert answer.json()["detail"][0]["type"] == "approval_expired"
 
 
-def test_list_is_bounded_and_says_that_there_is_more(sayso_served: Served) -> None:
+def pages(service: Service) -> Iterator[list[Any]]:
+    """What waits, page by page."""
+    query = ""
+    while True:
+        answer = service.get(f"/console/approvals{query}").json()
+        yield answer["approvals"]
+        if answer["next"] is None:
+            return
+        query = f"?after={quote(answer['next'])}"
+
+
+def test_list_is_bounded_newest_first_and_has_further_pages(sayso_served: Served) -> None:
     service = sayso_served(Agent(model=scripted(), tools=[delete]), config=CONFIG)
-    rows = [propose(service, path=str(n)) for n in range(101)]
-    answer = service.get("/console/approvals").json()
-    assert [item["id"] for item in answer["approvals"]] == [row.id for row in rows[:100]]
-    assert answer["more"] is True
+    rows = [propose(service, path=str(n)) for n in range(205)]
+    found = list(pages(service))
+    assert [len(page) for page in found] == [100, 100, 5]
+    assert [item["id"] for page in found for item in page] == [row.id for row in rows[::-1]]
+
+
+def test_a_page_has_so_many_bytes_or_one_call(sayso_served: Served) -> None:
+    service = sayso_served(Agent(model=scripted(), tools=[delete]), config=CONFIG)
+    sizes = [10, 700_000, 2_000_000, 700_000, 10]
+    rows = [propose(service, path="x" * size) for size in sizes]
+    found = list(pages(service))
+    assert [item["id"] for page in found for item in page] == [row.id for row in rows[::-1]]
+    assert [len(page) for page in found] == [2, 1, 2]
+
+
+def test_a_flood_of_one_principal_hides_nobody_elses_call(sayso_served: Served) -> None:
+    config = CONFIG + '[approvals]\ndeciders = "any"\n' + TOKENS
+    service = sayso_served(Agent(model=scripted(), tools=[delete]), config=config)
+    first = {name: propose(service, Caller("mcp", name)) for name in ("ann", "bob")}
+    flood = [propose(service, Caller("mcp", "eve"), path=str(n)) for n in range(300)]
+    late = propose(service, Caller("mcp", "ann"))
+    ids = [item["id"] for item in listed(service, **BOB)]
+    assert ids[:4] == [late.id, flood[-1].id, first["bob"].id, flood[-2].id]
+    assert first["ann"].id in ids and len(ids) == 100
+
+
+def test_a_place_that_is_none_is_refused(service: Service) -> None:
+    for after in ("x", "1:2", "a:b:c:d"):
+        assert service.get(f"/console/approvals?after={after}").status == 422

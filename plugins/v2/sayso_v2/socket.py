@@ -67,6 +67,9 @@ class _Connection(Socket):
             self.work = asyncio.get_running_loop().create_task(self._turns(), context=self.context)
         return len(self.frames) < WAITING
 
+    def oversized(self) -> bytes:
+        return _refused(TooLarge("frame", self.endpoint.host.config.limits.frame))
+
     def left(self) -> None:
         """Soon end the turn, and begin no other: nobody waits for it. Its frame may be an approval
         that came with the close."""
@@ -108,7 +111,7 @@ class _Connection(Socket):
                 frame, known.principal, known.address, known.foreign_page
             )
         except RequestError as error:
-            await self._send(encode(ErrorEvent(str(error), error.code)) + b"\n")
+            await self._send(_refused(error))
             return
         stream = self.stream = host.stream(request, caller)
         if self.gone:
@@ -126,6 +129,10 @@ class _Connection(Socket):
     async def _send(self, lines: bytes) -> None:
         if lines and not self.gone:
             await self.carrier.send_lines(lines)
+
+
+def _refused(error: RequestError) -> bytes:
+    return encode(ErrorEvent(str(error), error.code)) + b"\n"
 
 
 def _size(frame: str | bytes) -> int:

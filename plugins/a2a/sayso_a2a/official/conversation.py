@@ -131,7 +131,7 @@ def agent_message(
         kept["data"] = stated
     if data is not None and data.session is not None:
         # As text: what a tool has put there comes back as it was, large numbers too.
-        kept["session"] = to_json(data.session).decode()
+        kept["session"] = to_json(data.session, inf_nan_mode="null").decode()
     shown: Json = {
         "messageId": secrets.token_hex(16),
         "role": "ROLE_AGENT",

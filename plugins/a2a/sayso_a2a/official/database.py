@@ -13,7 +13,6 @@ from a2a.server.cluster.task_store import ConcurrentTaskModificationError
 from a2a.server.context import ServerCallContext
 from a2a.server.models import PushNotificationConfigModel, TaskModel
 from a2a.server.tasks import DatabasePushNotificationConfigStore, DatabaseTaskStore
-from a2a.server.tasks.push_notification_config_store import normalize_push_notification_config
 from a2a.types import (
     ListTasksRequest,
     ListTasksResponse,
@@ -52,6 +51,7 @@ from sayso_a2a.official.stores import (
     as_left_behind,
     check_goes_on,
     lease_of,
+    sendable_config,
 )
 from sayso_a2a.task import LEASE
 
@@ -99,7 +99,7 @@ class DatabasePushConfigs(DatabasePushNotificationConfigStore):
         context: ServerCallContext,
     ) -> TaskPushNotificationConfig:
         """Keep an address of a task."""
-        config = normalize_push_notification_config(task_id, notification_config)
+        config = sendable_config(task_id, notification_config)
         owner = self.owner_resolver(context)
         if speaks_0_3(context):
             row = core_to_compat_push_notification_config_model(task_id, config, owner)

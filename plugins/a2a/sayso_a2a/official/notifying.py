@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import ipaddress
 import logging
 import socket
 from collections import deque
@@ -150,7 +151,32 @@ class Screening:
                 return parts.scheme in ("http", "https")
         except ValueError:
             return False
-        return bool(await validate_push_notification_url(url))
+        if not await validate_push_notification_url(url):
+            return False
+        try:
+            return is_public(parts.hostname or "")
+        except ValueError:
+            # A name; the address that it resolves to is screened when something is posted there.
+            return True
+
+
+_NAT64 = [ipaddress.ip_network(net) for net in ("64:ff9b::/96", "64:ff9b:1::/48")]
+
+
+def is_public(address: str) -> bool:
+    """Whether an address is public, and so are those to which a gateway translates it."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv4Address):
+        return ip.is_global and not ip.is_multicast
+    inner = [ip.ipv4_mapped, ip.sixtofour, *(ip.teredo or ())]
+    # The last 32 bits: of an address of NAT64, and of the old form "::127.0.0.1".
+    last = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+    if any(ip in net for net in _NAT64) or int(ip) >> 32 == 0:
+        inner.append(last)
+    found = [each for each in inner if each is not None]
+    if found:
+        return all(each.is_global and not each.is_multicast for each in found)
+    return ip.is_global and not ip.is_multicast
 
 
 class ScreenedTransport(httpx.AsyncHTTPTransport):

@@ -255,6 +255,19 @@ class Address(NamedTuple):
     speaks_0_3: bool
 
 
+def sendable_config(task_id: str, config: TaskPushNotificationConfig) -> TaskPushNotificationConfig:
+    """The address as it is kept; raises InvalidParamsError for credentials that no header carries:
+    a line end in them would begin another header."""
+    auth = config.authentication
+    for text in (config.token, auth.scheme, auth.credentials):
+        if not text.isprintable():
+            raise InvalidParamsError(
+                message="credentials of a push notification address hold line ends or controls"
+            )
+    kept: TaskPushNotificationConfig = normalize_push_notification_config(task_id, config)
+    return kept
+
+
 class KeptPushConfigs(PushNotificationConfigStore):
     """The addresses of notifications, for the newest `most` tasks."""
 
@@ -269,7 +282,7 @@ class KeptPushConfigs(PushNotificationConfigStore):
         context: ServerCallContext,
     ) -> TaskPushNotificationConfig:
         """Keep an address of a task; the oldest task's go when there are too many."""
-        config = normalize_push_notification_config(task_id, notification_config)
+        config = sendable_config(task_id, notification_config)
         address = Address(config, context.user.user_name, speaks_0_3(context))
         self._kept.setdefault(task_id, {})[config.id] = address
         self._kept.move_to_end(task_id)

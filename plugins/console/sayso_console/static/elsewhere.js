@@ -14,6 +14,8 @@ const elsewhere = new Map(); // id -> Card
 let editable = {}; // name of a tool -> true, or the names of its parameters
 let polling = 0;
 let looks = 0;
+let next; // where the page behind those that were looked at begins
+let deeper = false; // whether there was more than one
 const GONE = { word: "No longer waits", why: "It was decided elsewhere, or has expired." };
 
 export async function poll() {
@@ -44,16 +46,24 @@ function reached(yes) {
   if (byId("reach").textContent !== text) byId("reach").textContent = text;
 }
 
-function list({ agent, approvals, more }) {
+// A call of the turn that runs is listed a moment before its event comes.
+function isOurs(item) {
+  return cards.has(item.id) || (isRunning() && /^v[12]$/.test(item.protocol) && !elsewhere.has(item.id));
+}
+
+function list(page) {
+  const { agent, approvals } = page;
+  const more = Boolean(page.next);
   introduce(agent);
-  // A call of the turn that runs is listed a moment before its event comes.
-  const ours = (item) => cards.has(item.id) || (isRunning() && /^v[12]$/.test(item.protocol) && !elsewhere.has(item.id));
+  if (!more) deeper = false;
+  if (!deeper) next = page.next;
+  byId("elsewhere-more").hidden = !next;
   editable = agent.editable;
   for (const card of cards.values()) allow(card);
   lookAfter(new Set(approvals.map((item) => item.id)), more);
-  const others = approvals.filter((item) => !ours(item));
+  const others = approvals.filter((item) => !isOurs(item));
   const ids = new Set(others.map((item) => item.id));
-  for (const [id, card] of elsewhere) if (!ids.has(id)) leave(id, card);
+  for (const [id, card] of elsewhere) if (!ids.has(id)) leave(id, card, more);
   for (const item of others) if (!elsewhere.has(item.id)) addElsewhere(item);
   const count = others.length;
   if (count > Number(byId("elsewhere-count").dataset.count ?? 0)) {
@@ -65,6 +75,24 @@ function list({ agent, approvals, more }) {
   byId("elsewhere-link").hidden = count === 0;
   byId("elsewhere-link").replaceChildren(`${count} waiting`, el("span", { class: "hidden" }, " elsewhere"));
 }
+
+byId("elsewhere-more").addEventListener("click", async () => {
+  const button = byId("elsewhere-more");
+  button.disabled = true;
+  try {
+    const response = await request(`console/approvals?after=${encodeURIComponent(next)}`, { signal: AbortSignal.timeout(15000) });
+    if (!response.ok) return;
+    const page = parse(await response.text());
+    deeper = true;
+    next = page.next;
+    button.hidden = !next;
+    for (const item of page.approvals) if (!isOurs(item) && !elsewhere.has(item.id)) addElsewhere(item);
+  } catch {
+    // The next look says that the service is out of reach.
+  } finally {
+    button.disabled = false;
+  }
+});
 
 function allow(card) {
   const { type, name } = card.proposal;
@@ -93,7 +121,7 @@ function addElsewhere(item) {
 
 // What waits no longer says so, and stays until nobody can be aiming at this list, and until what was
 // written into it is dismissed.
-function leave(id, card) {
+function leave(id, card, more) {
   const aimedAt = byId("elsewhere").matches(":hover, :focus-within");
   const over = card.until < Date.now() && !aimedAt;
   if (cards.has(id) || (over && !card.kept)) {
@@ -102,15 +130,18 @@ function leave(id, card) {
   } else if (over) {
     card.element.style.minHeight = "";
   } else if (card.until === undefined) {
-    goes(id, card);
+    goes(id, card, more);
   }
 }
 
-async function goes(id, card) {
+async function goes(id, card, more) {
+  // Where more wait than are listed, it may only stand on a later page.
+  const known = more ? await fateOf(id) : undefined;
+  if ((more && !known) || card.until !== undefined) return;
   card.until = Infinity;
   card.enable(false);
   hold(card);
-  const fate = await fateOf(id) ?? GONE;
+  const fate = known ?? await fateOf(id) ?? GONE;
   if (card.element.contains(document.activeElement)) announce(`${fate.word}. ${fate.why}`);
   card.close(fate);
   card.until = Date.now() + TOLD;
@@ -171,6 +202,7 @@ async function refused(card, { code, message }) {
 
 export function clearElsewhere() {
   elsewhere.clear();
+  deeper = false;
   byId("elsewhere-list").replaceChildren();
   byId("elsewhere").hidden = byId("elsewhere-link").hidden = true;
 }

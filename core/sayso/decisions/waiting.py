@@ -1,0 +1,161 @@
+"""What waits for a decision, in pages: newest first, and nobody's calls hide anybody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import NamedTuple
+
+from sayso.errors import InvalidRequest
+from sayso.hosting import Page
+from sayso.ledger import Proposal, Reading, State, Transaction
+from sayso.ledger.choices import Requester
+from sayso.ledger.record import Ledger
+from sayso.wire.lenient_json import dump_json
+
+_SCANNED = 200
+"""Proposals that are read at once: their contents stand in memory together."""
+_LOADED = 8
+_PAUSE = 20
+"""How much longer than a look what it found is used."""
+_Place = tuple[float, int, str]
+"""When a call was made, and whose it is."""
+_Key = tuple[int, float, int, str]
+"""Where a call stands in the list: how many of its principal are newer, then its own age."""
+
+
+async def undone(
+    ledger: Ledger, who: Requester, state: State, *, size: int, newest: bool = False
+) -> AsyncGenerator[list[Proposal], None]:
+    """The rows in this state that are visible to `who`, at most `size` at a time; expired ones are
+    settled."""
+    after: str | None = None
+    while True:
+        found = partial(_find, state=state, after=after, limit=size, newest=newest)
+        rows, now = await ledger.store.run(Reading(found, only=True))
+        if late := [row.id for row in rows if _is_late(row, now)]:
+            await ledger.settle(late)
+        yield [row for row in rows if not _is_late(row, now) and ledger.visible(row, who)]
+        if len(rows) < size:
+            return
+        after = rows[-1].id
+
+
+class Waiting:
+    """Knows where each call stands in the list of what waits.
+
+    To know that nobody's calls hide anybody else's, all that waits is looked through, in parts, and
+    nothing but its place is kept. However much there is, that takes a twentieth of the time: what a
+    look found is used again meanwhile, beside the newest calls.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._looks: dict[tuple[str | None, str | None], _Look] = {}
+        self._looking = asyncio.Lock()
+
+    async def page(self, who: Requester, *, limit: int, size: int, after: str | None) -> Page:
+        """At most `limit` calls of at most `size` bytes, or one that is larger.
+
+        First comes the newest call of each principal, then the second of each, and so on; without a
+        principal an address stands in for it.
+        """
+        begin = _key(after) if after is not None else None
+        places = await self._places(who, limit)
+        keys = await asyncio.to_thread(_keys, places)
+        start = bisect_right(keys, begin) if begin is not None else 0
+        calls: list[Proposal] = []
+        used = 0
+        for at in range(start, len(keys), _LOADED):
+            wanted = [key[3] for key in keys[at : at + _LOADED]]
+            found = await self._ledger.store.run(Reading(partial(_rows, ids=wanted), only=True))
+            for place, id_ in enumerate(wanted, at):
+                row = found.get(id_)
+                if row is None or row.state != "PENDING":
+                    continue
+                used += _bytes(row)
+                if calls and (used > size or len(calls) >= limit):
+                    return Page(calls, _text(keys[place - 1]))
+                calls.append(row)
+        return Page(calls, None)
+
+    async def _places(self, who: Requester, limit: int) -> dict[str, _Place]:
+        async with self._looking:
+            now = time.monotonic()
+            self._looks = {key: look for key, look in self._looks.items() if look.until > now}
+            seen = (who.principal, who.tenant)
+            if (known := self._looks.get(seen)) is None:
+                places = await self._found(who)
+                until = time.monotonic()
+                until += _PAUSE * (until - now)
+                self._looks[seen] = _Look(places, until)
+                return places
+        newest = undone(self._ledger, who, "PENDING", size=limit, newest=True)
+        async with aclosing(newest):
+            async for rows in newest:
+                return known.places | {row.id: _place(row) for row in rows}
+        return known.places
+
+    async def _found(self, who: Requester) -> dict[str, _Place]:
+        places: dict[str, _Place] = {}
+        async for rows in undone(self._ledger, who, "PENDING", size=_SCANNED, newest=True):
+            places |= {row.id: _place(row) for row in rows}
+        return places
+
+
+class _Look(NamedTuple):
+    places: dict[str, _Place]
+    until: float
+
+
+def _place(row: Proposal) -> _Place:
+    # Texts of the two kinds never meet.
+    whose = f"={row.principal}" if row.principal is not None else f"@{row.address}"
+    # The calls of one turn keep their order.
+    return -row.created, row.index, whose
+
+
+def _keys(places: Mapping[str, _Place]) -> list[_Key]:
+    newer: dict[str, int] = {}
+    keys: list[_Key] = []
+    for id_, (created, index, whose) in sorted(places.items(), key=lambda item: item[1]):
+        rank = newer[whose] = newer.get(whose, -1) + 1
+        keys.append((rank, created, index, id_))
+    return sorted(keys)
+
+
+def _text(key: _Key) -> str:
+    rank, created, index, id_ = key
+    return f"{rank}:{created!r}:{index}:{id_}"
+
+
+def _key(text: str) -> _Key:
+    try:
+        rank, created, index, id_ = text.split(":", 3)
+        return int(rank), float(created), int(index), id_
+    except ValueError:
+        raise InvalidRequest.at(["query", "after"], "value_error", "no place in the list") from None
+
+
+def _bytes(row: Proposal) -> int:
+    shown = (row.input, row.description, row.input_description, row.intent)
+    return len(dump_json(shown))
+
+
+def _rows(tx: Transaction, ids: Sequence[str]) -> dict[str, Proposal]:
+    return tx.proposals(ids)
+
+
+def _find(
+    tx: Transaction, state: State, after: str | None, limit: int, newest: bool
+) -> tuple[list[Proposal], float]:
+    return tx.find(state=state, after=after, limit=limit, newest=newest), tx.now
+
+
+def _is_late(row: Proposal, now: float) -> bool:
+    """Whether the row has expired; one that runs does not."""
+    return row.ended is not None and row.ended <= now
