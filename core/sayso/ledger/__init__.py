@@ -68,6 +68,10 @@ class Proposal:
     Times are seconds of the store's clock since the epoch. `input` of a command is
     `{"command": str, "files": [...] or null}`. `edited` is the changed input of an approval, and
     what runs when it is set. `session` is the change that the call made to the session.
+
+    The deed (design, section 6): `input` is what the tool gets, `sent` what was sent where that
+    differs; `tool` is the digest of the tool, `source` where it is from. `edit` is the digest of a
+    changed input as its approver sent it.
     """
 
     id: str
@@ -100,6 +104,15 @@ class Proposal:
     duration: float | None = None
     output: str | None = None
     session: dict[str, Any] | None = None
+    sent: dict[str, Any] | None = None
+    tool: str = ""
+    source: str = ""
+    edit: str = ""
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The input in the words of the one who asked."""
+        return self.input if self.sent is None else self.sent
 
     @property
     def runs(self) -> dict[str, Any]:
@@ -145,7 +158,14 @@ class Proposal:
         """A copy of what a purge leaves of it, for stores of others (`Transaction.purge`)."""
         decision = self.decision and replace(self.decision, reason=None)
         return replace(
-            self, input={}, edited=None, output=None, session=None, intent=None, decision=decision
+            self,
+            input={},
+            edited=None,
+            output=None,
+            session=None,
+            intent=None,
+            sent=None,
+            decision=decision,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
@@ -118,7 +119,10 @@ class Decided:
         if row.id not in self._inputs:
             known = [row.input] if row.edited is None else [row.input, row.edited]
             self._inputs[row.id] = [_compared(row, input) for input in known]
-        return _compared(row, choice.input) not in self._inputs[row.id]
+        stated = _compared(row, choice.input)
+        if row.edit and sha256(stated).hexdigest() == row.edit:
+            return False
+        return stated not in self._inputs[row.id]
 
     def by_turn(self) -> dict[str, list[Proposal]]:
         """The rows of each suspended turn, in their order."""
@@ -148,6 +152,15 @@ class Continuation:
 Edit = Callable[[Proposal, dict[str, Any]], dict[str, Any] | None]
 """Gives the input to run when a changed one is allowed, else None; raises ToolInputError for one
 that is and does not fit."""
+
+
+Starts = Callable[[Proposal], tuple[str, str] | None]
+"""Gives why this service does not start a call, as an error type and a message, else None."""
+
+
+def edit_digest(stated: Mapping[str, Any]) -> str:
+    """The digest by which a changed input is known when it is sent again."""
+    return sha256(canonical(stated)).hexdigest()
 
 
 def unknown_outcome(why: str, *, idempotent: bool) -> str:

@@ -65,6 +65,11 @@ def log(tx: Transaction, event: str, row: Proposal) -> None:
     append(tx, entry)
 
 
+def log_refusal(tx: Transaction, row: Proposal, why: str) -> None:
+    """Append to the log that a decided call was not started, and the error's type."""
+    append(tx, {"event": "not_started", "id": row.id, "name": row.name, "why": why})
+
+
 def checkpoint(tx: Transaction, purged: Sequence[LogRow]) -> LogRow:
     """Append the entry that accounts for `purged`, the oldest rows, in order and not empty.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -31,10 +31,11 @@ from sayso.ledger.choices import (
     Edit,
     Grant,
     Requester,
+    Starts,
     name_of,
 )
 from sayso.ledger.lease import Lease
-from sayso.ledger.log import log
+from sayso.ledger.log import log, log_refusal
 from sayso.ledger.owners import boot_id
 from sayso.ledger.rules import Rules, suspend_again
 from sayso.ledger.writes import Writes
@@ -136,6 +137,7 @@ class Ledger:
         conversation: Conversation,
         *,
         edit: Edit | None = None,
+        starts: Starts | None = None,
         dry: bool = False,
         claim: bool = True,
         decided_by: str | None = None,
@@ -145,7 +147,9 @@ class Ledger:
         `shown` are further ids of the history. Raises InvalidRequest, with one item for each
         refused choice and nothing recorded. `dry` only looks: no decision, no grant; without
         `claim` decisions are recorded and nothing is granted. `decided_by` names the person
-        where `who` only stands for the proposal's principal (the command line).
+        where `who` only stands for the proposal's principal (the command line). A call that
+        `starts` refuses is not claimed: the request that decides it is refused, the log says why,
+        and the row stays as it is, for a service that may start it.
         """
         ids = list(dict.fromkeys([*shown, *(c.id for c in choices if c.id)]))
         token = secrets.token_hex(8)
@@ -154,16 +158,22 @@ class Ledger:
             self._lease.hold()
 
         late: list[str] = []
+        unstarted: dict[str, str] = {}
+
+        def may_start(row: Proposal) -> tuple[str, str] | None:
+            if (why := starts(row) if starts and claim else None) is not None:
+                unstarted[row.id] = why[0]
+            return why
 
         def work(tx: Transaction) -> Decided:
             found = self._rules.rows(tx, ids, who)
             self._rules.choose(tx, choices, found, who, conversation, dry=dry)
             late[:] = [row.id for _, row in found.chosen if row.state == "EXPIRED"]
-            self._rules.check(found, edit)
+            self._rules.check(found, edit, may_start)
             if not dry:
                 self._rules.record(tx, found, who, edit, decided_by)
                 if claim:
-                    self._rules.claim(tx, found, who, token)
+                    self._rules.claim(tx, found, who, token, may_start)
                 self._rules.write(tx, found)
             return found
 
@@ -175,7 +185,16 @@ class Ledger:
             # has undone that it was recorded.
             if late:
                 await self.settle(late)
+            if unstarted:
+                await self._log_unstarted(unstarted)
             raise
+
+    async def _log_unstarted(self, unstarted: Mapping[str, str]) -> None:
+        def work(tx: Transaction) -> None:
+            for id_, row in tx.proposals([*unstarted]).items():
+                log_refusal(tx, row, unstarted[id_])
+
+        await self.store.run(work)
 
     async def _claiming(
         self, work: Callable[[Transaction], T], token: str, turns: Sequence[str] = ()

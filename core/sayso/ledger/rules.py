@@ -21,10 +21,12 @@ from sayso.ledger.choices import (
     Edit,
     Grant,
     Requester,
+    Starts,
     command_identity,
     complete,
     contradiction,
     decision_of,
+    edit_digest,
     edited_twice,
     not_issued,
     refuse,
@@ -168,8 +170,9 @@ class Rules:
             **who._asdict(),
         )
 
-    def check(self, found: Decided, edit: Edit | None) -> None:
-        """Raise InvalidRequest for choices that are changed, too late or contradictory."""
+    def check(self, found: Decided, edit: Edit | None, starts: Starts | None = None) -> None:
+        """Raise InvalidRequest for choices that are changed, too late or contradictory, and for
+        calls that would start now and that `starts` refuses."""
         items: list[dict[str, Any]] = []
         decided = [(choice, row) for choice, row in found.chosen if not choice.copy]
         for choice, row in decided:
@@ -178,6 +181,8 @@ class Rules:
             elif choice.approved and found.changed(choice, row):
                 if message := _wrong_edit(choice, row, edit):
                     items.append(refused(choice, "approval_changed", message))
+            elif starts and _would_start(choice, row) and (kind := starts(row)):
+                items.append(refused(choice, *kind))
         by_row: dict[str, set[bool]] = {}
         for choice, row in decided:
             by_row.setdefault(row.id, set()).add(choice.approved)
@@ -209,6 +214,7 @@ class Rules:
                 continue
             if edit and row.id in changes:
                 row.edited = edit(row, changes[row.id])
+                row.edit = edit_digest(changes[row.id])
             row.decision = decision_of(choice, who, tx.now)
             if decided_by is not None:
                 row.decision.who, row.decision.claimed = decided_by, True
@@ -225,14 +231,23 @@ class Rules:
             if id_ not in claimed:
                 tx.put(found.rows[id_])
 
-    def claim(self, tx: Transaction, found: Decided, who: Requester, token: str) -> None:
-        """Grant what was approved and has not run."""
+    def claim(
+        self,
+        tx: Transaction,
+        found: Decided,
+        who: Requester,
+        token: str,
+        starts: Starts | None = None,
+    ) -> None:
+        """Grant what was approved and has not run, but for what `starts` refuses."""
         for choice, row in found.chosen:
             again = row.state == "INDETERMINATE" and row.idempotent
             again = again and not (choice.copy or row.purged)
             startable = choice.approved and (row.state == "APPROVED" or again)
             if not startable or row.turn in found.callables:
                 continue
+            if starts is not None and starts(row):
+                continue  # A copy further back in the history refuses no request.
             if again:
                 # A second run is this decision's, perhaps another person's.
                 row.decision = decision_of(choice, who, tx.now)
@@ -364,6 +379,11 @@ def _name(choice: Choice, who: Requester, conversation: Conversation) -> str:
     wanted = command_identity(choice.input or {})
     parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
     return hashlib.sha256(canonical(parts)).hexdigest()[:32]
+
+
+def _would_start(choice: Choice, row: Proposal) -> bool:
+    again = row.state == "INDETERMINATE" and row.idempotent and not row.purged
+    return choice.approved and (row.state in OPEN or again)
 
 
 def _wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:

@@ -16,7 +16,7 @@ from pydantic_core import from_json, to_json
 from sayso.ledger import Decision, LogRow, Owner, Proposal, SuspendedTurn
 
 _CONTENTS = ("input", "edited", "output", "session", "intent")
-_DOC = tuple(f.name for f in fields(Proposal) if f.name not in _CONTENTS)
+_DOC = tuple(f.name for f in fields(Proposal) if f.name not in (*_CONTENTS, "sent"))
 _TURN_DOC = tuple(f.name for f in fields(SuspendedTurn))
 _OWNER = tuple(f.name for f in fields(Owner))
 _DECISION = tuple(f.name for f in fields(Decision) if f.name != "reason")
@@ -62,6 +62,8 @@ def dump_proposal(proposal: Proposal) -> tuple[str, str]:
     doc["owner"] = _dump_owner(proposal.owner)
     doc["decision"] = decision and dict(zip(_DECISION, _decision_of(decision), strict=True))
     contents = [*_contents_of(proposal), decision.reason if decision else None]
+    if proposal.sent is not None:
+        contents.append(proposal.sent)
     return dumps(doc), dumps(contents)
 
 
@@ -72,11 +74,11 @@ NO_CONTENTS = dumps([{}, None, None, None, None, None])
 def load_proposal(doc: str, contents: str | None, lease: float | None) -> Proposal:
     """The inverse of `dump_proposal`; `contents` is None when purged, `lease` the column."""
     row: dict[str, Any] = loads(doc)
-    *values, reason = loads(contents or NO_CONTENTS)
+    *values, reason, sent = [*loads(contents or NO_CONTENTS), None][: len(_CONTENTS) + 2]
     row["owner"] = _load_owner(row["owner"], lease)
     if row["decision"]:
         row["decision"] = Decision(**row["decision"], reason=reason)
-    return Proposal(**row, **dict(zip(_CONTENTS, values, strict=True)))
+    return Proposal(**row, **dict(zip(_CONTENTS, values, strict=True)), sent=sent)
 
 
 def dump_turn(turn: SuspendedTurn) -> str:

@@ -10,7 +10,7 @@ import copy
 import functools
 import itertools
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter
@@ -22,6 +22,7 @@ from sayso.bodies import is_json
 from sayso.config.received import Names, every_name, other_names
 from sayso.errors import ToolInputError
 from sayso.tools.docstrings import Docstring
+from sayso.tools.inputs import Whole, dropped, groups_of, held_by
 from sayso.tools.parameters import model_of, refined
 from sayso.tools.signatures import EMPTY, Argument, Signature
 from sayso.tools.validation import (
@@ -31,6 +32,7 @@ from sayso.tools.validation import (
     line,
     refuse_names,
     shortened,
+    unknown,
     validated,
 )
 
@@ -57,6 +59,14 @@ class Inputs(Protocol):
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
         """The arguments for the function; raises ToolInputError."""
+        ...
+
+    def whole(self, input: Mapping[str, Any]) -> Whole:
+        """The input with what was not sent; raises ToolInputError."""
+        ...
+
+    def parameter(self, key: str) -> str:
+        """The name of the parameter that `key` sends, as the schema has it."""
         ...
 
 
@@ -104,6 +114,9 @@ class SignatureInputs:
             for a in signature.arguments
             if a.default is EMPTY or isinstance(a.default, FieldInfo)
         }
+        self._own_defaults = {
+            a.name: a.default for a in signature.arguments if a.name not in self._field_defaults
+        }
         self._model = _checked_model(label, signature, docs)
         self._fields = list(zip(self._model.model_fields, self._names, strict=True))
         self._adapter = TypeAdapter(self._model)
@@ -118,9 +131,7 @@ class SignatureInputs:
         return other_names(self._adapter.core_schema)
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
-        if self._closed:
-            refuse_names(self._closed & input.keys(), self._names)
-        instance = validated(self._adapter, input, self._names)
+        instance = self._validated(input)
         # The properties of these names take as long as the validation.
         sent, more = instance.__pydantic_fields_set__, instance.__pydantic_extra__
         read = instance.__dict__
@@ -130,6 +141,36 @@ class SignatureInputs:
             if field in sent or name in self._field_defaults
         }
         return {**values, **more} if more else values
+
+    def _validated(self, input: Mapping[str, Any]) -> BaseModel:
+        if self._closed:
+            refuse_names(self._closed & input.keys(), self._names)
+        instance = validated(self._adapter, input, self._names)
+        if self._may_drop:
+            held = {n: instance.__dict__[f] for f, n in self._fields}
+            held |= instance.__pydantic_extra__ or {}
+            refuse_dropped(input, held, self.other_names, self._names)
+        return instance
+
+    @functools.cached_property
+    def _may_drop(self) -> bool:
+        return may_drop(self._adapter.core_schema)
+
+    def whole(self, input: Mapping[str, Any]) -> Whole:
+        instance = self._validated(input)
+        found = Whole()
+        for name, value in (instance.__pydantic_extra__ or {}).items():
+            found.put(name, value, *_dumped(instance, name))
+        for field, name in self._fields:
+            if field in instance.__pydantic_fields_set__ or name in self._field_defaults:
+                found.put(name, instance.__dict__[field], *_dumped(instance, field))
+            else:
+                # The function uses its own default, as it is.
+                found.put(name, self._own_defaults[name], *_dumped(instance, field))
+        return found
+
+    def parameter(self, key: str) -> str:
+        return key
 
 
 class ModelInputs:
@@ -158,8 +199,40 @@ class ModelInputs:
         if self._default is not None and not input:
             # The function may change what it gets.
             return {self._name: copy.deepcopy(self._default)}
+        return {self._name: self._validated(input)}
+
+    def _validated(self, input: Mapping[str, Any]) -> Any:
         known = list(self.schema.get("properties", {}))
-        return {self._name: validated(self._adapter, input, known)}
+        instance = validated(self._adapter, input, known)
+        if self._may_drop:
+            refuse_dropped(input, instance, self.other_names, known)
+        return instance
+
+    @functools.cached_property
+    def _may_drop(self) -> bool:
+        return may_drop(self._adapter.core_schema)
+
+    @functools.cached_property
+    def _parameters(self) -> dict[str, str]:
+        """The name of each parameter in the schema, by each of its names."""
+        properties = self.schema.get("properties", {})
+        found: dict[str, str] = {}
+        for group in groups_of(self._model, self.other_names):
+            name = next((n for n in group if n in properties), group[0])
+            found |= dict.fromkeys(group, name)
+        return found
+
+    def parameter(self, key: str) -> str:
+        return self._parameters.get(key, key)
+
+    def whole(self, input: Mapping[str, Any]) -> Whole:
+        (instance,) = self.read(input).values()
+        found = Whole()
+        dumps = {self.parameter(k): dump for k, dump in _all_dumped(self._adapter, instance)}
+        for key, value in held_by(instance):
+            name = self.parameter(key)
+            found.put(name, value, *([dumps[name]] if name in dumps else []))
+        return found
 
 
 class SchemaInputs:
@@ -171,6 +244,7 @@ class SchemaInputs:
         """Whether the function takes all that the schema admits."""
         self._closed = signature.closed
         self._names = [argument.name for argument in signature.arguments]
+        self._defaults = {a.name: a.default for a in signature.arguments if a.default is not EMPTY}
         self._fit(label, signature)
         self._validator = _validator(label, self.schema)
         self.schema = _sayable(self.schema)
@@ -214,6 +288,16 @@ class SchemaInputs:
             refuse_names(given.keys() - set(self._names), self._names)
         return given
 
+    def whole(self, input: Mapping[str, Any]) -> Whole:
+        found = Whole()
+        for name, value in {**self._defaults, **self.read(input)}.items():
+            # The function gets JSON as it was sent: a tuple as its default is no list.
+            found.put(name, value, *([value] if _is_plain(value) else []))
+        return found
+
+    def parameter(self, key: str) -> str:
+        return key
+
 
 def object_schema(label: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
     """The JSON schema of `adapter`, of type object at its top; raises ValueError otherwise."""
@@ -251,6 +335,70 @@ def _sayable(schema: dict[str, Any]) -> dict[str, Any]:
 class _Schema(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
+
+    def encode_default(self, dft: Any) -> Any:
+        # Python's own order is another one in each process, and the schema would differ.
+        steady = sorted(dft, key=repr) if isinstance(dft, set | frozenset) else dft
+        return super().encode_default(steady)
+
+
+def _dumped(instance: BaseModel, name: str) -> list[Any]:
+    """The JSON of one field, in a list; empty where it has none."""
+    try:
+        written = instance.model_dump(
+            mode="json", by_alias=True, round_trip=True, include={name}, warnings=False
+        )
+    except Exception:
+        # A value or a serializer of the author's.
+        return []
+    return list(written.values())[:1]
+
+
+def _all_dumped(adapter: TypeAdapter[Any], instance: Any) -> Iterator[tuple[str, Any]]:
+    """The JSON of each field, by its name in the JSON."""
+    try:
+        written = adapter.dump_python(
+            instance, mode="json", by_alias=True, round_trip=True, warnings=False
+        )
+    except Exception:
+        # A value or a serializer of the author's.
+        return
+    if isinstance(written, Mapping):
+        yield from written.items()
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is of the types that JSON is read as."""
+    if isinstance(value, dict):
+        return type(value) is dict and all(map(_is_plain, value.values()))
+    if isinstance(value, list):
+        return type(value) is list and all(map(_is_plain, value))
+    return type(value) in (str, int, float, bool, type(None))
+
+
+def may_drop(schema: Any) -> bool:
+    """Whether something in pydantic's core `schema` ignores keys that it does not know."""
+    rest, seen = [schema], set[int]()
+    while rest:
+        node = rest.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Mapping):
+            if node.get("type") in ("model-fields", "dataclass-args", "typed-dict"):
+                return True
+            rest.extend(node.values())
+        elif isinstance(node, list | tuple):
+            rest.extend(node)
+    return False
+
+
+def refuse_dropped(
+    sent: Mapping[str, Any], value: Any, names: Names, known: Collection[str]
+) -> None:
+    """Raise ToolInputError for what was sent and the tool would not get."""
+    if places := list(itertools.islice(dropped(sent, value, names), 50)):
+        raise explained(unknown(place, known) for place in places)
 
 
 def _checked_model(label: str, signature: Signature, docs: Docstring) -> type[BaseModel]:

@@ -13,6 +13,7 @@ from sayso.events import ToolCallApproved, ToolCallRejected
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, Decided, Edit, Grant
 from sayso.masking import holds_secret, mask
+from sayso.turns.deed import starts
 from sayso.turns.execution import Resume, carry_out
 from sayso.turns.outcomes import catch_up, collect_outcomes, heard
 
@@ -28,7 +29,14 @@ async def decide(turn: RunningTurn, *, dry: bool = False, claim: bool = True) ->
 
     async def with_edit(edit: Edit) -> Decided:
         return await turn.engine.ledger.decide(
-            choices, turn.shown, turn.who, turn.conversation, edit=edit, dry=dry, claim=claim
+            choices,
+            turn.shown,
+            turn.who,
+            turn.conversation,
+            edit=edit,
+            starts=starts(turn.engine.agent),
+            dry=dry,
+            claim=claim,
         )
 
     return await turn.edits.decided(with_edit)

@@ -23,6 +23,7 @@ from sayso.policy import Verdict, forbidden
 from sayso.session import Session
 from sayso.tools import Tool
 from sayso.turns.decisions import decision_event
+from sayso.turns.deed import tool_deed
 from sayso.turns.direct_decision import DirectDecision, Ran
 from sayso.turns.engine import Engine
 from sayso.turns.gate import Outcome
@@ -125,19 +126,15 @@ class DirectCalls:
             raise ToolInputError(forbidden(name))
         tool = self._tool(name)
         given = platform or PlatformContext()
-        if holds_secret(dict(input), given.secrets()):
+        deed = await self._engine.code.check(tool_deed, tool, input)
+        if holds_secret([deed["input"], dict(input)], given.secrets()):
             raise ToolInputError("the input holds a secret of the platform context")
         row = proposal(
             requester(caller, given.tenant_name),
-            kind="tool_call",
-            name=name,
-            input=dict(input),
             turn=secrets.token_hex(16),
             call_id=secrets.token_hex(8),
-            description=tool.description,
             intent=mask(intent, given.secrets()),
-            input_description=tool.input_description,
-            idempotent=tool.idempotent,
+            **deed,
         )
 
         async def work() -> None:

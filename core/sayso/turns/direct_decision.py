@@ -14,6 +14,7 @@ from sayso.errors import InvalidRequest
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, Conversation, Decided, Edit, Requester, not_issued
 from sayso.turns.decisions import decision_event
+from sayso.turns.deed import starts
 from sayso.turns.edits import Edits
 from sayso.turns.engine import Engine
 from sayso.turns.execution import Unrecorded, carry_out
@@ -76,7 +77,13 @@ class DirectDecision:
         async def with_edit(edit: Edit) -> Decided:
             allowed = edit if self.edits else None
             return await self.engine.ledger.decide(
-                [self.choice], [], self.who, Conversation(), edit=allowed, claim=self.run
+                [self.choice],
+                [],
+                self.who,
+                Conversation(),
+                edit=allowed,
+                starts=starts(self.engine.agent),
+                claim=self.run,
             )
 
         found = await Edits(self.engine, self.context.platform.secrets()).decided(with_edit)

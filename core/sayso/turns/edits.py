@@ -11,6 +11,7 @@ from sayso.ledger import Proposal
 from sayso.ledger.choices import Decided, Edit
 from sayso.masking import holds_secret
 from sayso.tools import Tool
+from sayso.tools.inputs import recorded
 
 if TYPE_CHECKING:
     from sayso.turns.engine import Engine
@@ -30,8 +31,8 @@ class Edits:
     def __init__(self, engine: Engine, secrets: Sequence[str]) -> None:
         self._engine = engine
         self._secrets = secrets
-        # What the tools say; None of those that fit.
-        self._read: dict[bytes, ToolInputError | None] = {}
+        # What the tools say: of those that fit what the tool gets.
+        self._read: dict[bytes, ToolInputError | dict[str, Any]] = {}
         self._unread: dict[bytes, tuple[Tool[..., Any], dict[str, Any]]] = {}
 
     async def decided(self, decide: Callable[[Edit], Awaitable[Decided]]) -> Decided:
@@ -77,16 +78,16 @@ class Edits:
             if key in self._unread:
                 raise _Unread
             self._unread[key] = tool, edited
-        elif error := self._read[key]:
-            raise error
-        return edited
+            return edited
+        if isinstance(known := self._read[key], ToolInputError):
+            raise known
+        return known
 
     async def _have_read(self) -> None:
         unread, self._unread = self._unread, {}
         for key, (tool, edited) in unread.items():
             try:
-                await self._engine.code.check(tool.validate, edited)
+                found = await self._engine.code.check(recorded, tool, edited)
+                self._read[key] = found.input
             except ToolInputError as error:
                 self._read[key] = error
-            else:
-                self._read[key] = None

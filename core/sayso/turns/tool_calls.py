@@ -16,6 +16,7 @@ from sayso.messages import Approval
 from sayso.models import Call, Result, Text, Turn
 from sayso.policy import forbidden
 from sayso.tools import Tool
+from sayso.turns.deed import tool_deed
 from sayso.turns.gate import Outcome
 from sayso.turns.hidden import input_holds_secret
 from sayso.turns.wording import spoken
@@ -105,17 +106,8 @@ class RequestedCalls:
 
     async def _propose_call(self, call: Call, tool: Tool[..., Any]) -> None:
         # Validators are user code.
-        await self.turn.engine.code.check(tool.validate, call.input)
-        proposal = self.turn.new_proposal(
-            kind="tool_call",
-            name=tool.name,
-            input=dict(call.input),
-            call_id=call.id,
-            description=tool.description,
-            input_description=tool.input_description,
-            intent=_intent(self.said),
-            idempotent=tool.idempotent,
-        )
+        deed = await self.turn.engine.code.check(tool_deed, tool, call.input)
+        proposal = self.turn.new_proposal(call_id=call.id, intent=_intent(self.said), **deed)
         self._propose([proposal])
 
     def _suggest(self, call: Call) -> None:

@@ -181,7 +181,7 @@ class _Call:
     async def _asked(self, id_: str) -> Proposal:
         """The proposal of an earlier round."""
         row = await self.host.calls.look(id_, self.caller)
-        if row is None or row.name != self.name or row.input != self.input:
+        if row is None or row.name != self.name or row.asked != self.input:
             raise ToolInputError("this approval is not known, or is for another call")
         return row
 
@@ -213,6 +213,10 @@ class _Call:
     async def _decided(self, id_: str, answer: Answer) -> types.CallToolResult:
         """Record the answer, run what it approves, and show how the call stands."""
         ran: list[Outcome] = []
+        asked = await self.host.calls.look(id_, self.caller)
+        # The client sent its own words, of which the ledger has what the tool gets.
+        same = asked is not None and asked.asked == self.input
+        input = asked.input if asked is not None and same else self.input
         async with progress(self.context) as update:
             try:
                 async with asyncio.timeout(self.host.config.limits.turn_time) as limit:
@@ -221,7 +225,7 @@ class _Call:
                         self.caller,
                         approved=answer.approved,
                         reason=answer.reason,
-                        input=self.input,
+                        input=input,
                         session=self.peer.session,
                         update=update,
                         wait=self.host.config.limits.turn_time,
@@ -245,7 +249,7 @@ class _Call:
     async def _refused(self, id_: str, error: InvalidRequest) -> types.CallToolResult:
         """Why a decision does not count; of a call that was decided otherwise, how it stands."""
         row = await self.host.calls.look(id_, self.caller)
-        if row is not None and row.state != "PENDING" and row.input == self.input:
+        if row is not None and row.state != "PENDING" and row.asked == self.input:
             return self._ended(row)
         return said(f"Not run: {error.items[0]['msg']}", error=True)
 
