@@ -414,7 +414,10 @@ def test_a_call_that_leaves_a_protected_value_to_its_default_waits(served: Serve
     agent, _ = scripted([[Call("1", "restart", {"service": "a"})], "done"], [restart])
     reply = served(agent, approvals__rules=[rule]).chat(user("restart a"))
     (call,) = reply["data"]["tool_calls"]
-    assert (call["name"], call["input"]) == ("restart", {"service": "a"})
+    assert (call["name"], call["input"]) == (
+        "restart",
+        {"service": "a", "environment": "production", "zone": 3},
+    )
 
 
 @pytest.mark.parametrize("protocol", ["v1", "v2"])

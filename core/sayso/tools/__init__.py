@@ -24,7 +24,7 @@ from sayso.models import ToolDefinition
 from sayso.session import Session
 from sayso.tools.descriptions import describe
 from sayso.tools.docstrings import read_docstring
-from sayso.tools.identity import digest_of, source_of
+from sayso.tools.identity import digest_of, source_of, without_loopback_port
 from sayso.tools.inputs import Whole, holds_secret_type, write_only
 from sayso.tools.schemas import Arguments, ModelInputs, SchemaInputs, inputs_of
 from sayso.tools.signatures import layers, plain_function, read_signature
@@ -82,7 +82,7 @@ class Tool(Generic[P, R]):
         self.idempotent = idempotent
         self.read_only, self.destructive, self.title = read_only, destructive, title
         self.version = version
-        self.origin = source_of(self.fn) if origin is None else origin
+        self.origin = source_of(self.fn) if origin is None else without_loopback_port(origin)
         docs = read_docstring(self.fn)
         self.description = docs.prose if description is None else description
         named = input_schema.get("properties", ()) if isinstance(input_schema, Mapping) else ()

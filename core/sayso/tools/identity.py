@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _INSTALLED = ("site-packages", "dist-packages")
 _PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "sayso.toml", ".git", ".hg")
+_LOOPBACK = re.compile(
+    r"//(?:localhost|[\w.-]+\.localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d+)?(?=[/?#]|$)", re.I
+)
 _READ_BY_PEOPLE = frozenset({"title", "description", "$comment", "examples"})
 _OF_NAMES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """The keywords of a JSON schema below which the keys are names."""
@@ -60,6 +64,12 @@ def _place(file: str) -> str:
     while (top / "__init__.py").is_file():
         top = top.parent
     return path.relative_to(top).as_posix()
+
+
+def without_loopback_port(origin: str) -> str:
+    """An origin in which the port of an address of this machine does not count: it is another one
+    after each start."""
+    return _LOOPBACK.sub("//localhost", origin)
 
 
 def digest_of(tool: Tool[..., Any]) -> str:

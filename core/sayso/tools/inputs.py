@@ -80,6 +80,10 @@ def recorded(tool: Tool[..., Any], sent: Mapping[str, Any]) -> Recorded:
     for name in own.keys() - fit.keys():
         if name in whole.values and not _reads_as(whole.values[name], sent[own[name]]):
             marks[name] = {"read_by": "tool"}
+    # Those who run the tool fill these in by themselves.
+    for name, stated in tool.input_schema["properties"].items():
+        if name not in whole.values and isinstance(stated, Mapping) and "default" in stated:
+            marks[name] = {} if name in tool.write_only else {"default": copied(stated["default"])}
     # What a partial has fixed is no parameter any more, but is part of the deed.
     shown = {name: value for name, value in tool.fixed.items() if is_json(value)}
     marks |= {name: _mark(tool, name, value) for name, value in shown.items()}
@@ -94,6 +98,8 @@ def _fitting(
     kept: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Those of `kept` from which the tool reads the same values again."""
+    if canonical(_with(sent, own, kept)) == canonical(sent):
+        return dict(kept)  # Most inputs: it has just read them.
     if _survive(tool, _with(sent, own, kept), whole, kept):
         return dict(kept)
     found: dict[str, Any] = {}

@@ -50,7 +50,7 @@ class Edits:
             await self._have_read()
 
     def _edit(self, row: Proposal, stated: dict[str, Any]) -> dict[str, Any] | None:
-        """The input to run if the tool allows the change.
+        """What the tool gets of the changed input, if it allows the change.
 
         Raises ToolInputError if it does not fit the tool's schema, or holds a secret. An input that
         was not validated yet passes once, so that all of them are found, and then raises _Unread.
@@ -58,20 +58,12 @@ class Edits:
         tool = self._engine.agent.tools.get(row.name)
         if row.kind != "tool_call" or tool is None or not tool.editable:
             return None
-        changed = {
-            name
-            for name in {*stated, *row.input}
-            if name not in stated
-            or name not in row.input
-            or canonical(stated[name]) != canonical(row.input[name])
-        }
-        if not isinstance(tool.editable, bool) and not changed <= set(tool.editable):
-            return None
         if holds_secret(stated, self._secrets):
             raise ToolInputError("it holds a secret of the platform context")
         # What was left as it was runs as it was recorded: a client may have rounded a number.
         edited = {
-            name: value if name in changed else row.input[name] for name, value in stated.items()
+            name: row.input[name] if _equal(name, stated, row.input) else value
+            for name, value in stated.items()
         }
         key = canonical([row.id, edited])
         if key not in self._read:
@@ -81,7 +73,7 @@ class Edits:
             return edited
         if isinstance(known := self._read[key], ToolInputError):
             raise known
-        return known
+        return known if _may_change(tool, row.input, known) else None
 
     async def _have_read(self) -> None:
         unread, self._unread = self._unread, {}
@@ -91,3 +83,14 @@ class Edits:
                 self._read[key] = found.input
             except ToolInputError as error:
                 self._read[key] = error
+
+
+def _may_change(tool: Tool[..., Any], before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether the tool lets an approver change what differs between the two inputs."""
+    if isinstance(tool.editable, bool):
+        return tool.editable
+    return all(name in tool.editable or _equal(name, before, after) for name in {*before, *after})
+
+
+def _equal(name: str, one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return name in one and name in other and canonical(one[name]) == canonical(other[name])

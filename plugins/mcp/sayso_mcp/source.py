@@ -9,6 +9,8 @@ Gated unless it is said otherwise: what somebody else's server calls harmless pr
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import math
 import shlex
@@ -19,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from sayso import Host, PluginError, RequestContext, Tool, ToolResult
+from sayso import ConfigError, Host, PluginError, RequestContext, Tool, ToolResult
 
 if TYPE_CHECKING:
     from sayso_mcp.connection import Connection
@@ -40,30 +42,33 @@ def mcp_server(
     env: Mapping[str, str] | None = None,
     timeout: float | None = 60.0,
     transport: Transport | None = None,
+    name: str | None = None,
 ) -> MCPServer:
     """The tools of an MCP server, for `Agent(tools=[...])`.
 
     `server` is a URL, or a command, as one line or as its parts. `include` and `exclude` are
-    patterns of the server's tool names, with `*` and `?`. `requires_approval` gates all tools
-    (the default), none, or those that match one of its patterns. `headers` are sent with every
-    request to a URL; `env` is what a command gets beside HOME, PATH and the like; `prefix` comes
-    before each name. A call may take `timeout` seconds. Without `transport` a URL that ends in
-    `/sse` is sse, another streamable-http.
+    patterns of tool names, with `*` and `?`; the server's own names are meant as well as those with
+    the prefix. `requires_approval` gates all tools (the default), none, or those that match one of
+    its patterns. A pattern that fits no tool of the server stops the start. `headers` are sent with
+    every request to a URL; `env` is what a command gets beside HOME, PATH and the like; `prefix`
+    comes before each name. A call may take `timeout` seconds. Without `transport` a URL that ends
+    in `/sse` is sse, another streamable-http. An approval is of the tool of just this server: of
+    its address or command line, and of its `name`, by default what it calls itself.
     """
-    for name, given in (
+    for option, given in (
         ("include", include),
         ("exclude", exclude),
         ("requires_approval", requires_approval),
     ):
         if isinstance(given, str):
-            raise TypeError(f"mcp_server: {name} takes a list of patterns; write [{given!r}]")
+            raise TypeError(f"mcp_server: {option} takes a list of patterns; write [{given!r}]")
     if timeout is not None and not 0 < timeout < math.inf:
         raise ValueError(f"mcp_server: timeout must be above 0 seconds, not {timeout!r}")
-    for name, value in (headers or {}).items():
+    for header, value in (headers or {}).items():
         # The HTTP library's own error would show the value, in logs and to the model.
         if not (value.isascii() and value.isprintable() and value == value.strip()):
             raise ValueError(
-                f"mcp_server: the value of the header {name!r} has a line end, a space around it "
+                f"mcp_server: the value of the header {header!r} has a line end, a space around it "
                 "or a character that no request can carry"
             )
     parts = [server] if isinstance(server, str) and "://" in server else _command(server)
@@ -74,6 +79,7 @@ def mcp_server(
         dict(headers or {}),
         dict(env) if env is not None else None,
         timeout,
+        name,
     )
 
 
@@ -119,23 +125,30 @@ class Choice:
 
     def takes(self, name: str) -> bool:
         """Whether the server's tool `name` becomes the agent's."""
-        if self.include is not None and not _any(self.include, name):
+        if self.include is not None and not self._fit(self.include, name):
             return False
-        return not _any(self.exclude, name)
+        return not self._fit(self.exclude, name)
 
     def gates(self, name: str) -> bool:
         """Whether a call of it waits for approval."""
         gated = self.requires_approval
-        return gated if isinstance(gated, bool) else _any(gated, name)
+        return gated if isinstance(gated, bool) else self._fit(gated, name)
+
+    def idle(self, names: Sequence[str]) -> list[str]:
+        """The patterns that fit none of the server's tools, misspelt perhaps."""
+        gated = () if isinstance(self.requires_approval, bool) else self.requires_approval
+        stated = dict.fromkeys([*gated, *(self.include or ()), *self.exclude])
+        return [one for one in stated if not any(self._fit([one], name) for name in names)]
+
+    def _fit(self, patterns: Patterns, name: str) -> bool:
+        """Whether one of them fits the tool, by the server's name for it or by the one here."""
+        called = (name, self.name(name))
+        return any(fnmatchcase(one, pattern) for pattern in patterns for one in called)
 
     def name(self, name: str) -> str:
         """Its name here: letters, digits, `_` and `-`, at most 64."""
         plain = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)
         return f"{self.prefix}{plain}"[:64]
-
-
-def _any(patterns: Patterns, name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 class MCPServer:
@@ -153,13 +166,18 @@ class MCPServer:
         headers: dict[str, str],
         env: dict[str, str] | None,
         timeout: float | None,
+        name: str | None = None,
     ) -> None:
         self.parts = list(parts)
         self.transport = transport
         self.headers = headers
         self.env = env
         self.timeout = timeout
+        self.name = name
+        self.server_name = ""
+        """What the server calls itself."""
         self._choice = choice
+        self._idle: list[str] = []
         self._tools: tuple[Tool, ...] = ()
         self._names: dict[str, str] = {}
         self._host: Host | None = None
@@ -174,6 +192,16 @@ class MCPServer:
         port = f":{found.port}" if found.port else ""
         return f"{found.scheme}://{found.hostname}{port}{found.path}"
 
+    @property
+    def origin(self) -> str:
+        """Where its tools are from, as approvals bind and show it; without credentials."""
+        is_command = self.transport == "stdio"
+        # They may hold a key.
+        rest = json.dumps(self.parts) if is_command else urlsplit(self.parts[0]).query
+        bound = f"#{hashlib.sha256(rest.encode()).hexdigest()[:16]}" if rest else ""
+        called = self.server_name if self.name is None else self.name
+        return f"mcp:{called}:{self.label}{bound}"
+
     def __repr__(self) -> str:
         return f"mcp_server({self.label!r})"
 
@@ -187,15 +215,23 @@ class MCPServer:
         known: list[Any] = []
 
         def listed(tools: Sequence[Any]) -> None:
-            if tools == known:
+            if known == [self.server_name, *tools]:
                 return
-            known[:] = tools
+            known[:] = [self.server_name, *tools]
+            self._idle = self._choice.idle([tool.name for tool in tools])
             self._tools = tuple(self._made(tools))
             changed()
 
         self._host = host
         self._connection = Connection(self, listed)
         await self._connection.start()
+        if known and self._idle:
+            await self.close()
+            names = ", ".join(sorted(tool.name for tool in known[1:])) or "none"
+            raise ConfigError(
+                f"{self!r}: {', '.join(map(repr, self._idle))} fits none of its tools; write the "
+                f"names of tools, or patterns of them; its tools are: {names}"
+            )
 
     def tools(self) -> Sequence[Tool]:
         """The tools as the server last listed them."""
@@ -209,6 +245,12 @@ class MCPServer:
 
     def _made(self, listed: Sequence[Any]) -> list[Tool]:
         made: dict[str, Tool] = {}
+        if self._idle:
+            logger.warning(
+                "%r: %s fits none of its tools, so all of them need approval",
+                self,
+                ", ".join(map(repr, self._idle)),
+            )
         for one in listed:
             if not self._choice.takes(one.name):
                 continue
@@ -236,7 +278,9 @@ class MCPServer:
             description=one.description or "",
             timeout=self.timeout,
             input_schema=one.input_schema,
-            requires_approval=self._choice.gates(one.name),
+            # A pattern that fits nothing may have been meant for this one.
+            requires_approval=bool(self._idle) or self._choice.gates(one.name),
+            origin=self.origin,
             title=one.title or (hints.title if hints else None),
             read_only=hints.read_only_hint if hints else None,
             destructive=hints.destructive_hint if hints else None,
