@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, SecretBytes, SecretStr
@@ -42,7 +42,7 @@ class Whole:
         """Add a parameter; without `dump` nothing can be read as it."""
         self.values[name] = value
         if dump is not _ABSENT and is_json(dump):
-            self.dumps[name] = dump
+            self.dumps[name] = _ordered(value, dump)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +202,18 @@ def same(one: Any, other: Any) -> bool:
         return False
 
 
+def _ordered(value: Any, dump: Any) -> Any:
+    """The JSON of a value in which sets have one order: Python's own differs from set to set."""
+    if isinstance(value, set | frozenset) and isinstance(dump, list):
+        return sorted(dump, key=canonical)
+    if isinstance(value, list | tuple) and isinstance(dump, list) and len(value) == len(dump):
+        return [_ordered(*pair) for pair in zip(value, dump, strict=True)]
+    if isinstance(dump, dict) and (parts := _parts(value, {})) is not None:
+        by_key = {key: part for _, keys, part, _ in parts for key in keys}
+        return {k: _ordered(by_key[k], v) if k in by_key else v for k, v in dump.items()}
+    return dump
+
+
 def holds_secret_type(value: Any) -> bool:
     """Whether a secret of pydantic's stands in the value."""
     if isinstance(value, BaseModel):
@@ -295,10 +307,11 @@ def _fields(model: BaseModel) -> Iterator[_Part]:
 
 def _fields_of_dataclass(value: Any, names: Names) -> Iterator[_Part]:
     defaults = {f.name: f.default for f in fields(value)}
+    made = {f.name for f in fields(value) if f.default_factory is not MISSING}
     held = {n: getattr(value, n, None) for n in defaults} | getattr(value, "__dict__", {})
     for name, part in held.items():
         # Which ones were set is known of models alone.
-        is_set = not same(part, defaults.get(name))
+        is_set = name not in made and not same(part, defaults.get(name))
         yield name, {name, *names.get(name, ())}, part, is_set
 
 
