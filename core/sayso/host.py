@@ -69,13 +69,15 @@ class Host:
         self.config = config
         self.plugins = plugins
         self.model = model
+        self.state_dir = state_dir(config, agent=agent.id)
+        """The folder for what this agent's services keep; it may not exist yet."""
         self.stopping = False
         self._drained_by: float | None = None
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
         self.policy = Policy(config.approvals.rules)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
-        self.ledger = ledger_of(config, for_callable=agent.function is not None)
+        self.ledger = ledger_of(config, agent.id, for_callable=agent.function is not None)
         self._running: set[EventStream] = set()
         self._begun: set[Begun] = set()
         self._watching = False
@@ -157,7 +159,8 @@ class Host:
         self.workers = Workers(loops=server.worker_loops, threads=server.threads)
         self.code.workers = self.workers
         for_callable = self.agent.function is not None
-        self.ledger = self.engine.ledger = ledger_of(self.config, for_callable=for_callable)
+        agent = self.agent.id
+        self.ledger = self.engine.ledger = ledger_of(self.config, agent, for_callable=for_callable)
         self.stopping = self._cut_off = False
         self._drained_by = None
 
@@ -374,13 +377,16 @@ def _counted(left: tuple[int, int]) -> str:
     return f"{counted(left[0], 'turn')} and {counted(left[1], 'call')}"
 
 
-def ledger_of(config: Config, *, for_callable: bool = False) -> Ledger:
-    """The ledger that `[approvals]` configures, not opened. Raises ConfigError."""
+def ledger_of(config: Config, agent: str | None = None, *, for_callable: bool = False) -> Ledger:
+    """The ledger that `[approvals]` configures, not opened; of all agents where none is named.
+
+    Raises ConfigError.
+    """
     given = config.approvals
     url = given.ledger or "sqlite://"
     base = config.path("approvals.ledger", ".")
     needs_state = url == "sqlite://"
-    store = open_store(url, base, state_dir(config) if needs_state else base)
+    store = open_store(url, base, state_dir(config, agent=agent) if needs_state else base)
     if config.server.workers > 1 and not store.shared:
         raise ConfigError(
             f"the ledger {store.url!r} holds for one process, but server.workers is "
@@ -393,4 +399,5 @@ def ledger_of(config: Config, *, for_callable: bool = False) -> Ledger:
         deciders=given.deciders,
         accept_unissued=given.accept_unissued,
         for_callable=for_callable,
+        agent=agent,
     )

@@ -64,6 +64,11 @@ class Policy:
         fields = {**(stated.model_extra or {}), **stated.model_dump(mode="json")}
         return all(_fits(pattern, fields.get(name)) for name, pattern in rule.platform.items())
 
+    def may_gate(self, tool: Tool[..., Any]) -> bool:
+        """Whether some call of the tool may wait for approval."""
+        asks = any(r.action == "require" and fnmatchcase(tool.name, r.tool) for r in self.rules)
+        return tool.requires_approval or asks
+
     def loosened(self, tools: Sequence[Tool[..., Any]]) -> list[str]:
         """The gated tools that some rule lets run without approval, for the start-up lines."""
         return [

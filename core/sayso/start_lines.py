@@ -10,6 +10,7 @@ from sayso.config import origin_of_option
 from sayso.config.layers import Origin, canonical
 from sayso.errors import counted
 from sayso.plugins.discovery import SWITCHES
+from sayso.tools.identity import unsteady
 
 if TYPE_CHECKING:
     from sayso.config import Config
@@ -102,6 +103,14 @@ def _rules(host: Host) -> Iterator[str]:
     if misnamed := host.policy.misnamed(tools):
         named = ", ".join(f"{name!r} of {tool!r}" for name, tool in misnamed)
         yield f"warning: approvals.rules name arguments that none of a rule's tools has: {named}"
+    gated = [tool for tool in tools if host.policy.may_gate(tool)]
+    if loose := [f"{name!r} of {tool.name!r}" for tool in gated for name in unsteady(tool)]:
+        yield (
+            f"warning: defaults differ from process to process, and no approval binds them: "
+            f"{', '.join(loose)}; state a version: @tool(version=...)"
+        )
+    if secret := [f"{n!r} of {t.name!r}" for t in gated for n in sorted(t.secret_defaults)]:
+        yield f"set by the service, and not shown to approvers: {', '.join(secret)}"
     if host.config.approvals.accept_unissued:
         yield "warning: approvals.accept_unissued lets callers run what they like"
 

@@ -155,6 +155,11 @@ class LocalShell:
             _sweep(base)
         return base
 
+    @property
+    def reads_context(self) -> bool:
+        """Whether the environment of a command is made of the RequestContext."""
+        return callable(self._env)
+
     def _added(self, context: RequestContext) -> dict[str, str]:
         if self._env is None:
             return {}

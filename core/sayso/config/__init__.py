@@ -39,6 +39,7 @@ from sayso.config.settings import (
     ServerSettings,
 )
 from sayso.errors import ConfigError
+from sayso.identity import folder_of
 
 logger = logging.getLogger("sayso.config")
 
@@ -235,10 +236,13 @@ def _check_list(config: Config) -> None:
         seen.add(canonical(name))
 
 
-def state_dir(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
+def state_dir(
+    config: Config, environ: Mapping[str, str] = os.environ, *, agent: str | None = None
+) -> Path:
     """The folder for what the service keeps; it may not exist yet (mode 0700 is the maker's part).
 
-    `server.state_dir`, else the platform's state folder of the user.
+    `server.state_dir`, else the folder of the agent with the id `agent` in the platform's state
+    folder of the user; without an agent the one in which the agents have theirs.
     """
     if config.server.state_dir is not None:
         return config.path("server.state_dir", config.server.state_dir)
@@ -250,7 +254,7 @@ def state_dir(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
         # The specification of these variables says to ignore a relative one.
         given = environ.get("XDG_STATE_HOME", "")
         base = Path(given) if given.startswith("/") else _home() / ".local" / "state"
-    return base / "sayso"
+    return base / "sayso" if agent is None else base / "sayso" / folder_of(agent)
 
 
 def _home() -> Path:

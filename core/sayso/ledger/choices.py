@@ -155,7 +155,9 @@ that is and does not fit."""
 
 
 Starts = Callable[[Proposal], tuple[str, str] | None]
-"""Gives why this service does not start a call, as an error type and a message, else None."""
+"""Gives why a request does not start a call here, as an error type and a message, else None."""
+WAITS = ""
+"""In place of the type: the request is not refused, and the approved call waits for another."""
 
 
 def edit_digest(stated: Mapping[str, Any]) -> str:

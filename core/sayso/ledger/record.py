@@ -24,6 +24,7 @@ from sayso.ledger import (
     Transaction,
 )
 from sayso.ledger.choices import (
+    WAITS,
     Choice,
     Continuation,
     Conversation,
@@ -56,8 +57,10 @@ class Ledger:
         deciders: Literal["principal", "any"] = "principal",
         accept_unissued: bool = False,
         for_callable: bool = False,
+        agent: str | None = None,
     ) -> None:
         self.store = store
+        self.agent = agent
         self.ttl = ttl
         self.accept_unissued = accept_unissued
         self.owner = secrets.token_hex(16)
@@ -70,6 +73,7 @@ class Ledger:
             accept_unissued,
             for_callable,
             store.dead,
+            agent=agent,
         )
         self._lease = Lease(store, self.owner, lease)
         self._writes = Writes(store)
@@ -113,6 +117,7 @@ class Ledger:
                 tx.put_turn(replace(turn, created=tx.now))
             for proposal in proposals:
                 row = replace(proposal, created=tx.now, expires=tx.now + self.ttl)
+                row.agent = self.agent or row.agent
                 tx.put(row)
                 log(tx, "proposed", row)
             if continuing is not None:
@@ -161,7 +166,7 @@ class Ledger:
         unstarted: dict[str, str] = {}
 
         def may_start(row: Proposal) -> tuple[str, str] | None:
-            if (why := starts(row) if starts and claim else None) is not None:
+            if (why := starts(row) if starts and claim else None) and why[0] != WAITS:
                 unstarted[row.id] = why[0]
             return why
 

@@ -14,6 +14,7 @@ from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import OPEN, Owner, Proposal, State, SuspendedTurn, Transaction
 from sayso.ledger.choices import (
     MINT,
+    WAITS,
     Choice,
     Continuation,
     Conversation,
@@ -54,6 +55,8 @@ class Rules:
     for_callable: bool
     """Whether the agent is a plain callable: then what nobody proposed is for it to carry out."""
     gone: Callable[[Owner], bool]
+    agent: str | None = None
+    """Whose proposals there are; None: those of all agents, for the command line."""
     logged: set[tuple[str, int]] = field(default_factory=set)
     """The claims, by call and fence, of which the log says that their process died."""
 
@@ -74,6 +77,8 @@ class Rules:
 
     def visible(self, row: Proposal, who: Requester) -> bool:
         """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
+        if self.agent is not None and row.agent not in ("", self.agent):
+            return False
         if row.tenant is not None and who.tenant is not None and row.tenant != who.tenant:
             return False
         return row.principal == who.principal or self.deciders == "any"
@@ -167,6 +172,7 @@ class Rules:
             created=tx.now,
             expires=tx.now + self.ttl,
             conversation=conversation.id,
+            agent=self.agent or "",
             **who._asdict(),
         )
 
@@ -182,7 +188,8 @@ class Rules:
                 if message := _wrong_edit(choice, row, edit):
                     items.append(refused(choice, "approval_changed", message))
             elif starts and _would_start(choice, row) and (kind := starts(row)):
-                items.append(refused(choice, *kind))
+                if kind[0] != WAITS:
+                    items.append(refused(choice, *kind))
         by_row: dict[str, set[bool]] = {}
         for choice, row in decided:
             by_row.setdefault(row.id, set()).add(choice.approved)
@@ -247,7 +254,7 @@ class Rules:
             if not startable or row.turn in found.callables:
                 continue
             if starts is not None and starts(row):
-                continue  # A copy further back in the history refuses no request.
+                continue  # It waits, or is a copy in the history, which refuses no request.
             if again:
                 # A second run is this decision's, perhaps another person's.
                 row.decision = decision_of(choice, who, tx.now)

@@ -119,6 +119,12 @@ class Tool(Generic[P, R]):
             fn = fn.fn if isinstance(fn, Tool) else fn.func
         return is_coroutine_function(fn)
 
+    @property
+    def takes_context(self) -> bool:
+        """Whether the function reads the RequestContext; of one for a tool of others only its
+        updates count."""
+        return "context" in self._injected.values() and self._options["origin"] is None
+
     @functools.cached_property
     def digest(self) -> str:
         """What an approval binds of the tool; reading it may take a hundredth of a second, once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sayso.errors import InvalidRequest
@@ -11,6 +11,7 @@ from sayso.ledger import ENDED, Proposal
 from sayso.messages import AgentMessage, Data, Message
 from sayso.session import Session
 from sayso.turns.decisions import message_digest, wait_for_others
+from sayso.turns.deed import starts
 from sayso.turns.ending import finish
 from sayso.turns.mentions import Mentions
 from sayso.turns.outcomes import catch_up, collect_outcomes, decided_calls, last_turns
@@ -32,6 +33,7 @@ async def resume(turn: RunningTurn, known: set[str]) -> bool:
     await turn.accepted()
     if any(r.kind == "tool_call" for r in pending) or (pending and turn.blank):
         await turn.out.outcomes(turn.data)
+        await turn.say("\n".join(_needed(turn, pending)))
         await finish(turn, "approval_required", pending=pending)
         return True
     own = [id_ for id_ in touched if id_ in turn.found.turns]
@@ -104,6 +106,16 @@ def _pending(turn: RunningTurn, touched: Collection[str]) -> list[Proposal]:
     if not pending and not turn.context.has_decision and turn.empty:
         raise nothing_to_answer(turn.request.messages)
     return pending
+
+
+def _needed(turn: RunningTurn, pending: Sequence[Proposal]) -> Iterator[str]:
+    """What the approved calls wait for that this request has not stated."""
+    if not turn.context.has_decision:
+        return
+    why = starts(turn.engine.agent, turn.context)
+    for row in pending:
+        if row.state == "APPROVED" and (found := why(row)):
+            yield found[1]
 
 
 async def _look_again(turn: RunningTurn, known: set[str], ran: set[str]) -> None:

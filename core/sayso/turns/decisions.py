@@ -34,7 +34,7 @@ async def decide(turn: RunningTurn, *, dry: bool = False, claim: bool = True) ->
             turn.who,
             turn.conversation,
             edit=edit,
-            starts=starts(turn.engine.agent),
+            starts=starts(turn.engine.agent, turn.context),
             dry=dry,
             claim=claim,
         )

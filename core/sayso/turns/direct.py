@@ -28,6 +28,7 @@ from sayso.turns.direct_decision import DirectDecision, Ran
 from sayso.turns.engine import Engine
 from sayso.turns.gate import Outcome
 from sayso.turns.output import hidden_line
+from sayso.turns.places import place
 from sayso.turns.turn import Caller, proposal, requester
 
 Update = Callable[[IntermittentUpdate], None]
@@ -134,6 +135,8 @@ class DirectCalls:
             turn=secrets.token_hex(16),
             call_id=secrets.token_hex(8),
             intent=mask(intent, given.secrets()),
+            agent=self._engine.agent.id,
+            context=place(platform),
             **deed,
         )
 

@@ -82,7 +82,7 @@ class DirectDecision:
                 self.who,
                 Conversation(),
                 edit=allowed,
-                starts=starts(self.engine.agent),
+                starts=starts(self.engine.agent, self.context),
                 claim=self.run,
             )
 

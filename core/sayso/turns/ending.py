@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _STATED = (
     "id kind name input turn index call_id created expires description input_description intent"
+    " agent source context"
 ).split()
 
 

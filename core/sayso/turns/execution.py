@@ -19,6 +19,7 @@ from sayso.masking import mask
 from sayso.messages import CommandFile
 from sayso.session import Session
 from sayso.traces import cut, error_text, hidden_trace
+from sayso.turns.deed import acting
 from sayso.turns.gate import Outcome
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ async def carry_out(
     Never raises for what the tool does; see `record` for `unrecorded`.
     """
     before = state_of(context.session)
+    context = acting(row, context)
     try:
         if row.kind == "command":
             outcome = await _command(engine, row, grant, context)

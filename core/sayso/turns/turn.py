@@ -50,6 +50,7 @@ from sayso.turns.execution import Unrecorded
 from sayso.turns.gate import Outcome
 from sayso.turns.interceptors import intercept
 from sayso.turns.output import Output, Sink
+from sayso.turns.places import place
 from sayso.turns.slots import Slot
 from sayso.turns.tool_loop import ask_model
 
@@ -145,6 +146,11 @@ class RunningTurn:
             _send=self.out.working,
         )
         self.seen = request
+
+    @cached_property
+    def place(self) -> dict[str, Any]:
+        """Where the calls act that this request proposes."""
+        return place(self.context.stated_platform)
 
     @cached_property
     def said(self) -> list[tuple[str, str]]:
@@ -304,7 +310,7 @@ class RunningTurn:
 
     def new_proposal(self, **fields: Any) -> Proposal:
         """A proposal of this request, not yet recorded."""
-        return proposal(self.who, **fields)
+        return proposal(self.who, agent=self.engine.agent.id, context=self.place, **fields)
 
     def new_command(
         self,
