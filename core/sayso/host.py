@@ -75,7 +75,7 @@ class Host:
         self._drained_by: float | None = None
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
-        self.policy = Policy(config.approvals.rules)
+        self.policy = Policy(config.approvals.rules, guarded=self.guarded)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
         self.ledger = ledger_of(config, agent.id, for_callable=agent.function is not None)
         self._running: set[EventStream] = set()

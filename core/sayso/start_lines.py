@@ -103,6 +103,11 @@ def _rules(host: Host) -> Iterator[str]:
     if misnamed := host.policy.misnamed(tools):
         named = ", ".join(f"{name!r} of {tool!r}" for name, tool in misnamed)
         yield f"warning: approvals.rules name arguments that none of a rule's tools has: {named}"
+    if unmet := host.policy.unmet():
+        yield (
+            "warning: approvals.rules allow by fields of the platform context, which callers only "
+            f"claim; with authentication they allow nothing: {', '.join(map(repr, unmet))}"
+        )
     gated = [tool for tool in tools if host.policy.may_gate(tool)]
     if loose := [f"{name!r} of {tool.name!r}" for tool in gated for name in unsteady(tool)]:
         yield (

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
-from agents import scripted
+from agents import scripted, suggest
 from pydantic import BaseModel, Field
 from serving import Json, Serve, Service, approved, folded, said, user
 
-from sayso import Agent, Call, Caller, Config, Host, RequestContext, Tool, cli, tool
+from sayso import Agent, Call, Caller, Config, Host, LocalShell, RequestContext, Tool, cli, tool
 from sayso.config.targets import load_agent
 from sayso.ledger import Transaction
 from sayso.ledger.sqlite import SqliteStore
@@ -506,3 +506,79 @@ def test_what_a_kubeconfig_is_for_is_bound(one: str, other: str) -> None:
         for text in (one, other)
     ]
     assert places.differs(*found) == ["kubeconfig"]
+
+
+# Commands
+
+
+def shell_agent(shell: LocalShell, script: list[Any] | None = None, **options: Any) -> Agent:
+    steps = [["t", suggest("echo $PLACE > ran")], "done"] if script is None else script
+    return scripted(steps, [], commands=shell, name="ops", **options)[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"env": {"PLACE": "prod"}},
+        {"workdir": "other"},
+        {"timeout": 5},
+        {"env": lambda context: {"PLACE": "prod"}},
+    ],
+    ids=["environment", "folder", "timeout", "function"],
+)
+@pytest.mark.parametrize("with_id", [True, False])
+def test_a_command_runs_only_in_the_shell_for_which_it_was_approved(
+    served: Serve, tmp_path: Path, change: Json, with_id: bool
+) -> None:
+    settings = {"workdir": "work", "env": {"PLACE": "dev"}}
+    one, other = (
+        LocalShell(**{**given, "workdir": tmp_path / given["workdir"]})
+        for given in (settings, {**settings, **change})
+    )
+    before = served(shell_agent(one), **SQLITE)
+    after = served(shell_agent(other, ["done"]), **SQLITE)
+    reply = before.chat(user("go"))
+    (command,) = reply["data"]["cmds"]
+    sent = approved(command) if with_id else {"command": command["command"], "execute": True}
+    messages = [user("go"), said(reply), user("", data={"cmds": [sent]})]
+    session = {"session": reply["data"]["session"]}
+    messages[-1]["data"] |= session
+    assert after.ask(*messages).types == {"approval_tool_changed"}
+    assert not list(tmp_path.rglob("ran"))
+    assert before.chat(*messages)["data"]["executed_cmds"]
+    (ran,) = tmp_path.rglob("ran")
+    assert ran.read_text().strip() == "dev"
+
+
+def test_the_same_shell_after_a_restart_runs_the_command(served: Serve, tmp_path: Path) -> None:
+    shells = [LocalShell(workdir=tmp_path / "work", env={"A": "b"}) for _ in range(2)]
+    before = served(shell_agent(shells[0]), **SQLITE)
+    after = served(shell_agent(shells[1], ["done"]), **SQLITE)
+    reply = before.chat(user("go"))
+    assert "in " + str(tmp_path / "work") in reply["data"]["approvals"][0]["bound"]["tool"]
+    data = {"cmds": [approved(command) for command in reply["data"]["cmds"]]}
+    assert after.chat(user("go"), said(reply), user("", data=data))["data"]["executed_cmds"]
+
+
+def test_a_command_of_one_agent_is_matched_by_no_other(served: Serve, tmp_path: Path) -> None:
+    before = served(shell_agent(LocalShell(workdir=tmp_path)), **SQLITE)
+    shell = LocalShell(workdir=tmp_path)
+    other = served(scripted(["done"], [], commands=shell, name="prod")[0], **SQLITE)
+    reply = before.chat(user("go"))
+    sent = [{"command": command["command"], "execute": True} for command in reply["data"]["cmds"]]
+    messages = [user("go"), said(reply), user("", data={"cmds": sent})]
+    assert other.ask(*messages).types == {"approval_not_issued"}
+
+
+def test_a_command_acts_where_it_was_approved(served: Serve, tmp_path: Path) -> None:
+    shell = LocalShell(
+        workdir=tmp_path, env=lambda context: {"PLACE": context.platform.k8s_namespace or "none"}
+    )
+    service = served(shell_agent(shell))
+    reply = service.chat(user("go", platform_context={"k8s_namespace": "dev"}))
+    data = {"cmds": [approved(command) for command in reply["data"]["cmds"]]}
+    prod = user("", data=data, platform_context={"k8s_namespace": "prod"})
+    assert service.ask(user("go"), said(reply), prod).types == {"approval_context_changed"}
+    service.chat(user("", data=data))
+    (ran,) = tmp_path.rglob("ran")
+    assert ran.read_text().strip() == "dev"

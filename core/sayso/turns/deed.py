@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from sayso.agent import Agent, RequestContext
+from sayso.commands.identity import shell_deed
 from sayso.ledger import Proposal
 from sayso.ledger.choices import WAITS, Starts
 from sayso.messages import PlatformContext
@@ -19,6 +20,10 @@ from sayso.turns import places
 _TOOL_CHANGED = (
     "the tool {!r} of this service is another one than was proposed; it has not run, and can be "
     "proposed anew"
+)
+_SHELL_CHANGED = (
+    "commands run here with other settings, or in another folder, than where this one was "
+    "proposed; it has not run, and can be proposed anew"
 )
 
 
@@ -51,7 +56,8 @@ def changed(agent: Agent, now: Mapping[str, Any], row: Proposal) -> tuple[str, s
     """Why the call must not start here and now, as an error type, or WAITS, and a message; None
     where it may. `now` is the place of this request."""
     if _is_another(agent, row):
-        return "approval_tool_changed", _TOOL_CHANGED.format(row.name)
+        text = _SHELL_CHANGED if row.kind == "command" else _TOOL_CHANGED.format(row.name)
+        return "approval_tool_changed", text
     if row.context is None:
         return None
     if names := places.differs(row.context, now):
@@ -92,8 +98,10 @@ def acting(row: Proposal, context: RequestContext) -> RequestContext:
 
 
 def _is_another(agent: Agent, row: Proposal) -> bool:
-    if not row.tool or row.kind != "tool_call":
+    if not row.tool:
         return False
+    if row.kind == "command":
+        return shell_deed(agent.commands).get("tool") != row.tool
     tool = agent.tools.get(row.name)
     return tool is None or tool.digest != row.tool
 

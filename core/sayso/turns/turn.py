@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from sayso import approvals
 from sayso.agent import RequestContext
+from sayso.commands.identity import shell_deed
 from sayso.errors import Blocked, Silence
 from sayso.events import (
     AgentEvent,
@@ -327,6 +328,7 @@ class RunningTurn:
             call_id=call_id,
             description=description,
             intent=intent,
+            **shell_deed(self.engine.agent.commands),
         )
 
 
