@@ -43,7 +43,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_import_rules.py
+	$(BIN)/python -m pytest -q tests/test_import_rules.py tests/test_import_layers.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

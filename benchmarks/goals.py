@@ -72,7 +72,8 @@ def _turns() -> Iterator[Goal]:
     yield _against("small turn, 1 connection", "plain", 1.25, 1.6)
     yield _against(many, "plain", 2.0, 3.0)
     yield Goal(many, "p99: part of plain's", 0.45, None, lambda r: _p99(r, many), most=True)
-    yield _against("62 KB history, 32 connections", "plain", 2.4, 4.0)
+    # Bare validation ("limit") is 1.6 times as cheap as plain where the agent reads its messages.
+    yield _against("62 KB history, 32 connections", "plain", 1.4, 1.6)
     deltas, alone = "100 deltas, 32 connections", "100 deltas, 1 connection"
     yield _against(deltas, "plain", 9, 12)
     yield _against(deltas, "limit", None, 3)

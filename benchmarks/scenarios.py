@@ -115,6 +115,8 @@ def targets(
 STREAM = "/api/chat-stream"
 V1, V1_STREAM = "/api/sendMessage", "/api/sendMessageStream"
 LAST = b"word 99 "
+READS = targets("reads", others="/reads")
+"""An agent that looks at each message, as one does that has a model answer."""
 
 SCENARIOS = [
     Scenario("small turn, 1 connection", Whole, SMALL, 1, targets("reply")),
@@ -126,8 +128,8 @@ SCENARIOS = [
         {**targets("reply", v1=V1), "sayso sync": Target("sayso_server", ("plain",))},
     ),
     Scenario("small turn, 256 connections", Whole, SMALL, 256, targets("reply")),
-    Scenario("62 KB history, 32 connections", Whole, HISTORY, 32, targets("reply")),
-    Scenario("62 KB with replies sent back whole", Whole, SENT_BACK, 32, targets("reply")),
+    Scenario("62 KB history, 32 connections", Whole, HISTORY, 32, READS),
+    Scenario("62 KB with replies sent back whole", Whole, SENT_BACK, 32, READS),
     Scenario("100 deltas, 1 connection", Stream, SMALL, 1, targets("deltas", STREAM), expects=LAST),
     Scenario(
         "100 deltas, 32 connections",

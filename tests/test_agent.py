@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from sayso import Agent, ConfigError, Host, LocalShell, RequestContext, Session, Tool, create_app
+from sayso import (
+    Agent,
+    ConfigError,
+    LocalShell,
+    RequestContext,
+    Session,
+    SourceHost,
+    Tool,
+    create_app,
+)
 from sayso.testing import served, user
 
 
@@ -15,7 +24,7 @@ class Source:
     def __init__(self, *tools: Tool) -> None:
         self.known: Sequence[Tool] = tools
 
-    async def open(self, host: Host, changed: Callable[[], None]) -> None:
+    async def open(self, host: SourceHost, changed: Callable[[], None]) -> None:
         self.changed = changed
         changed()
 

@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from sayso.commands import CommandResult, LocalShell, kubeconfigs
 from sayso.commands.suggestions import SUGGEST_COMMANDS, read_suggestion
 from sayso.errors import ToolInputError
-from sayso.messages import CommandFile, PlatformContext
+from sayso.wire.messages import CommandFile, PlatformContext
 
 T = TypeVar("T")
 

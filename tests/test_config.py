@@ -34,7 +34,7 @@ from sayso.config.settings import (
 from sayso.config.targets import load_agent
 from sayso.errors import ConfigError, InvalidRequest
 from sayso.plugins.discovery import select
-from sayso.requests import parse_request
+from sayso.wire.requests import parse_request
 
 
 @pytest.fixture

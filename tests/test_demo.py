@@ -16,8 +16,8 @@ from sayso import demo
 from sayso.agent import Agent
 from sayso.commands import LocalShell
 from sayso.errors import ToolInputError
-from sayso.session import Session
 from sayso.tools import Tool
+from sayso.wire.session import Session
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -175,7 +175,7 @@ def test_agents_of_the_hook_reference_work(tmp_path: Path) -> None:
         (tmp_path / name).write_text(files[name], "utf-8")
     config = f'agent = "{tmp_path}/agent_hooks.py"\n'
     with served(config=config) as service:
-        assert service.chat("hello")["meta_data"] == {"blocked": {"code": "NOT_STAFF"}}
+        assert service.chat("hello")["meta_data"]["blocked"] == {"code": "NOT_STAFF"}
         staff = user("remember(fact='a')", platform_context={"tenant_name": "staff"})
         reply = service.chat(staff)
         assert reply["content"].endswith("\n-- kube")

@@ -24,10 +24,10 @@ from raw import DEADLINE, rest
 from sayso import Data, IntermittentUpdate, create_app, load_config
 from sayso.http.asgi import App
 from sayso.http.endpoints import read_body
-from sayso.http.exchange import Exchange
-from sayso.http.protocol import Http
-from sayso.messages import AgentMessage
+from sayso.listener.exchange import Exchange
+from sayso.listener.protocol import Http
 from sayso.testing.server import running
+from sayso.wire.messages import AgentMessage
 
 PATHS = ("/api/chat", "/api/chat-stream", "/api/sendMessage", "/api/sendMessageStream")
 
@@ -318,7 +318,7 @@ def test_client_that_sends_no_more_gets_the_reply_it_waits_for(
     tmp_path: Path, on_disconnect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Where clients that have gone cancel their turns, only a moment is waited for.
-    monkeypatch.setattr("sayso.http.protocol.A_MOMENT", DEADLINE)
+    monkeypatch.setattr("sayso.listener.protocol.A_MOMENT", DEADLINE)
     sent_no_more = threading.Event()
 
     def agent(messages: Any, context: Any) -> str:

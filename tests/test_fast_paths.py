@@ -21,24 +21,24 @@ from starlette.routing import Mount, Route
 from websockets.frames import Frame, Opcode
 
 from sayso import Agent, Call, Reply, Text, TextDelta, Turn, create_app, tool
-from sayso.encoding import encode, encode_lines, reply_json, unbroken
+from sayso.conversation.history import _Builder, model_turns
 from sayso.errors import InvalidRequest
-from sayso.events import Done, Event, IntermittentUpdate, fold
+from sayso.hosting.streams import EventChannel
 from sayso.http.asgi import App, Direct, plain_routes
-from sayso.http.frames import text_frame
 from sayso.ledger import texts as ledger_texts
 from sayso.ledger.choices import Decided
-from sayso.lenient_json import dump_json
-from sayso.messages import Data, Message
+from sayso.listener.frames import text_frame
 from sayso.models import dump_turns
-from sayso.requests import parse_request
 from sayso.testing import Service, served
 from sayso.testing.server import running
 from sayso.tools.results import text_of
-from sayso.traces import cut
-from sayso.turns.history import _Builder, model_turns
 from sayso.turns.output import Gathered, Output
-from sayso.turns.streams import EventChannel
+from sayso.wire.encoding import encode, encode_lines, reply_json, unbroken
+from sayso.wire.events import Done, Event, IntermittentUpdate, fold
+from sayso.wire.lenient_json import dump_json
+from sayso.wire.messages import Data, Message
+from sayso.wire.requests import parse_request
+from sayso.wire.traces import cut
 from sayso.workers import Channel, Workers
 from sayso.workers.code import may_block_here
 

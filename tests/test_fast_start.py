@@ -31,7 +31,7 @@ def test_rules_of_the_offline_model_are_loaded_only_for_an_agent_that_asks_it(
 def test_uvicorn_without_its_command_line_is_whole_for_whoever_asks() -> None:
     code = (
         "import sys; from sayso.server import _import_uvicorn; _import_uvicorn();"
-        "import uvicorn, sayso.http.listener;"
+        "import uvicorn, sayso.listener.listener;"
         "assert not {'uvicorn.main', 'click', 'multiprocessing'} & set(sys.modules);"
         "config, server = uvicorn.Config, uvicorn.Server;"
         "from uvicorn import run;"

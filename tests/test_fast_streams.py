@@ -21,13 +21,14 @@ from websockets.sync.client import connect
 
 from programs import until
 from sayso import IntermittentUpdate, TextDelta, create_app
-from sayso.encoding import encode, encode_lines, text_lines, unbroken
-from sayso.events import Done, ErrorEvent, Event
-from sayso.http.frames import text_frames
-from sayso.lenient_json import dump_json
+from sayso.hosting.streams import EventChannel
+from sayso.listener.frames import text_frames
 from sayso.testing import Service, served
 from sayso.testing.server import running
-from sayso.turns.streams import EventChannel
+from sayso.wire.encoding import encode, encode_lines, text_lines, unbroken
+from sayso.wire.events import Done, ErrorEvent, Event
+from sayso.wire.lenient_json import dump_json
+from sayso.workers import Channel
 
 SEPARATORS = ["\x1e", "\\", '"', '","', "\\u001e", "\ud800", "\n", "}", "", "é", "✓"]
 pieces = st.text(max_size=12) | st.sampled_from(SEPARATORS) | st.text("\\u01e\x1e", max_size=8)
@@ -135,6 +136,32 @@ def test_last_status_line_of_a_flood_is_not_held_back() -> None:
         while channel._items or channel.full:
             given += await channel.ready()
         assert given[-1] == IntermittentUpdate("row 49999")
+
+    asyncio.run(main())
+
+
+def test_kept_status_line_does_not_pass_those_that_came_while_all_was_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    taken = Channel._take
+    floods = iter([range(1, 50_000)])
+
+    def interrupted(channel: Channel[Any]) -> list[Any]:
+        items = taken(channel)
+        for n in next(floods, ()):
+            channel.put_nowait(IntermittentUpdate(f"row {n}"))
+        return items
+
+    async def main() -> None:
+        channel = EventChannel()
+        channel.put_nowait(IntermittentUpdate("row 0"))
+        monkeypatch.setattr(Channel, "_take", interrupted)
+        given: list[Event | str] = []
+        while len(given) < 2 or channel._items:
+            given += await channel.ready()
+        rows = [int(e.text.split(" ")[1]) for e in given if isinstance(e, IntermittentUpdate)]
+        assert rows == sorted(rows)
+        assert rows[-1] == 49_999
 
     asyncio.run(main())
 

@@ -18,8 +18,8 @@ from websockets.frames import Frame, Opcode
 from programs import until
 from raw import DEADLINE, rest
 from sayso import Agent, Call, tool
-from sayso.http import frames
-from sayso.http.frames import WebSocket
+from sayso.listener import frames
+from sayso.listener.frames import WebSocket
 from sayso.testing import Service, scripted, served
 
 ASK = json.dumps({"messages": [{"role": "user", "content": "hej"}]}).encode()

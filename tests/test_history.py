@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sayso.approvals import references
+from sayso.conversation.approvals import references
+from sayso.conversation.history import bound_to, model_turns
+from sayso.conversation.pairing import paired
 from sayso.ledger import Decision, Proposal, SuspendedTurn
 from sayso.ledger.choices import Decided
-from sayso.messages import Message
 from sayso.models import Call, Result, Text, Turn, dump_turns
-from sayso.turns.history import bound_to, model_turns
-from sayso.turns.pairing import paired
+from sayso.wire.messages import Message
 
 
 def prefixes(messages: list[Message]) -> list[str]:

@@ -35,6 +35,7 @@ from sayso import (
     Plugin,
     PluginError,
     RequestContext,
+    ServiceHost,
     Silence,
     ToolExecuted,
     Unauthenticated,
@@ -289,7 +290,7 @@ def test_resources_and_handlers_serve_a_claimed_call_that_outlives_its_client_an
     async def use() -> None:
         agent = Agent(model=scripted([Call("1", "query", {})]), tools=[query])
         sections = {"plugins": [], "server": {"state_dir": tmp_path}}
-        host = Host.create(agent, Config.model_validate(sections), [plugin])
+        host = ServiceHost.create(agent, Config.model_validate(sections), [plugin])
         async with host.life():
             who = Caller("v2")
             reply = await host.chat(ChatRequest(messages=[Message(**user("query"))]), who)
@@ -633,7 +634,7 @@ class TestFailuresInATurn:
     def test_event_handler_that_hangs_is_left(
         self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sayso.turns.engine._HANDLER_SECONDS", 0.1)
+        monkeypatch.setattr("sayso.engine._HANDLER_SECONDS", 0.1)
 
         async def hang(self: Plugin, event: Any) -> None:
             await asyncio.sleep(600)
@@ -644,7 +645,7 @@ class TestFailuresInATurn:
     def test_event_handler_that_blocks_its_loop_is_left(
         self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sayso.turns.engine._HANDLER_SECONDS", 0.1)
+        monkeypatch.setattr("sayso.engine._HANDLER_SECONDS", 0.1)
         release = threading.Event()
 
         async def block(self: Plugin, event: Any) -> None:
@@ -662,7 +663,7 @@ class TestFailuresInATurn:
     def test_event_handler_of_the_agent_that_hangs_keeps_nothing_from_its_others(
         self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sayso.turns.engine._HANDLER_SECONDS", 1.0)
+        monkeypatch.setattr("sayso.engine._HANDLER_SECONDS", 1.0)
         heard: list[tuple[int, str]] = []
 
         async def hang(event: Any) -> None:
@@ -725,7 +726,7 @@ class TestFailuresInATurn:
     def test_authentication_that_hangs_at_the_end_of_the_service_is_told_so(
         self, sayso_served: Served, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sayso.http.listener.CLOSING", 0.1)
+        monkeypatch.setattr("sayso.listener.listener.CLOSING", 0.1)
         asked = threading.Event()
 
         async def authenticate(self: Plugin) -> None:

@@ -1,4 +1,5 @@
-"""Which module may import which: design, section 3, "Rules that keep it simple"."""
+"""What plugins may import of the core, and the core of them (design, section 3); its own layers are
+in `test_import_layers.py`."""
 
 from __future__ import annotations
 
@@ -22,20 +23,6 @@ PLUGIN_PACKAGES = {
     "sayso_router",
     "sayso_console",
 }
-
-TIERS: tuple[frozenset[str], ...] = (
-    frozenset({"cli"}),
-    frozenset({"server"}),
-    frozenset({"app", "http"}),
-    frozenset({"host"}),
-    frozenset({"turns"}),
-    frozenset(
-        {"approvals", "commands", "tools", "models", "ledger", "session", "agent", "plugins"}
-    ),
-    frozenset({"messages", "events", "config", "hookspecs", "workers"}),
-    frozenset({"errors"}),
-)
-"""From the top to the bottom: none may reach, by whatever way, one of a tier above its own."""
 
 HEAVY = {
     "fastapi",
@@ -74,38 +61,10 @@ def _imported(tree: ast.AST) -> Iterator[str]:
         waiting.extend(ast.iter_child_nodes(node))
 
 
-def part(path: Path) -> str:
-    """The module or sub-package of the core that `path` belongs to."""
-    return path.relative_to(CORE).parts[0].removesuffix(".py")
-
-
-@cache
-def graph() -> dict[str, set[str]]:
-    """Each part of the core with the parts that it imports."""
-    found: dict[str, set[str]] = {}
-    for path in CORE.rglob("*.py"):
-        names = {
-            name.split(".")[1]
-            for name in imported(path.read_text(encoding="utf-8"))
-            if name.startswith("sayso.")
-        }
-        found.setdefault(part(path), set()).update(names & parts() - {part(path)})
-    return found
-
-
 @cache
 def parts() -> set[str]:
-    return {part(path) for path in CORE.rglob("*.py")}
-
-
-def reachable(start: str, edges: dict[str, set[str]]) -> set[str]:
-    seen: set[str] = set()
-    waiting = [start]
-    while waiting:
-        for name in edges.get(waiting.pop(), set()) - seen:
-            seen.add(name)
-            waiting.append(name)
-    return seen
+    """The modules and sub-packages of the core."""
+    return {path.relative_to(CORE).parts[0].removesuffix(".py") for path in CORE.rglob("*.py")}
 
 
 def plugin_offences(package: str, source: str, in_tests: bool = False) -> list[str]:
@@ -184,26 +143,6 @@ def test_private_imports_of_a_plugin_are_found(source: str) -> None:
 )
 def test_public_imports_of_a_plugin_pass(source: str) -> None:
     assert plugin_offences("sayso_v1", source) == []
-
-
-def test_core_has_no_import_cycle() -> None:
-    edges = graph()
-    assert [name for name in edges if name in reachable(name, edges)] == []
-
-
-@pytest.mark.parametrize(
-    "place", range(1, len(TIERS)), ids=lambda place: "+".join(sorted(TIERS[place]))
-)
-def test_imports_run_one_way(place: int) -> None:
-    edges = graph()
-    above = frozenset[str]().union(*TIERS[:place])
-    offences = {name: found for name in TIERS[place] if (found := reachable(name, edges) & above)}
-    assert offences == {}
-
-
-def test_lower_tiers_are_there_and_are_reached() -> None:
-    edges = graph()
-    assert {"errors", "messages", "config"} <= reachable("cli", edges)
 
 
 @pytest.mark.parametrize("module", ["sayso", "sayso.config", "sayso.plugins", "sayso.cli"])

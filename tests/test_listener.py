@@ -15,7 +15,7 @@ import pytest
 
 from raw import DEADLINE, rest
 from sayso import Message
-from sayso.http import corked, protocol
+from sayso.listener import corked, protocol
 from sayso.testing import served
 from sayso.testing.client import Service
 

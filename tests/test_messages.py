@@ -17,19 +17,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from sayso.bodies import check_size
-from sayso.canonical import canonical
-from sayso.credentials import in_kubeconfig
 from sayso.errors import InvalidRequest, MessagesMissing
-from sayso.masking import mask
-from sayso.messages import (
+from sayso.wire.bodies import check_size
+from sayso.wire.canonical import canonical
+from sayso.wire.credentials import in_kubeconfig
+from sayso.wire.masking import mask
+from sayso.wire.messages import (
     AgentMessage,
     Data,
     Message,
     PlatformContext,
     platform_of,
 )
-from sayso.requests import parse_request
+from sayso.wire.requests import parse_request
 
 
 def body(*messages: dict[str, Any], **fields: Any) -> bytes:
@@ -304,7 +304,7 @@ def test_a_kubeconfig_is_read_once_however_often_its_secrets_are_asked_for(
         read.append(encoded)
         return in_kubeconfig(encoded)
 
-    monkeypatch.setattr("sayso.messages.in_kubeconfig", reading)
+    monkeypatch.setattr("sayso.wire.messages.in_kubeconfig", reading)
     stated = {"kubeconfig": "kube-12345", "platform_token": "tok-1"}
     context, fresh = (PlatformContext.model_validate(stated) for _ in range(2))
     assert [context.secrets() for _ in range(3)] == [["kube-12345", "tok-1"]] * 3

@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 from environments import serving
 from sayso import Config, Plugin, PluginError, create_app, hookimpl
 from sayso.app import app_to_serve
-from sayso.host import Host
+from sayso.host import ServiceHost
 from sayso.testing import Service, user
 from sayso.testing.server import running
 
@@ -181,7 +181,7 @@ def test_service_without_fastapi_answers_as_the_one_with_it(
     for kind in (True, False):
         monkeypatch.setattr("sayso.app._asks_for_fastapi", lambda host, kind=kind: kind)
         plugin = Routes()
-        monkeypatch.setattr("sayso.host.Host.create", created_with(plugin))
+        monkeypatch.setattr("sayso.host.ServiceHost.create", created_with(plugin))
         app = app_to_serve(answer, config, {})
         assert isinstance(app, FastAPI) == kind
         with running(app, config) as port:
@@ -196,9 +196,9 @@ def test_service_without_fastapi_answers_as_the_one_with_it(
 
 
 def created_with(plugin: Plugin) -> Any:
-    create = Host.create
+    create = ServiceHost.create
 
-    def made(agent: object, config: Config, extras: Any) -> Host:
+    def made(agent: object, config: Config, extras: Any) -> ServiceHost:
         return create(agent, config, [plugin], extras)
 
     return made

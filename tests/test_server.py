@@ -24,7 +24,7 @@ from programs import DEADLINE, Program, until
 from sayso.config import Config
 from sayso.config.options import configured
 from sayso.errors import ConfigError, StartupError
-from sayso.http.listener import QUIET
+from sayso.listener.listener import QUIET
 from sayso.server import serve
 
 HERE = Path(__file__).parent

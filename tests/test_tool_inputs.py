@@ -34,10 +34,10 @@ from pydantic import (
 from typing_extensions import TypedDict
 
 from sayso import Session, Tool, ToolInputError, tool
-from sayso.bodies import is_json
-from sayso.canonical import canonical
 from sayso.config.received import received
 from sayso.tools.inputs import Recorded, recorded, same
+from sayso.wire.bodies import is_json
+from sayso.wire.canonical import canonical
 
 Json = dict[str, Any]
 NOTHING: Any = inspect.Parameter.empty

@@ -30,7 +30,6 @@ from typing_extensions import TypeAliasType
 
 from sayso import Agent, Call
 from sayso.errors import ToolInputError
-from sayso.session import Session
 from sayso.testing import scripted, served
 from sayso.tools import Tool, as_tools, tool
 from sayso.tools.results import (
@@ -41,10 +40,11 @@ from sayso.tools.results import (
     ToolResult,
     text_of,
 )
-from sayso.traces import error_text, hidden_trace
+from sayso.wire.session import Session
+from sayso.wire.traces import error_text, hidden_trace
 
 if TYPE_CHECKING:
-    from sayso.agent import RequestContext
+    from sayso.context import RequestContext
 
 SESSION = Session({"a": 1})
 CONTEXT = SimpleNamespace(platform=None)
@@ -493,7 +493,7 @@ def test_classes_imported_for_type_checkers_only_are_injected_in_every_spelling(
 
 
 def test_context_is_injected_when_its_class_is_known_at_run_time() -> None:
-    from sayso.agent import RequestContext as Known
+    from sayso.context import RequestContext as Known
 
     class Own(Known):
         pass

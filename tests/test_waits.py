@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
-from sayso.events import ConversationStarted
+from sayso.engine import Engine
 from sayso.ledger.waiting import Waiting
 from sayso.plugins.implementations import Impl
-from sayso.turns.engine import Engine
-from sayso.turns.slots import Slots
+from sayso.slots import Slots
+from sayso.wire.events import ConversationStarted
 
 
 def cancelled_as_it_ends(wait: Callable[[], Coroutine[Any, Any, Any]], end: Any) -> bool:

@@ -15,7 +15,7 @@ from fastapi.responses import StreamingResponse
 sys.path.insert(0, str(Path(__file__).parent))
 
 from listening import listen
-from wire import DELTAS, REPLY, AgentMessage, ChatRequest, Done, TextDelta, tool_turn
+from wire import DELTAS, REPLY, AgentMessage, ChatRequest, Done, TextDelta, reads, tool_turn
 
 app = FastAPI()
 
@@ -37,6 +37,11 @@ async def health() -> dict[str, str]:
 @app.post("/api/chat")
 async def chat(request: ChatRequest) -> AgentMessage:
     return AgentMessage(content=await reply(request))
+
+
+@app.post("/reads")
+async def read(request: ChatRequest) -> AgentMessage:
+    return AgentMessage(content=await reads(request.messages))
 
 
 @app.post("/tools")

@@ -22,6 +22,11 @@ async def reply(messages: Any, context: Any) -> str:
     return REPLY
 
 
+async def reads(messages: Any, context: Any) -> str:
+    """The same, after a look at what each message says."""
+    return REPLY if sum(len(m.content) for m in messages if m.role == "user") else ""
+
+
 def plain(messages: Any, context: Any) -> str:
     """The same, as a plain function: on a thread of its own."""
     return REPLY

@@ -13,15 +13,13 @@ from sayso.garbage import no_collecting
 
 if TYPE_CHECKING:
     from sayso._version import __version__
-    from sayso.agent import Agent, DecidedCall, RequestContext
+    from sayso.agent import Agent
     from sayso.app import create_app
-    from sayso.bodies import BodyReader
-    from sayso.characters import unseen
     from sayso.commands import LocalShell
     from sayso.config import Config, load_config, state_dir
     from sayso.config.settings import Duration, Size
     from sayso.config.targets import load_agent
-    from sayso.encoding import encode, unbroken
+    from sayso.context import Caller, DecidedCall, RequestContext
     from sayso.errors import (
         AgentError,
         Blocked,
@@ -42,7 +40,61 @@ if TYPE_CHECKING:
         TurnError,
         Unauthenticated,
     )
-    from sayso.events import (
+    from sayso.gate import Outcome
+    from sayso.hookspecs import hookimpl
+    from sayso.host import ServiceHost
+    from sayso.hosting import Host
+    from sayso.hosting.streams import EventStream
+    from sayso.http.access import authenticate
+    from sayso.http.endpoints import (
+        ChatEndpoint,
+        caller_of,
+        read_body,
+        standard_error,
+        turn_to_read,
+    )
+    from sayso.http.sockets import Socket
+    from sayso.ledger import (
+        Decision,
+        LogRow,
+        Owner,
+        Proposal,
+        Store,
+        SuspendedTurn,
+        Transaction,
+    )
+    from sayso.ledger.log import checkpoint
+    from sayso.listener.protocol import Http
+    from sayso.models import (
+        Ask,
+        Call,
+        Model,
+        Reply,
+        Result,
+        Text,
+        Thought,
+        ToolDefinition,
+        ToolStart,
+        Turn,
+        Usage,
+        load_model,
+    )
+    from sayso.plugins import Plugin
+    from sayso.server import serve
+    from sayso.service.stderr import StandardError
+    from sayso.tools import Tool, tool
+    from sayso.tools.results import (
+        AudioContent,
+        ImageContent,
+        ResourceContent,
+        TextContent,
+        ToolResult,
+    )
+    from sayso.tools.sources import SourceHost, ToolSource
+    from sayso.wire.bodies import BodyReader
+    from sayso.wire.characters import unseen
+    from sayso.wire.encoding import encode, unbroken
+    from sayso.wire.events import (
         AgentEvent,
         ApprovalRequested,
         Approvals,
@@ -64,30 +116,9 @@ if TYPE_CHECKING:
         ToolExecutionFailed,
         fold,
     )
-    from sayso.hookspecs import hookimpl
-    from sayso.host import Host
-    from sayso.http.access import authenticate
-    from sayso.http.endpoints import (
-        ChatEndpoint,
-        caller_of,
-        read_body,
-        standard_error,
-        turn_to_read,
-    )
-    from sayso.http.protocol import Http
-    from sayso.http.sockets import Socket
-    from sayso.ledger import (
-        Decision,
-        LogRow,
-        Owner,
-        Proposal,
-        Store,
-        SuspendedTurn,
-        Transaction,
-    )
-    from sayso.ledger.log import checkpoint
-    from sayso.masking import mask
-    from sayso.messages import (
+    from sayso.wire.failures import Failure
+    from sayso.wire.masking import mask
+    from sayso.wire.messages import (
         AgentMessage,
         Approval,
         ChatRequest,
@@ -103,47 +134,18 @@ if TYPE_CHECKING:
         ToolCall,
         URLConfig,
     )
-    from sayso.models import (
-        Ask,
-        Call,
-        Model,
-        Reply,
-        Result,
-        Text,
-        Thought,
-        ToolDefinition,
-        ToolStart,
-        Turn,
-        Usage,
-        load_model,
-    )
-    from sayso.plugins import Plugin
-    from sayso.requests import parse_request
-    from sayso.server import serve
-    from sayso.service.stderr import StandardError
-    from sayso.session import Session
-    from sayso.tools import Tool, tool
-    from sayso.tools.results import (
-        AudioContent,
-        ImageContent,
-        ResourceContent,
-        TextContent,
-        ToolResult,
-    )
-    from sayso.tools.sources import ToolSource
-    from sayso.traces import hidden_trace
-    from sayso.turns.failures import Failure
-    from sayso.turns.gate import Outcome
-    from sayso.turns.streams import EventStream
-    from sayso.turns.turn import Caller
+    from sayso.wire.requests import parse_request
+    from sayso.wire.session import Session
+    from sayso.wire.traces import hidden_trace
     from sayso.workers import per_loop
 
 _MODULES = {
     "_version": "__version__",
-    "agent": "Agent DecidedCall RequestContext",
+    "agent": "Agent",
+    "context": "Caller DecidedCall RequestContext",
     "app": "create_app",
-    "bodies": "BodyReader",
-    "characters": "unseen",
+    "wire.bodies": "BodyReader",
+    "wire.characters": "unseen",
     "commands": "LocalShell",
     "config": "Config load_config state_dir",
     "config.settings": "Duration Size",
@@ -153,23 +155,24 @@ _MODULES = {
         "ModelError PluginError RequestError Silence StartupError StillRunning Stopping TooLarge "
         "ToolInputError TurnError Unauthenticated"
     ),
-    "encoding": "encode unbroken",
-    "events": (
+    "wire.encoding": "encode unbroken",
+    "wire.events": (
         "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
         "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
         "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
         "fold"
     ),
     "hookspecs": "hookimpl",
-    "host": "Host",
+    "host": "ServiceHost",
+    "hosting": "Host",
     "http.access": "authenticate",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
-    "http.protocol": "Http",
+    "listener.protocol": "Http",
     "http.sockets": "Socket",
     "ledger": "Decision LogRow Owner Proposal Store SuspendedTurn Transaction",
     "ledger.log": "checkpoint",
-    "masking": "mask",
-    "messages": (
+    "wire.masking": "mask",
+    "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
         "ExecutedCommand ExecutedToolCall Message Party PlatformContext ToolCall URLConfig"
     ),
@@ -177,18 +180,17 @@ _MODULES = {
         "Ask Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage load_model"
     ),
     "plugins": "Plugin",
-    "requests": "parse_request",
+    "wire.requests": "parse_request",
     "server": "serve",
     "service.stderr": "StandardError",
-    "session": "Session",
+    "wire.session": "Session",
     "tools": "Tool tool",
     "tools.results": "AudioContent ImageContent ResourceContent TextContent ToolResult",
-    "tools.sources": "ToolSource",
-    "traces": "hidden_trace",
-    "turns.failures": "Failure",
-    "turns.gate": "Outcome",
-    "turns.streams": "EventStream",
-    "turns.turn": "Caller",
+    "tools.sources": "SourceHost ToolSource",
+    "wire.traces": "hidden_trace",
+    "wire.failures": "Failure",
+    "gate": "Outcome",
+    "hosting.streams": "EventStream",
     "workers": "per_loop",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
@@ -256,10 +258,12 @@ __all__ = [
     "ResourceContent",
     "Result",
     "SaysoError",
+    "ServiceHost",
     "Session",
     "Silence",
     "Size",
     "Socket",
+    "SourceHost",
     "StandardError",
     "StartupError",
     "StillRunning",

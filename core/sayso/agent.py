@@ -1,118 +1,26 @@
-"""What a user declares: an agent, and what its code sees of a request."""
+"""What a user declares: an agent."""
 
 from __future__ import annotations
 
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from sayso.commands import LocalShell
 from sayso.commands.suggestions import SUGGEST_COMMANDS
+from sayso.config.agents import birthplace, name_of_callable
 from sayso.config.settings import ModelConfig
-from sayso.events import IntermittentUpdate
-from sayso.identity import birthplace, name_of_callable
-from sayso.messages import Kind, PlatformContext
+from sayso.context import RequestContext
 from sayso.models import Model, ToolDefinition
-from sayso.session import Session
 from sayso.tools import Tool, as_tools
 from sayso.tools.signatures import check_call
 from sayso.tools.sources import ToolSource
 from sayso.workers.code import is_async_generator_function
 
 logger = logging.getLogger("sayso.agent")
-
-
-@dataclass(frozen=True, slots=True)
-class DecidedCall:
-    """A decision that a plain-callable agent carries out itself, given to it exactly once.
-
-    `id` is Sayso's, `call_id` the one that the callable gave the call.
-    """
-
-    id: str
-    call_id: str
-    kind: Kind
-    name: str
-    input: dict[str, Any]
-    approved: bool
-    reason: str | None = None
-
-
-class RequestContext:
-    """What tools, interceptors and callables know of the request that they serve.
-
-    `platform` holds the merged platform context (interface.md, "PlatformContext"), its secrets as
-    `SecretStr`; `request_fields` the top-level fields of the body, on V2 only; `principal` the
-    authenticated caller; `decisions` what a callable agent has to carry out.
-    """
-
-    __slots__ = (
-        "_additions",
-        "_send",
-        "decisions",
-        "has_decision",
-        "principal",
-        "protocol",
-        "request_fields",
-        "session",
-        "source",
-        "stated_platform",
-    )
-
-    def __init__(
-        self,
-        platform: PlatformContext | None = None,
-        request_fields: Mapping[str, Any] | None = None,
-        source: str = "help-desk",
-        session: Session | None = None,
-        principal: str | None = None,
-        protocol: str = "",
-        decisions: Sequence[DecidedCall] = (),
-        has_decision: bool = False,
-        *,
-        _send: Callable[[IntermittentUpdate], None] | None = None,
-    ) -> None:
-        self.stated_platform = platform
-        """The platform context; None where nobody has stated or asked for one."""
-        self.request_fields: Mapping[str, Any] = {} if request_fields is None else request_fields
-        self.source = source
-        self.session = Session() if session is None else session
-        self.principal = principal
-        self.protocol = protocol
-        self.decisions = decisions
-        self.has_decision = has_decision
-        self._additions: list[str] = []
-        self._send = _send
-
-    @property
-    def platform(self) -> PlatformContext:
-        """The platform context; an empty one where the request states none."""
-        # Made when asked for: few requests have one, and few agents ask.
-        if self.stated_platform is None:
-            self.stated_platform = PlatformContext()
-        return self.stated_platform
-
-    @platform.setter
-    def platform(self, value: PlatformContext) -> None:
-        self.stated_platform = value
-
-    def __repr__(self) -> str:
-        shown = ("platform", "request_fields", "source", "session", "principal", "protocol")
-        return f"RequestContext({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
-
-    def add_system_context(self, text: str) -> None:
-        """Add `text` to the dynamic system context of this request alone."""
-        self._additions.append(text)
-
-    def update(self, text: str, content: Mapping[str, Any] | None = None) -> None:
-        """Send a status line to the caller at once; safe from any thread."""
-        if self._send is not None:
-            # A number is progress, too; a reader of the line expects text.
-            self._send(IntermittentUpdate(str(text), dict(content or {})))
 
 
 SystemContext = str | Callable[[RequestContext], str | Awaitable[str]]

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from sayso.config import Config
 from sayso.config.options import Extras, configured
 from sayso.errors import ConfigError, TurnError, reasons
-from sayso.host import Host
+from sayso.host import ServiceHost
 from sayso.http.access import Authentication, Fixed, WebPages
 from sayso.http.asgi import App, PlainApp
 from sayso.plugins.routes import LOST_MIDDLEWARE, Claim, claims, is_api_router, loses_middleware
@@ -50,7 +50,7 @@ def create_app(
             "installed ones are chosen by name in the configuration: config=Config(plugins=[...])"
         )
     chosen, extras = configured(options, config)
-    host = Host.create(agent, chosen, plugins, extras)
+    host = ServiceHost.create(agent, chosen, plugins, extras)
     return _furnished(_fastapi(host), host.plugins.routes(host), extras)
 
 
@@ -59,13 +59,13 @@ def app_to_serve(agent: object, config: Config, extras: Extras) -> App:
 
     Importing FastAPI takes a fifth of the start-up time, and four megabytes that are not freed.
     """
-    host = Host.create(agent, config, extras=extras)
+    host = ServiceHost.create(agent, config, extras=extras)
     routers = host.plugins.routes(host)
     app = _fastapi(host) if _asks_for_fastapi(host) else PlainApp(host)
     return _furnished(app, routers, extras)
 
 
-def _asks_for_fastapi(host: Host) -> bool:
+def _asks_for_fastapi(host: ServiceHost) -> bool:
     # Who has a router of FastAPI's has imported it.
     return "fastapi" in sys.modules or host.config.server.docs or _may_trace()
 
@@ -82,20 +82,20 @@ def _may_trace() -> bool:
 
 @asynccontextmanager
 async def run_own_process(
-    agent: object, config: Config, extras: Extras, check: Callable[[Host], None]
-) -> AsyncIterator[Host]:
+    agent: object, config: Config, extras: Extras, check: Callable[[ServiceHost], None]
+) -> AsyncIterator[ServiceHost]:
     """The life of the plugins that have a process of their own (`own_process`), without HTTP.
 
     `check` may refuse the start. At the end what runs is drained, as a worker's turns are.
     """
-    host = Host.create(agent, config, extras=extras)
+    host = ServiceHost.create(agent, config, extras=extras)
     check(host)
     async with host.life(only=host.plugins.own_process):
         yield host
         await host.drain(config.server.drain_timeout)
 
 
-def _fastapi(host: Host) -> FastAPIApp:
+def _fastapi(host: ServiceHost) -> FastAPIApp:
     from sayso.http.fastapi_app import FastAPIApp
 
     return FastAPIApp(host)
@@ -150,7 +150,7 @@ def _include(app: App, routers: Any) -> None:
 class _Ready:
     """Says whether new turns are taken, and where the ledger's store does not answer, why not."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ServiceHost) -> None:
         self.host = host
         self.yes = Fixed(b'{"status":"ready"}')
         self.no = Fixed(b'{"status":"stopping"}', 503)

@@ -25,7 +25,8 @@ from sayso.commands.folders import PathRefused, folder_inside, private_folder, r
 from sayso.tools import Tool, tool
 
 if TYPE_CHECKING:
-    from sayso.agent import Agent, RequestContext
+    from sayso.agent import Agent
+    from sayso.context import RequestContext
 
 Count = Annotated[int, Field(ge=1, le=100)]
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     import click
     from starlette.routing import Router
 
-    from sayso.agent import RequestContext
-    from sayso.events import AgentEvent
-    from sayso.host import Host
-    from sayso.messages import AgentMessage, ChatRequest
+    from sayso.context import RequestContext
+    from sayso.hosting import Host
+    from sayso.wire.events import AgentEvent
+    from sayso.wire.messages import AgentMessage, ChatRequest
 
 PROJECT = "sayso"
 hookspec = pluggy.HookspecMarker(PROJECT)

@@ -1,4 +1,4 @@
-"""The host: one agent, its plugins and its ledger; the only doors a protocol plugin uses.
+"""The service host: one agent, its plugins and its ledger; plugins see it as `hosting.Host`.
 
     stream = host.stream(request, caller)     # an EventStream: the turn's events as they come
     reply = await host.chat(request, caller)  # the same turn, folded
@@ -19,29 +19,29 @@ from time import monotonic
 from typing import Any
 
 from sayso.agent import Agent, as_agent
-from sayso.approvals import carries_calls
 from sayso.config import Config, bearer_tokens, state_dir
+from sayso.context import Caller
+from sayso.conversation.approvals import carries_calls
+from sayso.decisions.direct import DirectCalls
+from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
-from sayso.events import fold
-from sayso.ledger.record import Ledger
-from sayso.ledger.stores import open_store
-from sayso.messages import AgentMessage, ChatRequest, beyond_text
+from sayso.gate import Gate
+from sayso.hosting.streams import Begun, EventStream, Sink
+from sayso.ledger.stores import ledger_of
 from sayso.models import Model, checked_model, load_model
+from sayso.models.calling import is_built_in
 from sayso.models.offline import Offline
 from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
 from sayso.policy import Policy
+from sayso.slots import PATIENCE, Slots
 from sayso.start_lines import start_lines
-from sayso.turns.direct import DirectCalls
-from sayso.turns.engine import Engine
-from sayso.turns.failures import Failure
-from sayso.turns.gate import Gate
-from sayso.turns.output import Gathered, Sink
-from sayso.turns.slots import PATIENCE, Slots
-from sayso.turns.streams import Begun, EventStream
-from sayso.turns.tool_loop import is_built_in
-from sayso.turns.turn import Caller
+from sayso.turns.output import Gathered
+from sayso.turns.turn import run_turn
+from sayso.wire.events import fold
+from sayso.wire.failures import Failure
+from sayso.wire.messages import AgentMessage, ChatRequest, beyond_text
 from sayso.workers import Workers
 from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
 
@@ -52,8 +52,8 @@ _SOON = 60.0
 _TO_RECORD = 5.0
 
 
-class Host:
-    """One service: agent, plugins, ledger, workers. Made by `Host.create`, started once."""
+class ServiceHost:
+    """One service: agent, plugins, ledger, workers. Made by `ServiceHost.create`, started once."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Host:
         config: Config,
         given: Sequence[object] = (),
         extras: Mapping[str, Any] | None = None,
-    ) -> Host:
+    ) -> ServiceHost:
         """The host of `agent` as configured, not started. Raises StartupError naming the cause.
 
         `given` are plugins given as objects, beside the installed ones; `extras` the options that
@@ -132,7 +132,11 @@ class Host:
         try:
             await self.workers.on_engine_loop(self.ledger.open)
             purging = self.workers.on_engine_loop(self._purge)
-            async with resources(self), self._ending(), self.plugins.lifespans(self, only=only):
+            async with (
+                resources(self, self.plugins),
+                self._ending(),
+                self.plugins.lifespans(self, only=only),
+            ):
                 yield
             purging.cancel()
         finally:
@@ -191,7 +195,7 @@ class Host:
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
         """Start one turn; its events come from the EventStream, ending with one terminal event."""
-        return EventStream(self, request, caller)
+        return EventStream(self, request, caller, self._running)
 
     async def chat(self, request: ChatRequest, caller: Caller) -> AgentMessage:
         """Run one turn and give its reply: the fold of its events.
@@ -200,7 +204,11 @@ class Host:
         the turn failed; `failure` says how to show either. Cancelling it cancels the turn.
         """
         gathered = Gathered()
-        await self.end_of(self.begin(request, caller, gathered))
+        try:
+            await self.end_of(self.begin(request, caller, gathered))
+        except Exception as error:
+            gathered.failed(error)
+            raise
         return fold(gathered.events)
 
     async def end_of(self, begun: Begun) -> None:
@@ -240,7 +248,7 @@ class Host:
         at_home = self._blocks_at_once and self.workers.calm and self.engine.slots.free
         more = beyond_text(request.messages)
         involved = bool(more) and carries_calls(more)
-        run = partial(self.engine.run, request, more, caller, sink, involved=involved)
+        run = partial(run_turn, self.engine, request, more, caller, sink, involved=involved)
         if at_home and not involved:
             work = partial(run, timed=False)
             begun = Begun(self.workers.spawn(work), monotonic() + seconds + 0.5)
@@ -319,6 +327,11 @@ class Host:
         implemented = self.plugins.implementations("authenticate")
         return self.config.auth.scheme != "none" or bool(implemented)
 
+    @property
+    def shares_ledger(self) -> bool:
+        """Whether other processes may decide the approvals of this one."""
+        return self.ledger.store.shared
+
     def describe(self) -> list[str]:
         """What is served, line by line, for the start."""
         return start_lines(self)
@@ -375,29 +388,3 @@ def _model(agent: Agent, config: Config) -> Model:
 
 def _counted(left: tuple[int, int]) -> str:
     return f"{counted(left[0], 'turn')} and {counted(left[1], 'call')}"
-
-
-def ledger_of(config: Config, agent: str | None = None, *, for_callable: bool = False) -> Ledger:
-    """The ledger that `[approvals]` configures, not opened; of all agents where none is named.
-
-    Raises ConfigError.
-    """
-    given = config.approvals
-    url = given.ledger or "sqlite://"
-    base = config.path("approvals.ledger", ".")
-    needs_state = url == "sqlite://"
-    store = open_store(url, base, state_dir(config, agent=agent) if needs_state else base)
-    if config.server.workers > 1 and not store.shared:
-        raise ConfigError(
-            f"the ledger {store.url!r} holds for one process, but server.workers is "
-            f"{config.server.workers}; use 'sqlite://' or 'postgresql://...'"
-        )
-    return Ledger(
-        store,
-        ttl=given.ttl,
-        lease=given.lease,
-        deciders=given.deciders,
-        accept_unissued=given.accept_unissued,
-        for_callable=for_callable,
-        agent=agent,
-    )

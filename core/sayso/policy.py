@@ -10,11 +10,11 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Literal
 
-from sayso.canonical import canonical
-from sayso.characters import unseen
 from sayso.config.settings import ApprovalRule
-from sayso.messages import PlatformContext
 from sayso.tools import Tool
+from sayso.wire.canonical import canonical
+from sayso.wire.characters import unseen
+from sayso.wire.messages import PlatformContext
 
 Verdict = Literal["allow", "require", "deny"]
 

@@ -29,7 +29,7 @@ from sayso.service.stderr import StandardError, say
 from sayso.workers import new_event_loop
 
 if TYPE_CHECKING:
-    from sayso.http.listener import Listener
+    from sayso.listener.listener import Listener
 
 logger = logging.getLogger("sayso.server")
 
@@ -205,7 +205,7 @@ def _listener(
     sockets: list[socket.socket],
     on_ready: Callable[[str], None] | None,
 ) -> Listener:
-    from sayso.http.listener import Listener, uvicorn_config
+    from sayso.listener.listener import Listener, uvicorn_config
 
     def ready() -> None:
         if place is None or place.first:

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from sayso.config import origin_of_option
+from sayso.agent import Agent
+from sayso.config import Config, origin_of_option
 from sayso.config.layers import Origin, canonical
 from sayso.errors import counted
+from sayso.ledger.record import Ledger
+from sayso.models import Model
+from sayso.plugins import Plugins
 from sayso.plugins.discovery import SWITCHES
+from sayso.policy import Policy
 from sayso.tools.identity import unsteady
 
-if TYPE_CHECKING:
-    from sayso.config import Config
-    from sayso.host import Host
+
+class Served(Protocol):
+    """What the lines are made of: the service host, before it is started."""
+
+    agent: Agent
+    config: Config
+    extras: dict[str, Any]
+    ledger: Ledger
+    model: Model
+    plugins: Plugins
+    policy: Policy
+    tokens: dict[str, bytes]
+
+    @property
+    def guarded(self) -> bool:
+        """Whether callers have to say who they are."""
+        ...
 
 
-def start_lines(host: Host) -> list[str]:
+def start_lines(host: Served) -> list[str]:
     """The service of `host`, then notes and warnings on how it is configured, a line each."""
     return [
         _summary(host),
@@ -29,7 +48,7 @@ def start_lines(host: Host) -> list[str]:
     ]
 
 
-def _summary(host: Host) -> str:
+def _summary(host: Served) -> str:
     agent, model = host.agent, host.model
     # The offline model is its own provider.
     named = ":".join(dict.fromkeys(part for part in (model.provider, model.name) if part))
@@ -40,7 +59,7 @@ def _summary(host: Host) -> str:
     )
 
 
-def _setup(host: Host) -> Iterator[str]:
+def _setup(host: Served) -> Iterator[str]:
     if not (host.config.model.name or host.agent.model or host.agent.function):
         yield (
             "no model is configured: the built-in offline responder answers; set model.name "
@@ -55,14 +74,14 @@ def _setup(host: Host) -> Iterator[str]:
         )
 
 
-def _variables(host: Host) -> Iterator[str]:
+def _variables(host: Served) -> Iterator[str]:
     for name, told in host.config.unread.items():
         # One that holds a caller's token is named in [auth], or in its file.
         if os.environ.get(name, "").strip().encode() not in host.tokens.values():
             yield f"warning: {told}"
 
 
-def _idle(host: Host) -> Iterator[str]:
+def _idle(host: Served) -> Iterator[str]:
     """The settings of plugins that do nothing, since they activate none."""
     config = host.config
     given = {key: config.origin(key) for key in config.origins if key.startswith("plugin.")}
@@ -93,7 +112,7 @@ def _switch(name: str, origin: Origin) -> str:
     return f"{name}=True"
 
 
-def _rules(host: Host) -> Iterator[str]:
+def _rules(host: Served) -> Iterator[str]:
     tools = list(host.agent.tools.values())
     if loosened := host.policy.loosened(tools):
         yield f"warning: rules let run without approval: {', '.join(loosened)}"
@@ -120,7 +139,7 @@ def _rules(host: Host) -> Iterator[str]:
         yield "warning: approvals.accept_unissued lets callers run what they like"
 
 
-def _access(host: Host) -> Iterator[str]:
+def _access(host: Served) -> Iterator[str]:
     if host.guarded:
         return
     everyone = "everyone who reaches this address may call"

@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import sayso.host
-import sayso.turns.slots
+import sayso.slots
 from sayso import Agent, Call, RequestContext, Session, serve, tool
-from sayso.events import AgentEvent, MessageAdded
 from sayso.ledger import LogRow, Store, SuspendedTurn, Transaction
 from sayso.ledger.stores import open_store
-from sayso.messages import Message
 from sayso.models import Ask, Result
 from sayso.models.offline import Offline
+from sayso.wire.events import AgentEvent, MessageAdded
+from sayso.wire.messages import Message
 
 
 class Fate:
@@ -198,7 +198,7 @@ def main() -> None:
 
     sayso.host.open_store = mortal
     # Hundreds of requests at once may wait long for a place on a slow machine.
-    sayso.turns.slots.PATIENCE = 300
+    sayso.slots.PATIENCE = 300
     served = function(fate) if os.environ.get("CALLABLE") else agent(fate)
     serve(served, host="127.0.0.1", **json.loads(os.environ.get("OPTIONS", "{}")))
 

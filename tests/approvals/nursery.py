@@ -19,7 +19,7 @@ import acting
 # What a service imports at its start, so that children need not.
 for module in (
     "sayso.app",
-    "sayso.http.listener",
+    "sayso.listener.listener",
     "sayso.ledger.sqlite",
     "sayso_v1",
     "sayso_v2",

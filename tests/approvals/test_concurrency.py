@@ -16,10 +16,9 @@ from agents import Counted, delete, scripted, whole
 from processes import CONFIG, Nursery, Process, commanded, events_logged, lines, lost
 from serving import Json, Serve, Service, approved, rejected, said, until, user
 
-from sayso import Call, tool
+from sayso import Call, slots, tool
 from sayso.ledger.record import Ledger
 from sayso.models import Result
-from sayso.turns import slots
 
 
 def deciding(reply: Json, first: str = "wipe") -> list[Json]:

@@ -17,10 +17,10 @@ from serving import Json, Serve, Service, approved, folded, said, user
 
 from sayso import Agent, Call, Caller, Config, Host, LocalShell, RequestContext, Tool, cli, tool
 from sayso.config.targets import load_agent
+from sayso.decisions import places
 from sayso.ledger import Transaction
 from sayso.ledger.sqlite import SqliteStore
-from sayso.messages import PlatformContext
-from sayso.turns import places
+from sayso.wire.messages import PlatformContext
 
 SQLITE = {"approvals__ledger": "sqlite:///approvals.db"}
 EVERY = pytest.mark.parametrize("way", ["v1", "v2", "v1-stream", "v2-stream", "ws"])

@@ -18,12 +18,12 @@ from agents import Counted, scripted
 from pydantic import AfterValidator
 from stages import approve, run
 
-from sayso import Caller, Config, Host, PlatformContext, RequestContext, Session, tool
+from sayso import Caller, Config, PlatformContext, RequestContext, ServiceHost, Session, tool
 from sayso.errors import InvalidRequest, LedgerUnavailable, StillRunning, ToolInputError
-from sayso.events import AgentEvent, ToolCallApproved
 from sayso.ledger import Owner, writes
 from sayso.ledger.choices import Conversation, Grant, Requester
 from sayso.ledger.owners import boot_id
+from sayso.wire.events import AgentEvent, ToolCallApproved
 from sayso.workers import Workers
 
 SOMEBODY = Caller("test")
@@ -32,19 +32,19 @@ SOMEBODY = Caller("test")
 @asynccontextmanager
 async def hosting(
     folder: Path, tools: Any, rules: Sequence[Any] = (), **fields: Any
-) -> AsyncIterator[Host]:
+) -> AsyncIterator[ServiceHost]:
     sections: dict[str, Any] = {
         "plugins": [],
         "server": {"state_dir": folder},
         "approvals": {"ledger": f"sqlite:///{folder / 'approvals.db'}", "rules": rules},
     }
     agent, _ = scripted([], tools.tools, **fields)
-    host = Host.create(agent, Config.model_validate(sections))
+    host = ServiceHost.create(agent, Config.model_validate(sections))
     async with host.life():
         yield host
 
 
-async def claimed_elsewhere(host: Host) -> Grant:
+async def claimed_elsewhere(host: ServiceHost) -> Grant:
     """The grant that another request has for a call that is proposed and approved."""
     row = await host.calls.propose("delete", {"name": "a"}, SOMEBODY)
     who = Requester(SOMEBODY.principal, protocol="test")
@@ -53,7 +53,7 @@ async def claimed_elsewhere(host: Host) -> Grant:
     return grant
 
 
-def heard(host: Host, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+def heard(host: ServiceHost, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Set when a request begins to wait for the outcome of a call."""
     loop, begun, outcomes = asyncio.get_running_loop(), asyncio.Event(), host.ledger.outcomes
 
@@ -252,7 +252,7 @@ def test_all_that_waits_for_a_call_after_the_drain_shares_one_time(
     waits: list[float] = []
     passed = 0.0
 
-    async def finish(self: Host, seconds: float) -> None:
+    async def finish(self: ServiceHost, seconds: float) -> None:
         waits.append(seconds)
 
     async def close(self: Workers, seconds: float) -> None:
@@ -260,7 +260,7 @@ def test_all_that_waits_for_a_call_after_the_drain_shares_one_time(
         await closed(self, seconds)
 
     closed = Workers.close
-    monkeypatch.setattr(Host, "_finish_background", finish)
+    monkeypatch.setattr(ServiceHost, "_finish_background", finish)
     monkeypatch.setattr(Workers, "close", close)
     monkeypatch.setattr("sayso.host.monotonic", lambda: monotonic() + passed)
 

@@ -27,11 +27,11 @@ from sayso import (
     Turn,
     tool,
 )
+from sayso.conversation.hidden import hidden_reply, hidden_turns
 from sayso.ledger import SuspendedTurn
 from sayso.ledger.texts import dump_turn, load_turn
-from sayso.messages import Data
 from sayso.models import Ask, dump_turns, load_turns
-from sayso.turns.hidden import hidden_reply, hidden_turns
+from sayso.wire.messages import Data
 
 WORDS = {
     "turns": "role user assistant blocks text call name input error result output is_error raw",

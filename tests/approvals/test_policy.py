@@ -29,9 +29,9 @@ from typing_extensions import TypedDict
 
 from sayso import Call, cli, tool
 from sayso.config.settings import ApprovalRule
-from sayso.messages import PlatformContext
 from sayso.models import Result
 from sayso.policy import Policy
+from sayso.wire.messages import PlatformContext
 
 CLOSED = {"additionalProperties": False}
 AGENT = '''

@@ -17,9 +17,9 @@ import uvicorn
 from websockets.sync.client import ClientConnection, connect
 
 from sayso import create_app, load_config
-from sayso.http.listener import uvicorn_config
 from sayso.ledger.choices import Decided
-from sayso.turns.turn import RunningTurn
+from sayso.listener.listener import uvicorn_config
+from sayso.turns.state import RunningTurn
 
 DEADLINE = 120.0
 PATHS = {
@@ -246,8 +246,13 @@ def folded(events: Sequence[Json]) -> Json:
         "role": "assistant",
         "content": text_of(events),
         "data": data,
-        "meta_data": done["meta_data"],
+        "meta_data": done["meta_data"] | _stated(done["stop_reason"]),
         "timestamp": done.get("timestamp"),
         "user": done.get("user"),
         "agent": done.get("agent"),
     }
+
+
+def _stated(stop_reason: str) -> Json:
+    """Where the synchronous V2 reply says why a turn stopped early (design, section 7)."""
+    return {} if stop_reason == "end_turn" else {"stop_reason": stop_reason}

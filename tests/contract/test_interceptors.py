@@ -52,7 +52,15 @@ def reply_by(service: Service, way: str, *messages: Json, **rest: Any) -> Json:
             events = ws.turn({"messages": list(messages), **rest})
     else:
         events = service.stream(*messages, path=way[:2], **rest)
-    return folded(events)
+    reply = folded(events)
+    if way == "v1-stream":
+        reply["meta_data"].pop("stop_reason", None)
+    return reply
+
+
+def stopped(way: str, reason: str) -> Json:
+    """Where V2 says why a turn stopped early."""
+    return {} if way.startswith("v1") else {"stop_reason": reason}
 
 
 @EVERY
@@ -63,7 +71,7 @@ def test_blocked_request_is_an_answer(served: Serve, way: str) -> None:
     agent, model = scripted(["never"], request_interceptors=block)
     reply = reply_by(served(agent), way, user("x"))
     assert reply["content"] == "not on Sundays"
-    assert reply["meta_data"] == {"blocked": {"code": "SUNDAY"}}
+    assert reply["meta_data"] == {"blocked": {"code": "SUNDAY"}} | stopped(way, "blocked")
     assert model.asks == []
 
 
@@ -130,7 +138,7 @@ def test_block_of_a_response_interceptor_takes_the_place_of_the_reply(
     agent, _ = scripted([["secret", delete("a")]], tools.tools, response_interceptors=block)
     reply = reply_by(served(agent), way, user("x"))
     assert (reply["content"], reply["data"]["tool_calls"]) == ("that stays here", [])
-    assert reply["meta_data"] == {"blocked": {"code": "LEAK"}}
+    assert reply["meta_data"] == {"blocked": {"code": "LEAK"}} | stopped(way, "blocked")
 
 
 def test_silence_of_a_response_interceptor_takes_the_place_of_the_reply(served: Serve) -> None:
@@ -151,7 +159,7 @@ def test_block_of_a_callable_is_an_answer(served: Serve, path: str) -> None:
     service = served(agent)
     reply = service.chat(user("x"), path=path)
     assert reply["content"] == "ask somebody else"
-    assert reply["meta_data"] == {"blocked": {"code": "ELSEWHERE"}}
+    assert reply["meta_data"] == {"blocked": {"code": "ELSEWHERE"}} | stopped(path, "blocked")
     assert service.stream(user("x"), path=path)[-1]["stop_reason"] == "blocked"
 
 

@@ -22,7 +22,7 @@ from sayso import (
     ToolCalls,
     URLConfig,
 )
-from sayso.messages import Command
+from sayso.wire.messages import Command
 
 BOOT = ToolCall(id="mine-1", name="reboot", input={"host": "a"})
 HALT = ToolCall(id="mine-2", name="halt", input={"host": "b"})
@@ -82,7 +82,7 @@ def test_whole_message_drops_nothing_that_came_before(served: Serve) -> None:
     assert [c["command"] for c in data["cmds"]] == ["ls"]
     assert [link["url"] for link in data["url_configs"]] == ["https://a.example"]
     assert data["session"]["k"] == 1
-    assert reply["meta_data"] == {"a": 1, "b": 2}
+    assert reply["meta_data"] == {"a": 1, "b": 2, "stop_reason": "approval_required"}
 
 
 def test_done_of_a_callable_is_passed_on_whole(served: Serve) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sayso import Agent, Host
+from sayso import Agent, ServiceHost
 from sayso.config import Config
 from sayso.config.settings import ModelSettings
 from sayso.errors import ConfigError
@@ -44,7 +44,7 @@ def test_what_is_missing_is_told_with_the_way_out(spec: str, way_out: str) -> No
 def test_empty_name_in_the_configuration_leaves_the_agents_own_model() -> None:
     agent = Agent(model="openai:gpt-5.5")
     with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
-        Host.create(agent, Config(model=ModelSettings(name="")))
+        ServiceHost.create(agent, Config(model=ModelSettings(name="")))
 
 
 def test_key_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from asking import asked, assistant, calls_of, reply_of, said, text_of, user
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sayso.messages import ToolCall
 from sayso.models import (
     Ask,
     Call,
@@ -22,6 +21,7 @@ from sayso.models import (
 )
 from sayso.models.offline import Offline
 from sayso.models.offline.words import pieces
+from sayso.wire.messages import ToolCall
 
 STRING: dict[str, Any] = {"type": "string"}
 INTEGER: dict[str, Any] = {"type": "integer"}

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sayso.characters import unseen
 from sayso.cli.chat_talk import Proposal
 from sayso.errors import counted
+from sayso.wire.characters import unseen
 
 LINES = 40
 """So many lines of an input are shown before it is cut; the cut is said."""

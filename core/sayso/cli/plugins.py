@@ -23,7 +23,7 @@ from sayso.plugins.discovery import BUILT_IN, Installed, discover, way_out
 from sayso.plugins.versions import names
 
 if TYPE_CHECKING:
-    from sayso.host import Host
+    from sayso.host import ServiceHost
 
 
 @click.group(invoke_without_command=True, short_help="Show the plugins and what they add.")
@@ -60,9 +60,9 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
         click.echo("no plugin is active; name one in plugins, or try: pip install 'sayso[v1,v2]'")
 
 
-def _host(config: Config, given: Sequence[object] = ()) -> Host:
+def _host(config: Config, given: Sequence[object] = ()) -> ServiceHost:
     """A host with a silent agent: enough for plugins to say what their routes are."""
-    from sayso.host import Host
+    from sayso.host import ServiceHost
 
     quiet = {
         "model": ModelSettings(name="offline"),
@@ -70,7 +70,7 @@ def _host(config: Config, given: Sequence[object] = ()) -> Host:
         # That ledger holds for one process, and this host is never more.
         "server": config.server.model_copy(update={"workers": 1}),
     }
-    return Host.create(lambda messages, context: "", config.model_copy(update=quiet), given)
+    return ServiceHost.create(lambda messages, context: "", config.model_copy(update=quiet), given)
 
 
 def _without_secrets(info: PluginInfo) -> PluginInfo:
@@ -141,7 +141,7 @@ def _problems(name: str, config: Config, installed: dict[str, Installed]) -> Ite
             yield f"{plugin.distribution} declares no requirement on sayso; add 'sayso>=0.1,<0.2'"
 
 
-def _made(host: Host) -> tuple[PluginInfo, ...]:
+def _made(host: ServiceHost) -> tuple[PluginInfo, ...]:
     """The host's plugins, with their routes and sub-commands; raises SaysoError for one taken."""
     infos = host.plugins.info(host)
     host.plugins.register_commands(click.Group(), COMMANDS)
@@ -161,7 +161,7 @@ def _is_target(name: str) -> bool:
     return ":" in name or name.endswith(".py")
 
 
-def _alone(name: str, config: Config) -> Host:
+def _alone(name: str, config: Config) -> ServiceHost:
     server = config.server.model_copy(update={"a2a": None, "mcp": None})
     if _is_target(name):
         given = load_agent(name, Path.cwd(), "plugin")

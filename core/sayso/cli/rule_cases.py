@@ -24,8 +24,8 @@ def rule_cases(
     """Each case of the file: the call, the verdict that is expected, and that of the rules."""
     from sayso.agent import as_agent
     from sayso.config.targets import load_agent
-    from sayso.messages import PlatformContext
     from sayso.policy import Policy
+    from sayso.wire.messages import PlatformContext
 
     config = configuration(config_file, overrides={"agent": target} if target else {})
     if config.agent is None:

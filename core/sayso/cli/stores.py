@@ -13,6 +13,7 @@ from sayso.cli.options import configuration
 from sayso.config import Config, state_dir
 from sayso.errors import ConfigError
 from sayso.ledger.record import Ledger
+from sayso.ledger.stores import ledger_of
 
 T = TypeVar("T")
 
@@ -63,8 +64,6 @@ def _in_folder(config: Config, folder: Path) -> Config:
 
 
 def _with_store(config: Config, work: Callable[[Ledger], Awaitable[T]]) -> tuple[str, T]:
-    from sayso.host import ledger_of
-
     async def run() -> tuple[str, T]:
         ledger = ledger_of(config)
         store = ledger.store

@@ -21,17 +21,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from sayso.commands.folders import PathRefused, private_folder, relative_parts, write_inside
 from sayso.commands.identity import digest_of, environment, identity_of, place_of
+from sayso.context import RequestContext
 from sayso.errors import counted
-from sayso.messages import CommandFile
 from sayso.service.processes import Ended, Stop, run_process, signal_name
 from sayso.tools.signatures import check_call
-
-if TYPE_CHECKING:
-    from sayso.agent import RequestContext
+from sayso.wire.messages import CommandFile
 
 T = TypeVar("T")
 

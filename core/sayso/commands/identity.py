@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from sayso.canonical import canonical
 from sayso.tools.identity import source_of
+from sayso.wire.canonical import canonical
 
 _MARK = ".sayso-folder"
 

@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from sayso.commands.folders import PathRefused, relative_parts
 from sayso.errors import ToolInputError
-from sayso.messages import Command, CommandFile
 from sayso.models import ToolDefinition
 from sayso.tools.validation import validated
+from sayso.wire.messages import Command, CommandFile
 
 
 class _Closed(BaseModel):

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from pydantic import PrivateAttr, SecretStr, ValidationError
 
+from sayso.config.agents import folder_of
 from sayso.config.files import PIPE, no_file
 from sayso.config.layers import (
     NAMED_FILE,
@@ -39,7 +40,6 @@ from sayso.config.settings import (
     ServerSettings,
 )
 from sayso.errors import ConfigError
-from sayso.identity import folder_of
 
 logger = logging.getLogger("sayso.config")
 

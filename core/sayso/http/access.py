@@ -11,11 +11,12 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sayso.credentials import secret_forms
 from sayso.errors import AgentError, Busy, RequestError, TurnError, Unauthenticated
-from sayso.host import Host
+from sayso.host import ServiceHost
+from sayso.hosting import Host
 from sayso.http.endpoints import PRINCIPAL, standard_error
-from sayso.traces import hide
+from sayso.wire.credentials import secret_forms
+from sayso.wire.traces import hide
 
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
 PUBLIC = {"/health", "/ready", "/.well-known/agent.json", "/.well-known/agent-card.json"}
@@ -62,7 +63,7 @@ async def _deny(answer: Fixed, scope: Scope, receive: Receive, send: Send) -> No
 class Authentication:
     """Names the caller on every route except the public ones; 401 for an unknown caller."""
 
-    def __init__(self, app: ASGIApp, host: Host) -> None:
+    def __init__(self, app: ASGIApp, host: ServiceHost) -> None:
         self.app = app
         self.host = host
         self.files = host.plugins.public_paths
@@ -98,6 +99,8 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
     None where nothing requires credentials. Raises Unauthenticated when they are required and
     nothing recognises the caller, and AgentError when a hook fails.
     """
+    # Plugins hold it as what they may ask of it; only the core makes one.
+    assert isinstance(host, ServiceHost)
     hooks = host.plugins.implementations("authenticate")
     if not hooks and host.config.auth.scheme == "none":
         return None
@@ -125,18 +128,18 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
             # A False or an empty name was hardly meant to let the caller in.
             raise AgentError(f"plugin {impl.plugin!r} named the caller by what is no name")
     if host.config.auth.scheme == "bearer":
-        return bearer(host, headers.get("authorization", ""))
+        return bearer(host.tokens, headers.get("authorization", ""))
     raise Unauthenticated
 
 
-def bearer(host: Host, header: str) -> str:
+def bearer(tokens: Mapping[str, bytes], header: str) -> str:
     """The principal whose token the `Authorization` header carries; raises Unauthenticated."""
     scheme, _, token = header.partition(" ")
     if scheme.lower() != "bearer":
         raise Unauthenticated("a bearer token is needed: 'Authorization: Bearer TOKEN'")
     given = token.strip().encode("utf-8", "surrogateescape")
     found = ""
-    for name, known in host.tokens.items():
+    for name, known in tokens.items():
         # Every token is compared, so the time tells nothing about which one came close.
         if hmac.compare_digest(known, given):
             found = name
@@ -148,7 +151,7 @@ def bearer(host: Host, header: str) -> str:
 class WebPages:
     """Keeps foreign web pages out (design, section 6, "Web pages")."""
 
-    def __init__(self, app: ASGIApp, host: Host) -> None:
+    def __init__(self, app: ASGIApp, host: ServiceHost) -> None:
         self.app = app
         server = host.config.server
         self.loopback = is_loopback(server.host)

@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route, Router, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sayso.errors import Unauthenticated
-from sayso.host import Host
+from sayso.host import ServiceHost
 from sayso.http.access import Authentication, WebPages, bearer
 from sayso.http.endpoints import LONG, ChatEndpoint, Headers, is_json
 from sayso.plugins.routes import each_route
@@ -30,13 +30,13 @@ else:
 
 
 class App(Framework):
-    """The service as an ASGI application on one of the frameworks; `host` is the Host it serves."""
+    """The service as an ASGI application on one of the frameworks; `host` is the service host."""
 
     # Starlette has a method of this name, for routing by host, which Sayso does not use.
-    host: Host  # type: ignore[assignment]
+    host: ServiceHost  # type: ignore[assignment]
     _direct: Direct | None = None
 
-    def __init__(self, host: Host, **options: Any) -> None:
+    def __init__(self, host: ServiceHost, **options: Any) -> None:
         handlers = {HTTPException: _refused}
         super().__init__(lifespan=self._life, exception_handlers=handlers, **options)
         self.router.redirect_slashes = False
@@ -86,7 +86,7 @@ class App(Framework):
         # A plugin's authentication may have to be waited for.
         alone = not self.host.plugins.implementations("authenticate")
         pages = WebPages(self, self.host) if alone else None
-        return Direct(plain_routes(self.router.routes), checks, pages)
+        return Direct(plain_routes(self.router.routes), checks, pages, self.host.tokens)
 
     def traced(self) -> bool:
         """Whether the framework traces requests, which then have to pass through it."""
@@ -110,10 +110,12 @@ class Direct:
         routes: Mapping[tuple[str, str], Route],
         checks: Sequence[Callable[[ASGIApp], Any]],
         pages: WebPages | None = None,
+        tokens: Mapping[str, bytes] | None = None,
     ) -> None:
         self.endpoints: dict[tuple[str, str], ASGIApp] = {}
         self._chats: dict[tuple[bytes, bytes], ChatEndpoint] = {}
         self._pages = pages
+        self._tokens = tokens or {}
         for key, route in routes.items():
             endpoint: ASGIApp = route.app
             if type(endpoint) is ChatEndpoint:
@@ -161,7 +163,7 @@ class Direct:
         if tokens != 1:
             return None
         try:
-            return endpoint, bearer(endpoint.host, token.decode("latin-1"))
+            return endpoint, bearer(self._tokens, token.decode("latin-1"))
         except Unauthenticated:
             return None
 
@@ -191,7 +193,7 @@ def _may_match(route: Any, path: str) -> bool:
     return pattern is None or (not _is_raw(route) and pattern.match(path) is not None)
 
 
-def _in_this_process(host: Host) -> Sequence[str] | None:
+def _in_this_process(host: ServiceHost) -> Sequence[str] | None:
     if host.config.server.workers == 1:
         return None
     return [name for name in host.plugins.names if name not in host.plugins.own_process]

@@ -9,19 +9,20 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 from starlette.types import Receive, Scope, Send
 
-from sayso.encoding import reply_json
+from sayso.context import Caller
 from sayso.errors import Busy, InvalidRequest, RequestError, TooLarge, UnsupportedMediaType
-from sayso.host import Host
+from sayso.hosting import Host
 from sayso.http.disconnect import DisconnectWatch
 from sayso.http.ndjson import stream_reply
-from sayso.messages import ChatRequest
-from sayso.requests import parse_request
-from sayso.turns.failures import Failure
 from sayso.turns.output import Gathered
-from sayso.turns.turn import Caller
+from sayso.wire.encoding import reply_json
+from sayso.wire.failures import Failure
+from sayso.wire.lenient_json import dump_json
+from sayso.wire.messages import ChatRequest
+from sayso.wire.requests import parse_request
 from sayso.workers import per_loop
 
 PRINCIPAL = "sayso.principal"
@@ -110,12 +111,17 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
 
 
 def standard_error(error: BaseException, failure: Failure) -> tuple[int, dict[str, Any]]:
-    """V2's error bodies (design, section 7): the list form for 422, else `detail` and `code`."""
+    """V2's error bodies (design, section 7): the list form for 422, else `detail` and `code`.
+
+    Where calls were carried out before the failure, their outcomes stand in `data`.
+    """
     if isinstance(error, InvalidRequest):
         return 422, {"detail": error.items}
     body: dict[str, Any] = {"detail": failure.message, "code": failure.code}
     if failure.incident:
         body["incident"] = failure.incident
+    if failure.outcomes is not None:
+        body["data"] = from_json(dump_json(failure.outcomes))
     if isinstance(error, RequestError):
         body |= error.extra()
     return failure.status, body
@@ -124,7 +130,8 @@ def standard_error(error: BaseException, failure: Failure) -> tuple[int, dict[st
 class ChatEndpoint:
     """An ASGI application for one chat path: reads a ChatRequest, answers whole or as a stream.
 
-    `forward_fields` forwards and echoes the request fields (V2, interface.md, rule 1);
+    `forward_fields` is V2's form: it forwards and echoes the request fields (interface.md, rule 1),
+    and says in `meta_data.stop_reason` why a turn stopped early;
     `deprecated` is what the OpenAPI document says of the path.
     """
 
@@ -144,8 +151,6 @@ class ChatEndpoint:
         self.forward_fields = forward_fields
         self.errors = errors
         self.deprecated = deprecated
-        # A model looks at all messages; a callable may not.
-        self._lazily = host.agent.function is not None
         self.cancels = host.config.server.on_disconnect == "cancel"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -176,10 +181,13 @@ class ChatEndpoint:
             messages=limits.messages,
             nesting=limits.nesting,
             values=limits.values,
-            lazily=self._lazily,
         )
         fields = request.request_fields if self.forward_fields else None
         return request, Caller(self.protocol, principal, address, request_fields=fields)
+
+    def reply(self, gathered: Gathered) -> bytes:
+        """The body of the reply that a turn's events amount to."""
+        return reply_json(gathered.events, stop_reason=self.forward_fields)
 
     def refusal(self, error: BaseException) -> tuple[int, bytes, Headers]:
         """Status, body and further headers of the reply to a request that failed."""
@@ -205,10 +213,11 @@ class ChatEndpoint:
                 await self.host.end_of(begun)
             finally:
                 watch.stop()
-            body = reply_json(gathered.events)
+            body = self.reply(gathered)
         except asyncio.CancelledError:
             return
         except Exception as error:
+            gathered.failed(error)
             await _respond(send, *self.refusal(error))
             return
         await _respond(send, 200, body)

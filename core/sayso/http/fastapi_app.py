@@ -6,7 +6,7 @@ from fastapi import APIRouter, FastAPI
 from starlette.routing import Router
 
 from sayso._version import __version__
-from sayso.host import Host
+from sayso.host import ServiceHost
 from sayso.http.asgi import App
 from sayso.plugins.routes import each_route
 
@@ -14,7 +14,7 @@ from sayso.plugins.routes import each_route
 class FastAPIApp(App, FastAPI):
     """An App that is a FastAPI: `/docs` and `/openapi.json` where `server.docs` has them."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ServiceHost) -> None:
         docs = host.config.server.docs
         super().__init__(
             host,

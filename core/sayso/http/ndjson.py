@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Receive, Send
 
+from sayso.context import Caller
 from sayso.http.disconnect import DisconnectWatch
-from sayso.messages import ChatRequest
-from sayso.turns.turn import Caller
+from sayso.wire.messages import ChatRequest
 
 if TYPE_CHECKING:
-    from sayso.host import Host
+    from sayso.hosting import Host
 
 NDJSON = (
     (b"content-type", b"application/x-ndjson"),

@@ -26,12 +26,12 @@ from sayso.errors import (
     Unauthenticated,
     UnsupportedMediaType,
 )
-from sayso.events import Event
-from sayso.host import Host
+from sayso.host import ServiceHost
 from sayso.http.access import PUBLIC
 from sayso.http.endpoints import ChatEndpoint, standard_error
-from sayso.messages import AgentMessage, ChatRequest
-from sayso.turns.failures import Failure
+from sayso.wire.events import Event
+from sayso.wire.failures import Failure
+from sayso.wire.messages import AgentMessage, ChatRequest
 
 _COMPONENT = "#/components/schemas/"
 _CORE = {"/health": "Says that the service lives", "/ready": "Says whether new turns are taken"}
@@ -44,7 +44,7 @@ _NOT_READY = {**_STATUS, "properties": {"status": {"type": "string"}, "detail": 
 
 
 def with_raw_routes(
-    document: dict[str, Any], host: Host, routes: Iterable[tuple[str, BaseRoute]]
+    document: dict[str, Any], host: ServiceHost, routes: Iterable[tuple[str, BaseRoute]]
 ) -> dict[str, Any]:
     """`document` with each plain route, the chat endpoints with their bodies, replies, and
     refusals; static files, which are nobody's data, are left out."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from sayso.messages import Kind
+from sayso.wire.messages import Kind
 
 T = TypeVar("T")
 
@@ -71,7 +70,7 @@ class Proposal:
 
     The deed (design, section 6): `agent` is the id of the agent that proposed it; `input` is what
     the tool gets, `sent` what was sent where that differs; `tool` is the digest of the tool,
-    `source` where it is from; `context` is where it acts (see `sayso.turns.places`). `edit` is the
+    `source` where it is from; `context` is where it acts. `edit` is the
     digest of a changed input as its approver sent it.
     """
 
@@ -351,12 +350,3 @@ class Store(Protocol):
     def dead(self, owner: Owner) -> bool:
         """Whether `owner` is surely dead although its lease may still run; blocks briefly."""
         ...
-
-
-def connect(url: str) -> Store:
-    """A built-in store as the group's factories make theirs: a relative path begins at the working
-    directory, and `sqlite://` is in the state folder that a service without settings has."""
-    from sayso.config import Config, state_dir
-    from sayso.ledger.stores import open_store
-
-    return open_store(url, Path.cwd(), state_dir(Config()))

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sayso.canonical import canonical
-from sayso.errors import InvalidRequest
-from sayso.ledger import Decision, Proposal, SuspendedTurn
-from sayso.messages import Command, Kind
+from sayso.errors import InvalidRequest, ToolInputError
+from sayso.ledger import OPEN, Decision, Proposal, SuspendedTurn
+from sayso.wire.canonical import canonical
+from sayso.wire.messages import Command, Kind
 
 
 class Requester(NamedTuple):
@@ -183,6 +183,23 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
     if not choice.approved and row.state not in ("PENDING", "REJECTED"):
         return "approval_conflict", "the call was approved before"
     return None
+
+
+def would_start(choice: Choice, row: Proposal) -> bool:
+    """Whether the decision has the call start, or start again."""
+    again = row.state == "INDETERMINATE" and row.idempotent and not row.purged
+    return choice.approved and (row.state in OPEN or again)
+
+
+def wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
+    """Why an approval may not change the call as the choice does; empty where it may."""
+    allowed = None
+    if edit and choice.input is not None and not renamed(choice, row) and row.state == "PENDING":
+        try:
+            allowed = edit(row, choice.input)
+        except ToolInputError as error:
+            return f"the changed input does not fit the tool: {error.bare}"
+    return "the name or input differs from what was proposed" if allowed is None else ""
 
 
 def renamed(choice: Choice, row: Proposal) -> bool:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from sayso.canonical import canonical
 from sayso.ledger import LogRow, Proposal, Store, Transaction
+from sayso.wire.canonical import canonical
 
 GENESIS = "0" * 64
 """What stands as `previous` in row 1."""
@@ -65,9 +65,10 @@ def log(tx: Transaction, event: str, row: Proposal) -> None:
     append(tx, entry)
 
 
-def log_refusal(tx: Transaction, row: Proposal, why: str) -> None:
-    """Append to the log that a decided call was not started, and the error's type."""
-    append(tx, {"event": "not_started", "id": row.id, "name": row.name, "why": why})
+def log_unstarted(tx: Transaction, unstarted: Mapping[str, str]) -> None:
+    """Append to the log which decided calls were not started, and the type of each error."""
+    for id_, row in tx.proposals([*unstarted]).items():
+        append(tx, {"event": "not_started", "id": id_, "name": row.name, "why": unstarted[id_]})
 
 
 def checkpoint(tx: Transaction, purged: Sequence[LogRow]) -> LogRow:

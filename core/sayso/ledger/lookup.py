@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 
-from sayso.canonical import canonical
 from sayso.ledger import OPEN, Proposal, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester, command_identity
+from sayso.wire.canonical import canonical
 
 _ByText = dict[bytes, list[Proposal]]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -36,7 +36,7 @@ from sayso.ledger.choices import (
     name_of,
 )
 from sayso.ledger.lease import Lease
-from sayso.ledger.log import log, log_refusal
+from sayso.ledger.log import log, log_unstarted
 from sayso.ledger.owners import boot_id
 from sayso.ledger.rules import Rules, suspend_again
 from sayso.ledger.writes import Writes
@@ -191,15 +191,8 @@ class Ledger:
             if late:
                 await self.settle(late)
             if unstarted:
-                await self._log_unstarted(unstarted)
+                await self.store.run(partial(log_unstarted, unstarted=unstarted))
             raise
-
-    async def _log_unstarted(self, unstarted: Mapping[str, str]) -> None:
-        def work(tx: Transaction) -> None:
-            for id_, row in tx.proposals([*unstarted]).items():
-                log_refusal(tx, row, unstarted[id_])
-
-        await self.store.run(work)
 
     async def _claiming(
         self, work: Callable[[Transaction], T], token: str, turns: Sequence[str] = ()

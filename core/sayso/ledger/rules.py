@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sayso.canonical import canonical
-from sayso.errors import InvalidRequest, ToolInputError
+from sayso.errors import InvalidRequest
 from sayso.ledger import OPEN, Owner, Proposal, State, SuspendedTurn, Transaction
 from sayso.ledger.choices import (
     MINT,
@@ -32,11 +31,13 @@ from sayso.ledger.choices import (
     not_issued,
     refuse,
     refused,
-    renamed,
     unknown_outcome,
+    would_start,
+    wrong_edit,
 )
 from sayso.ledger.log import log
 from sayso.ledger.lookup import Lookup
+from sayso.wire.canonical import canonical
 
 logger = logging.getLogger("sayso.ledger")
 
@@ -185,9 +186,9 @@ class Rules:
             if kind := contradiction(choice, row):
                 items.append(refused(choice, *kind))
             elif choice.approved and found.changed(choice, row):
-                if message := _wrong_edit(choice, row, edit):
+                if message := wrong_edit(choice, row, edit):
                     items.append(refused(choice, "approval_changed", message))
-            elif starts and _would_start(choice, row) and (kind := starts(row)):
+            elif starts and would_start(choice, row) and (kind := starts(row)):
                 if kind[0] != WAITS:
                     items.append(refused(choice, *kind))
         by_row: dict[str, set[bool]] = {}
@@ -386,22 +387,6 @@ def _name(choice: Choice, who: Requester, conversation: Conversation) -> str:
     wanted = command_identity(choice.input or {})
     parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
     return hashlib.sha256(canonical(parts)).hexdigest()[:32]
-
-
-def _would_start(choice: Choice, row: Proposal) -> bool:
-    again = row.state == "INDETERMINATE" and row.idempotent and not row.purged
-    return choice.approved and (row.state in OPEN or again)
-
-
-def _wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
-    """Why an approval may not change the call as the choice does; empty where it may."""
-    allowed = None
-    if edit and choice.input is not None and not renamed(choice, row) and row.state == "PENDING":
-        try:
-            allowed = edit(row, choice.input)
-        except ToolInputError as error:
-            return f"the changed input does not fit the tool: {error.bare}"
-    return "the name or input differs from what was proposed" if allowed is None else ""
 
 
 def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from sayso.errors import ConfigError, ModelError, named
-from sayso.events import TextDelta
+from sayso.wire.events import TextDelta
 
 __all__ = [
     "Ask",

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sayso.lenient_json import encodable
 from sayso.models import (
     Block,
     Call,
@@ -26,6 +25,7 @@ from sayso.models import (
 )
 from sayso.models.replies import read_input, stop_of
 from sayso.models.schemas import renamed
+from sayso.wire.lenient_json import encodable
 
 _STOPS: Mapping[str, Stop] = {
     "end_turn": "end_turn",

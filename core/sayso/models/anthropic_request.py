@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sayso.lenient_json import encodable
 from sayso.models import Ask, Block, Call, Result, Text, ToolDefinition, Turn
 from sayso.models.schemas import closed, plain_object, renamed, sent_keys, with_keys
 from sayso.models.transcript import has_raw, sent_names, transcript
+from sayso.wire.lenient_json import encodable
 
 log = logging.getLogger("sayso.models")
 

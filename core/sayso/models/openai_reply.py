@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from sayso.lenient_json import encodable
 from sayso.models import (
     Block,
     Call,
@@ -29,6 +28,7 @@ from sayso.models import (
     Usage,
 )
 from sayso.models.replies import read_input, stop_of
+from sayso.wire.lenient_json import encodable
 
 _STOPS: Mapping[str, Stop] = {
     "stop": "end_turn",

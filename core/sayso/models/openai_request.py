@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sayso.lenient_json import encodable
 from sayso.models import Ask, Call, Result, Text, ToolDefinition, Turn
 from sayso.models.openai_reply import raw_key
 from sayso.models.schemas import closed, plain_object, with_items
 from sayso.models.transcript import sent_names, transcript
+from sayso.wire.lenient_json import encodable
 
 log = logging.getLogger("sayso.models")
 

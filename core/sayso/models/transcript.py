@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sayso.lenient_json import encodable
 from sayso.models import Block, Call, Result, Text, ToolDefinition, Turn
+from sayso.wire.lenient_json import encodable
 
 NOT_RECORDED = "Error: no result of this call is recorded"
 _BEGINNING = "(the conversation begins here)"

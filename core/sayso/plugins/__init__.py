@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import click
     from starlette.routing import Router
 
-    from sayso.host import Host
+    from sayso.hosting import Host
 
 __all__ = ["Plugin", "PluginInfo", "Plugins"]
 

@@ -20,7 +20,7 @@ from sayso.plugins.deadlines import Overdue, interrupted, watched
 from sayso.plugins.implementations import MEND
 
 if TYPE_CHECKING:
-    from sayso.host import Host
+    from sayso.hosting import Host
     from sayso.plugins.implementations import Impl
 
 log = logging.getLogger("sayso.plugins")

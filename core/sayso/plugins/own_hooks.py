@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sayso.agent import Agent, RequestContext
+from sayso.agent import Agent
+from sayso.context import RequestContext
 from sayso.hookspecs import hookimpl
-from sayso.messages import AgentMessage, ChatRequest
 from sayso.plugins import Plugin
 from sayso.plugins.discovery import AGENT
+from sayso.wire.messages import AgentMessage, ChatRequest
 
 if TYPE_CHECKING:
-    from sayso.host import Host
+    from sayso.hosting import Host
 
 
 def agent_plugin(agent: Agent) -> Plugin | None:

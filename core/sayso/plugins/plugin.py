@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ValidationError
 
-from sayso.canonical import copied
 from sayso.config import Config
 from sayso.config.layers import Origin, check_keys, explain, parsed_table
 from sayso.config.settings import Section
@@ -18,6 +17,7 @@ from sayso.errors import ConfigError, PluginError, counted, named
 from sayso.plugins.deadlines import Overdue, interrupted
 from sayso.plugins.discovery import BUILT_IN, Choice, Installed, way_out
 from sayso.plugins.implementations import MEND
+from sayso.wire.canonical import copied
 
 log = logging.getLogger("sayso.plugins")
 

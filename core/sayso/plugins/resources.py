@@ -16,18 +16,19 @@ from sayso.errors import PluginError, SaysoError, counted
 from sayso.tools.sources import opened
 
 if TYPE_CHECKING:
-    from sayso.host import Host
+    from sayso.hosting import Host
+    from sayso.plugins import Plugins
 
 logger = logging.getLogger("sayso.plugins")
 
 
 @asynccontextmanager
-async def resources(host: Host) -> AsyncIterator[None]:
+async def resources(host: Host, plugins: Plugins) -> AsyncIterator[None]:
     """Keep resources and sources open within the block; one that blocks home is given up."""
-    if not host.plugins.implementations("resources") and not host.agent.sources:
+    if not plugins.implementations("resources") and not host.agent.sources:
         yield
         return
-    here, timeout = asyncio.get_running_loop(), host.plugins.start_timeout
+    here, timeout = asyncio.get_running_loop(), plugins.start_timeout
     started: asyncio.Future[None] = here.create_future()
     blocked: asyncio.Future[PluginError] = here.create_future()
     leaving: asyncio.Future[None] = here.create_future()
@@ -42,7 +43,7 @@ async def resources(host: Host) -> AsyncIterator[None]:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         stop.append(partial(loop.call_soon_threadsafe, ended.set))
         sources = opened(host.agent.sources, host, host.agent.gather_tools)
-        async with host.plugins.resources(host, tell), sources:
+        async with plugins.resources(host, tell), sources:
             here.call_soon_threadsafe(_settle, started, None)
             await ended.wait()
             with suppress(RuntimeError):

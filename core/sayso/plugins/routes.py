@@ -13,7 +13,7 @@ from sayso.plugins.implementations import ONE_TOO_MANY
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute, Router
 
-    from sayso.host import Host
+    from sayso.hosting import Host
     from sayso.plugins.implementations import Impl
 
 OWN = ("/health", "/ready")

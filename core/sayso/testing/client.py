@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sayso.host import Host
+    from sayso.host import ServiceHost
 
 Json = dict[str, Any]
 _TIMEOUT = 30.0
@@ -52,7 +52,7 @@ class Service:
     brings; `request` and `post` reach any path.
     """
 
-    def __init__(self, host: Host, port: int, routes: Sequence[str] = ()) -> None:
+    def __init__(self, host: ServiceHost, port: int, routes: Sequence[str] = ()) -> None:
         self.host = host
         self.port = port
         self.routes = sorted(routes)

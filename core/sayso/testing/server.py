@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from sayso.http.listener import uvicorn_config
+from sayso.listener.listener import uvicorn_config
 from sayso.service.ports import serves_on
 
 if TYPE_CHECKING:

@@ -6,6 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+_LONGEST = 200
+"""Characters of what a type is called."""
+_DEEPEST = 30
+"""Types within types that are told."""
+
 
 def describe(schema: Mapping[str, Any]) -> dict[str, dict[str, str]]:
     """`{parameter: {type, description}}` of an input schema (interface.md, "ToolCall")."""
@@ -29,26 +34,33 @@ def _description(schema: Any, definitions: Mapping[str, Any]) -> str:
     return next((str(layer["description"]) for layer in layers if "description" in layer), "")
 
 
-def _type_name(schema: Any, definitions: Mapping[str, Any], types: dict[str, str]) -> str:
+def _type_name(
+    schema: Any, definitions: Mapping[str, Any], types: dict[str, str], depth: int = 0
+) -> str:
     """What people call the type of `schema`; `types` are those of definitions so far."""
-    if not isinstance(schema, Mapping):
+    if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return "any"
     if (name := _named(schema)) in definitions:
         if name not in types:
             # So it is called where it refers to itself.
             types[name] = "any"
-            types[name] = _type_name(definitions[name], definitions, types)
+            # Each may name others twice: uncut, the words would double with each definition.
+            types[name] = _cut(_type_name(definitions[name], definitions, types, depth + 1))
         return types[name]
     stated = schema.get("type")
     if isinstance(stated, list):
         return " or ".join(map(str, stated))
     if stated == "array" and "items" in schema:
-        return f"array of {_type_name(schema['items'], definitions, types)}"
+        return f"array of {_type_name(schema['items'], definitions, types, depth + 1)}"
     if stated:
         return str(stated)
     choices = schema.get("anyOf") or schema.get("oneOf") or []
-    names = [_type_name(choice, definitions, types) for choice in choices]
+    names = [_type_name(choice, definitions, types, depth + 1) for choice in choices]
     return " or ".join(dict.fromkeys(names)) or "any"
+
+
+def _cut(words: str) -> str:
+    return words if len(words) <= _LONGEST else words[: _LONGEST - 1] + "…"
 
 
 def _named(schema: Mapping[str, Any]) -> str:

@@ -11,17 +11,14 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from sayso.canonical import canonical
-from sayso.tools.inputs import UNSTEADY, steady
+from sayso.tools.inputs import UNSTEADY, Taking, steady
 from sayso.tools.signatures import plain_function
-
-if TYPE_CHECKING:
-    from sayso.tools import Tool
+from sayso.wire.canonical import canonical
 
 _INSTALLED = ("site-packages", "dist-packages")
 _PROJECT = ("pyproject.toml", "setup.py", "setup.cfg", "sayso.toml", ".git", ".hg")
@@ -32,6 +29,16 @@ _READ_BY_PEOPLE = frozenset({"title", "description", "$comment", "examples"})
 _OF_NAMES = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 """The keywords of a JSON schema below which the keys are names."""
 _VALUES = frozenset({"default", "const", "enum"})
+
+
+class Identified(Taking, Protocol):
+    """A tool, as far as its identity is concerned."""
+
+    origin: str
+    version: str | None
+    idempotent: bool
+    read_only: bool | None
+    destructive: bool | None
 
 
 def source_of(fn: Callable[..., Any]) -> str:
@@ -72,7 +79,7 @@ def without_loopback_port(origin: str) -> str:
     return _LOOPBACK.sub("//localhost", origin)
 
 
-def digest_of(tool: Tool[..., Any]) -> str:
+def digest_of(tool: Identified) -> str:
     """The digest by which a tool is the one that was approved; `version` stands in for all but the
     name where the author states one."""
     if tool.version is not None:
@@ -82,7 +89,7 @@ def digest_of(tool: Tool[..., Any]) -> str:
     return _hashed([tool.name, tool.origin, _bare(tool.input_schema), defaults, hints])
 
 
-def unsteady(tool: Tool[..., Any]) -> list[str]:
+def unsteady(tool: Identified) -> list[str]:
     """The parameters whose defaults differ from process to process, which no digest can bind."""
     if tool.version is not None:
         return []
@@ -93,7 +100,7 @@ def _hashed(value: object) -> str:
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
-def _defaults(tool: Tool[..., Any]) -> Iterator[tuple[str, str | None]]:
+def _defaults(tool: Identified) -> Iterator[tuple[str, str | None]]:
     """Each default as the digest has it; None for one that another process has otherwise."""
     for name, value in sorted(tool.defaults.items()):
         if isinstance(value, FieldInfo):
@@ -104,7 +111,7 @@ def _defaults(tool: Tool[..., Any]) -> Iterator[tuple[str, str | None]]:
         yield name, None if found is UNSTEADY else _kept(tool, name, canonical(found))
 
 
-def _kept(tool: Tool[..., Any], name: str, text: bytes) -> str:
+def _kept(tool: Identified, name: str, text: bytes) -> str:
     if name not in tool.secret_defaults:
         return text.decode("utf-8", "surrogatepass")
     # Keyed, and slow to guess from: the ledger keeps what is made of it.

@@ -11,17 +11,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 
-from sayso.bodies import is_json
-from sayso.canonical import canonical, copied
 from sayso.config.received import Names, names_of, received
 from sayso.errors import ToolInputError
-
-if TYPE_CHECKING:
-    from sayso.tools import Tool
+from sayso.wire.bodies import is_json
+from sayso.wire.canonical import canonical, copied
 
 _SECRET = (SecretStr, SecretBytes)
 _ABSENT = object()
@@ -45,6 +42,37 @@ class Whole:
             self.dumps[name] = _ordered(value, dump)
 
 
+class Taking(Protocol):
+    """A tool, as far as its inputs are concerned."""
+
+    name: str
+    defaults: dict[str, Any]
+    fixed: Mapping[str, Any]
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON schema of the input."""
+        ...
+
+    @property
+    def write_only(self) -> frozenset[str]:
+        """The parameters that the schema calls secret."""
+        ...
+
+    @property
+    def secret_defaults(self) -> frozenset[str]:
+        """The parameters whose defaults are secret."""
+        ...
+
+    def whole(self, input: Mapping[str, Any]) -> Whole:
+        """The input with all that was not sent; raises ToolInputError."""
+        ...
+
+    def parameter(self, key: str) -> str:
+        """The parameter that `key` of an input sends, by its name in the schema."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """The input of a proposal. `marks` says of a parameter what `input_description` adds:
@@ -61,7 +89,7 @@ class Recorded:
         return {n: {**about.get(n, nothing), **self.marks.get(n, {})} for n in names}
 
 
-def recorded(tool: Tool[..., Any], sent: Mapping[str, Any]) -> Recorded:
+def recorded(tool: Taking, sent: Mapping[str, Any]) -> Recorded:
     """What a call of `tool` with the input `sent` is recorded as; raises ToolInputError.
 
     It calls what users wrote: validators, serializers, and factories of defaults, each of those
@@ -91,7 +119,7 @@ def recorded(tool: Tool[..., Any], sent: Mapping[str, Any]) -> Recorded:
 
 
 def _fitting(
-    tool: Tool[..., Any],
+    tool: Taking,
     sent: Mapping[str, Any],
     own: Mapping[str, str],
     whole: Whole,
@@ -119,9 +147,7 @@ def _with(
     return found
 
 
-def _survive(
-    tool: Tool[..., Any], input: Mapping[str, Any], whole: Whole, names: Iterable[str]
-) -> bool:
+def _survive(tool: Taking, input: Mapping[str, Any], whole: Whole, names: Iterable[str]) -> bool:
     try:
         again = tool.whole(input)
     except ToolInputError:
@@ -131,7 +157,7 @@ def _survive(
     )
 
 
-def _mark(tool: Tool[..., Any], name: str, value: Any) -> dict[str, Any]:
+def _mark(tool: Taking, name: str, value: Any) -> dict[str, Any]:
     """The mark of a parameter that the service sets."""
     mark: dict[str, Any] = {"set_by": "service"}
     if not _is_secret(tool, name, value) and (shown := steady(value)) is not UNSTEADY:
@@ -139,7 +165,7 @@ def _mark(tool: Tool[..., Any], name: str, value: Any) -> dict[str, Any]:
     return mark
 
 
-def _is_secret(tool: Tool[..., Any], name: str, value: Any) -> bool:
+def _is_secret(tool: Taking, name: str, value: Any) -> bool:
     return name in tool.write_only or holds_secret_type(value)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from sayso.canonical import is_endless
-from sayso.lenient_json import dump_json, encodable
+from sayso.wire.canonical import is_endless
+from sayso.wire.lenient_json import dump_json, encodable
 
 
 @dataclass(frozen=True, slots=True)

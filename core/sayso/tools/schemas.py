@@ -10,7 +10,7 @@ import copy
 import functools
 import itertools
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, TypeAdapter
@@ -18,11 +18,12 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
-from sayso.bodies import is_json
 from sayso.config.received import Names, every_name, other_names
 from sayso.errors import ToolInputError
+from sayso.tools.bounds import Bounds
 from sayso.tools.docstrings import Docstring
-from sayso.tools.inputs import Whole, dropped, groups_of, held_by
+from sayso.tools.dumps import all_dumped, dumped, is_plain, may_drop, refuse_dropped
+from sayso.tools.inputs import Whole, groups_of, held_by
 from sayso.tools.parameters import model_of, refined
 from sayso.tools.signatures import EMPTY, Argument, Signature
 from sayso.tools.validation import (
@@ -32,11 +33,16 @@ from sayso.tools.validation import (
     line,
     refuse_names,
     shortened,
-    unknown,
     validated,
 )
+from sayso.wire.bodies import is_json
 
 T = TypeVar("T")
+
+BACKTRACKS = 1000
+"""Steps that a pattern may go back in one text; one that would go further does not fit."""
+COMPILED = 2**20
+"""Bytes that a pattern may take when it is compiled."""
 
 Arguments = dict[str, Any]
 """Keyword arguments for a tool's function, without the injected ones."""
@@ -160,13 +166,13 @@ class SignatureInputs:
         instance = self._validated(input)
         found = Whole()
         for name, value in (instance.__pydantic_extra__ or {}).items():
-            found.put(name, value, *_dumped(instance, name))
+            found.put(name, value, *dumped(instance, name))
         for field, name in self._fields:
             if field in instance.__pydantic_fields_set__ or name in self._field_defaults:
-                found.put(name, instance.__dict__[field], *_dumped(instance, field))
+                found.put(name, instance.__dict__[field], *dumped(instance, field))
             else:
                 # The function uses its own default, as it is.
-                found.put(name, self._own_defaults[name], *_dumped(instance, field))
+                found.put(name, self._own_defaults[name], *dumped(instance, field))
         return found
 
     def parameter(self, key: str) -> str:
@@ -228,7 +234,7 @@ class ModelInputs:
     def whole(self, input: Mapping[str, Any]) -> Whole:
         (instance,) = self.read(input).values()
         found = Whole()
-        dumps = {self.parameter(k): dump for k, dump in _all_dumped(self._adapter, instance)}
+        dumps = {self.parameter(k): dump for k, dump in all_dumped(self._adapter, instance)}
         for key, value in held_by(instance):
             name = self.parameter(key)
             found.put(name, value, *([dumps[name]] if name in dumps else []))
@@ -239,6 +245,7 @@ class SchemaInputs:
     """Inputs of a JSON schema: the function gets what was sent, by keyword and unchanged."""
 
     def __init__(self, label: str, signature: Signature, schema: Mapping[str, Any]) -> None:
+        self._bounds = _bounds(label, schema)
         self.schema = _stated_object(label, schema)
         self.is_open = signature.rest is not None
         """Whether the function takes all that the schema admits."""
@@ -278,6 +285,7 @@ class SchemaInputs:
         # The function may change what it gets; what was approved or asked for stays.
         given = copy.deepcopy(dict(input))
         refuse_names(self._closed & given.keys(), self._names)
+        self._bounds.check(given)
         try:
             errors = list(itertools.islice(self._validator.iter_errors(given), SHOWN_ERRORS))
         except (ValueError, OverflowError) as error:
@@ -292,7 +300,7 @@ class SchemaInputs:
         found = Whole()
         for name, value in {**self._defaults, **self.read(input)}.items():
             # The function gets JSON as it was sent: a tuple as its default is no list.
-            found.put(name, value, *([value] if _is_plain(value) else []))
+            found.put(name, value, *([value] if is_plain(value) else []))
         return found
 
     def parameter(self, key: str) -> str:
@@ -342,65 +350,6 @@ class _Schema(GenerateJsonSchema):
         return super().encode_default(steady)
 
 
-def _dumped(instance: BaseModel, name: str) -> list[Any]:
-    """The JSON of one field, in a list; empty where it has none."""
-    try:
-        written = instance.model_dump(
-            mode="json", by_alias=True, round_trip=True, include={name}, warnings=False
-        )
-    except Exception:
-        # A value or a serializer of the author's.
-        return []
-    return list(written.values())[:1]
-
-
-def _all_dumped(adapter: TypeAdapter[Any], instance: Any) -> Iterator[tuple[str, Any]]:
-    """The JSON of each field, by its name in the JSON."""
-    try:
-        written = adapter.dump_python(
-            instance, mode="json", by_alias=True, round_trip=True, warnings=False
-        )
-    except Exception:
-        # A value or a serializer of the author's.
-        return
-    if isinstance(written, Mapping):
-        yield from written.items()
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value is of the types that JSON is read as."""
-    if isinstance(value, dict):
-        return type(value) is dict and all(map(_is_plain, value.values()))
-    if isinstance(value, list):
-        return type(value) is list and all(map(_is_plain, value))
-    return type(value) in (str, int, float, bool, type(None))
-
-
-def may_drop(schema: Any) -> bool:
-    """Whether something in pydantic's core `schema` ignores keys that it does not know."""
-    rest, seen = [schema], set[int]()
-    while rest:
-        node = rest.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, Mapping):
-            if node.get("type") in ("model-fields", "dataclass-args", "typed-dict"):
-                return True
-            rest.extend(node.values())
-        elif isinstance(node, list | tuple):
-            rest.extend(node)
-    return False
-
-
-def refuse_dropped(
-    sent: Mapping[str, Any], value: Any, names: Names, known: Collection[str]
-) -> None:
-    """Raise ToolInputError for what was sent and the tool would not get."""
-    if places := list(itertools.islice(dropped(sent, value, names), 50)):
-        raise explained(unknown(place, known) for place in places)
-
-
 def _checked_model(label: str, signature: Signature, docs: Docstring) -> type[BaseModel]:
     try:
         model = model_of(signature.arguments, signature.rest, docs)
@@ -432,12 +381,22 @@ def _stated_object(label: str, schema: Mapping[str, Any]) -> dict[str, Any]:
     return stated
 
 
+def _bounds(label: str, schema: Mapping[str, Any]) -> Bounds:
+    try:
+        return Bounds(dict(schema))
+    except ValueError as error:
+        raise ValueError(f"tool {label!r}: input_schema is not usable: {error}") from error
+
+
 def _validator(label: str, schema: dict[str, Any]) -> Any:
     # Only tools with a JSON schema pay for this import.
     import jsonschema_rs
 
+    patterns = jsonschema_rs.FancyRegexOptions(backtrack_limit=BACKTRACKS, size_limit=COMPILED)
     try:
-        return jsonschema_rs.validator_for(schema, mask="the value", retriever=_no_retrieval)
+        return jsonschema_rs.validator_for(
+            schema, mask="the value", retriever=_no_retrieval, pattern_options=patterns
+        )
     except ValueError as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"tool {label!r}: input_schema is not valid: {reason}") from error

@@ -10,22 +10,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-if TYPE_CHECKING:
-    from sayso.host import Host
-    from sayso.tools import Tool
+from sayso.tools import Tool
 
 logger = logging.getLogger("sayso.sources")
+T = TypeVar("T")
+
+
+class WorkerLoops(Protocol):
+    """The loops where async user code runs."""
+
+    async def at_home(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of `work()`, run on the home loop, where `resources` live."""
+        ...
+
+
+class SourceHost(Protocol):
+    """What a tool source may ask of the service that opens it."""
+
+    @property
+    def workers(self) -> WorkerLoops:
+        """Where async user code runs."""
+        ...
 
 
 @runtime_checkable
 class ToolSource(Protocol):
     """What an object must have to stand in `Agent(tools=[...])` in place of tools."""
 
-    async def open(self, host: Host, changed: Callable[[], None]) -> None:
+    async def open(self, host: SourceHost, changed: Callable[[], None]) -> None:
         """Connect, and go on keeping the connection; called once, on the home loop.
 
         Call `changed()`, from that loop, when `tools` gives another list than before. What is
@@ -44,7 +60,7 @@ class ToolSource(Protocol):
 
 @asynccontextmanager
 async def opened(
-    sources: Sequence[ToolSource], host: Host, changed: Callable[[], None]
+    sources: Sequence[ToolSource], host: SourceHost, changed: Callable[[], None]
 ) -> AsyncIterator[None]:
     """The sources, opened concurrently, and closed at the end."""
     are_open = False

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from sayso.errors import ToolInputError, message_of
-from sayso.lenient_json import encodable
+from sayso.wire.lenient_json import encodable
 
 T = TypeVar("T")
 

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sayso import approvals
-from sayso.agent import DecidedCall
+from sayso.context import DecidedCall
+from sayso.conversation import approvals
+from sayso.decisions.execution import change_of, record, state_of
 from sayso.errors import AgentError, Blocked, ModelError, Silence
+from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Grant
-from sayso.masking import mask
-from sayso.messages import (
+from sayso.turns.ending import finish, suspend
+from sayso.turns.proposals import proposals_of
+from sayso.turns.replies import reply_of, send_outcomes
+from sayso.turns.state import RunningTurn
+from sayso.wire.masking import mask
+from sayso.wire.messages import (
     AgentMessage,
     Data,
     ExecutedApproval,
     ExecutedCommand,
     ExecutedToolCall,
 )
-from sayso.traces import cut, error_text
-from sayso.turns.ending import finish, suspend
-from sayso.turns.execution import change_of, record, state_of
-from sayso.turns.gate import Outcome
-from sayso.turns.proposals import proposals_of
-from sayso.turns.replies import reply_of, send_outcomes
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.wire.traces import cut
 
 _ANSWERS = (AgentError, ModelError, Blocked, Silence)
 """What a callable raises that says by itself how the turn ends."""
+_FAILED = "Error: the agent failed while it carried this out"
+"""The outcome of calls during which a callable raised: its error is in the log, not for callers."""
 
 
 async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
@@ -86,12 +86,11 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
     start = time.perf_counter()
     try:
         reply = await reply_of(turn, function, quiet=True)
-    except Exception as error:
+    except Exception:
         took = time.perf_counter() - start
         change = _change(turn, before)
         for grant in grants:
-            text = error_text(error, turn.secrets)
-            await _ended(turn, grant, Outcome("FAILED", text, took), change)
+            await _ended(turn, grant, Outcome("FAILED", _FAILED, took), change)
         raise
     if isinstance(reply, str):
         reply = AgentMessage(content=reply)

@@ -4,108 +4,58 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sayso.errors import InvalidRequest
-from sayso.ledger import ENDED, Proposal
-from sayso.messages import AgentMessage, Data, Message
-from sayso.session import Session
+from sayso.conversation.mentions import Mentions
+from sayso.decisions.deed import starts
+from sayso.ledger import Proposal
 from sayso.turns.decisions import message_digest, wait_for_others
-from sayso.turns.deed import starts
 from sayso.turns.ending import finish
-from sayso.turns.mentions import Mentions
-from sayso.turns.outcomes import catch_up, collect_outcomes, decided_calls, last_turns
+from sayso.turns.outcomes import catch_up, collect_outcomes, decided_calls
 from sayso.turns.output import OUTCOMES
+from sayso.turns.plan import Asking, GoOn, Restate, decided_at, plan
+from sayso.turns.state import RunningTurn
+from sayso.wire.messages import AgentMessage, Data
+from sayso.wire.session import Session
 
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+
+def next_step(turn: RunningTurn) -> Restate | GoOn:
+    """What the turn does, now that its decisions are recorded; raises InvalidRequest."""
+    return plan(
+        Asking(
+            turn.request.messages,
+            turn.shown,
+            turn.found,
+            decides=turn.context.has_decision,
+            blank=turn.blank,
+            empty=turn.empty,
+            to_callable=turn.engine.agent.function is not None,
+        )
+    )
 
 
-async def resume(turn: RunningTurn, known: set[str]) -> bool:
-    """Continue the turns that the decisions belong to; true if the turn has ended without the
-    model."""
-    ran = {g.proposal.id for g in turn.found.grants}
-    touched = {row.turn for c, row in turn.found.chosen if not c.copy or row.id in ran}
-    if not turn.context.has_decision and turn.blank:
-        touched |= _ready(turn)
-    touched |= owed(turn)
-    pending = _pending(turn, touched)
+async def resume(turn: RunningTurn, step: Restate | GoOn, known: set[str]) -> bool:
+    """Take the step; true if the turn has ended without asking the agent."""
     await turn.accepted()
-    if any(r.kind == "tool_call" for r in pending) or (pending and turn.blank):
+    if isinstance(step, Restate):
         await turn.out.outcomes(turn.data)
-        await turn.say("\n".join(_needed(turn, pending)))
-        await finish(turn, "approval_required", pending=pending)
+        await turn.say("\n".join(_needed(turn, step.pending)))
+        await finish(turn, "approval_required", pending=step.pending)
         return True
-    own = [id_ for id_ in touched if id_ in turn.found.turns]
-    recorded = await _continue(turn, own) if own else None
+    recorded = await _continue(turn, step.own) if step.own else None
     if recorded is not None:
         await _replay(turn, recorded)
         return True
     if turn.engine.agent.function is not None:
-        # What an agent in its place proposed has ended, if only as a call of an unknown tool.
+        # The calls that another agent in this one's place proposed have ended, if only as calls of
+        # an unknown tool.
+        ran = {g.proposal.id for g in turn.found.grants}
         turn.found.grants = []
-        await _claim_for_callable(turn, touched & turn.found.callables, known, ran)
-    # What a callable carries out itself is told when it has, and all outcomes leave in order.
+        await _claim_for_callable(turn, step.callables, known, ran)
+    # A callable that carries calls out reports them when it has, and all outcomes leave in order.
     if not (turn.engine.agent.function and turn.found.grants):
         await turn.out.outcomes(turn.data)
     return False
-
-
-def owed(turn: RunningTurn) -> set[str]:
-    """The turns of a callable that nothing keeps from going on, with decisions of this conversation
-    of which it has not been told: another turn may have waited when they were made."""
-    stated_again = not turn.context.has_decision and _waits(turn)
-    if turn.engine.agent.function is None or stated_again:
-        return set()
-    rows = turn.found.rows.values()
-    untold = [
-        row
-        for row in rows
-        if row.state == "APPROVED" or (row.state == "REJECTED" and row.owner is None)
-    ]
-    if not untold:
-        return set()
-    mentions = Mentions(turn.request.messages, turn.found.chosen)
-    decided = {row.turn for row in untold if _decided_here(row, mentions) is not None}
-    waiting = {
-        row.turn for row in rows if row.state == "PENDING" and (row.kind != "command" or turn.blank)
-    }
-    return (decided - waiting) & turn.found.callables
-
-
-def _decided_here(row: Proposal, mentions: Mentions) -> int | None:
-    """The message that decides the call, if any does."""
-    # From where it was proposed: an equal command may have been decided before.
-    return mentions.decided(row, mentions.shown([row.id]) or 0)
-
-
-def _waits(turn: RunningTurn) -> bool:
-    """Whether a tool call waits that the history shows."""
-    rows = turn.found.rows.values()
-    waiting = {r.id for r in rows if r.kind == "tool_call" and r.state == "PENDING"}
-    return not waiting.isdisjoint(turn.shown)
-
-
-def _waits_for_caller(turn: RunningTurn, row: Proposal) -> bool:
-    """Whether the call is undecided, or approved elsewhere and not sent back yet by its caller."""
-    # A callable is given what others approved together with what its caller decides.
-    return row.state == "PENDING" or (
-        row.state == "APPROVED" and row.turn not in turn.found.callables
-    )
-
-
-def _pending(turn: RunningTurn, touched: Collection[str]) -> list[Proposal]:
-    """What still waits in the turns that are `touched`; if an empty message touches none, what
-    waits of the calls it shows. Raises InvalidRequest if nothing waits for such a message."""
-    waiting = [row for row in turn.found.rows.values() if _waits_for_caller(turn, row)]
-    waiting.sort(key=lambda row: row.order)
-    if touched or not turn.blank:
-        return [row for row in waiting if row.turn in touched]
-    shown = {*turn.shown, *(row.id for _, row in turn.found.chosen)}
-    pending = [row for row in waiting if row.id in shown]
-    if not pending and not turn.context.has_decision and turn.empty:
-        raise nothing_to_answer(turn.request.messages)
-    return pending
 
 
 def _needed(turn: RunningTurn, pending: Sequence[Proposal]) -> Iterator[str]:
@@ -127,20 +77,6 @@ async def _look_again(turn: RunningTurn, known: set[str], ran: set[str]) -> None
     catch_up(turn, known)
     turn.data = Data()
     collect_outcomes(turn, ran)
-
-
-def _ready(turn: RunningTurn) -> set[str]:
-    """The turns at which the history ends and whose calls are all decided, although this message
-    decides none of them; none while a tool call waits that the history shows."""
-    if _waits(turn):
-        return set()
-    rows = turn.found.rows.values()
-    decided = last_turns(turn) - {row.turn for row in rows if row.state not in ENDED}
-    return {
-        suspended.id
-        for suspended in turn.found.turns.values()
-        if suspended.state == "SUSPENDED" and suspended.id in decided
-    }
 
 
 async def _continue(turn: RunningTurn, turns: Sequence[str]) -> dict[str, Any] | None:
@@ -213,13 +149,5 @@ def _has_gone_on(turn: RunningTurn) -> bool:
     newest = min(max(spoken, default=0), max(stated, default=0))
     mentions = Mentions(messages, chosen)
     rows = {row.id: row for choice, row in chosen if not choice.copy}.values()
-    first = [_decided_here(row, mentions) for row in rows]
+    first = [decided_at(row, mentions) for row in rows]
     return bool(first) and all(index is not None and index < newest for index in first)
-
-
-def nothing_to_answer(messages: Sequence[Message]) -> InvalidRequest:
-    """The refusal of an empty message that nothing waits for."""
-    loc: list[str | int] = ["body", "messages", len(messages) - 1, "content"]
-    return InvalidRequest.at(
-        loc, "nothing_to_answer", "the last message is empty and nothing waits for a decision"
-    )

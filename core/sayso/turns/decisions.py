@@ -5,20 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from sayso import approvals
+from sayso.conversation import approvals
+from sayso.decisions.deed import starts
+from sayso.decisions.execution import Resume, carry_out
 from sayso.errors import ApprovalsPending, InvalidRequest
-from sayso.events import ToolCallApproved, ToolCallRejected
-from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice, Decided, Edit, Grant
-from sayso.masking import holds_secret, mask
-from sayso.turns.deed import starts
-from sayso.turns.execution import Resume, carry_out
 from sayso.turns.outcomes import catch_up, collect_outcomes, heard
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.turns.state import RunningTurn
+from sayso.wire.masking import holds_secret, mask
 
 _SUPERSEDED = "superseded by a new message"
 
@@ -128,15 +123,7 @@ def message_digest(turn: RunningTurn) -> str:
 
 async def _tell_decided(turn: RunningTurn) -> None:
     for id_ in turn.found.fresh if turn.events_on else ():
-        await turn.fire(decision_event(turn.found.rows[id_], turn.who.principal))
-
-
-def decision_event(row: Proposal, principal: str | None) -> ToolCallApproved | ToolCallRejected:
-    """What event handlers are told of a call that `principal` has just decided."""
-    reason = row.decision.reason if row.decision else None
-    if row.state == "REJECTED":
-        return ToolCallRejected(approvals.approval(row), reason, principal)
-    return ToolCallApproved(approvals.approval(row, execute=True), principal, reason)
+        await turn.fire(approvals.decision_event(turn.found.rows[id_], turn.who.principal))
 
 
 async def _refuse_new_message(turn: RunningTurn) -> None:
@@ -155,7 +142,7 @@ async def _refuse_new_message(turn: RunningTurn) -> None:
     await turn.accepted()
     for row in rejected:
         turn.found.rows[row.id] = row
-        await turn.fire(decision_event(row, turn.who.principal))
+        await turn.fire(approvals.decision_event(row, turn.who.principal))
     if len(rejected) < len(pending):
         # Somebody has decided one since it was read.
         others = set(pending) - {row.id for row in rejected}

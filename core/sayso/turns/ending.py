@@ -7,23 +7,21 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sayso import approvals
-from sayso.events import ApprovalRequested, Done, Event, MessageAdded, StopReason, fold_done
-from sayso.ledger import Proposal, SuspendedTurn
-from sayso.lenient_json import dump_json
-from sayso.masking import mask
-from sayso.messages import AgentMessage
+from sayso.conversation import approvals
+from sayso.conversation.hidden import hidden_reply, hidden_session, hidden_turns
+from sayso.ledger import RAN, Proposal, SuspendedTurn
 from sayso.models import Turn, dump_turns
-from sayso.session import Session
-from sayso.turns.hidden import hidden_reply, hidden_session, hidden_turns
-from sayso.turns.interceptors import alter
-from sayso.turns.outcomes import decided_calls
-from sayso.turns.output import done_of, proposal_events
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.turns.interceptors import alter, altered_texts
+from sayso.turns.outcomes import collect_outcomes, decided_calls
+from sayso.turns.output import done_of, executed_events, proposal_events
+from sayso.turns.state import RunningTurn
+from sayso.wire.events import ApprovalRequested, Done, Event, MessageAdded, StopReason, fold_done
+from sayso.wire.lenient_json import dump_json
+from sayso.wire.masking import mask
+from sayso.wire.messages import AgentMessage, Data
+from sayso.wire.session import Session
 
 _STATED = (
     "id kind name input turn index call_id created expires description input_description intent"
@@ -59,6 +57,8 @@ async def suspend(
         calls=[p.id for p in proposals],
         from_callable=turn.engine.agent.function is not None,
     )
+    if turn.out.held:
+        await _alter_texts(turn, proposals, descriptions=suspended.from_callable)
     for i, p in enumerate(proposals):
         p.turn, p.index = suspended.id, i
         p.conversation, p.reference = key, references[-1]
@@ -69,6 +69,20 @@ async def suspend(
             p.description = mask(p.description, turn.secrets)
             p.input_description = mask(p.input_description, turn.secrets)
     await finish(turn, "approval_required", pending=proposals, suspended=suspended, reply=reply)
+
+
+async def _alter_texts(
+    turn: RunningTurn, proposals: Sequence[Proposal], *, descriptions: bool
+) -> None:
+    """Have the response interceptors see what the agent says of its proposals, as they see its
+    reply: intents are its words, and so are the descriptions that a callable gives."""
+    said = [p.intent for p in proposals]
+    said += [p.description for p in proposals if descriptions]
+    altered = await altered_texts(turn, said)
+    for p in proposals:
+        p.intent = altered.get(p.intent, p.intent)
+        if descriptions:
+            p.description = altered.get(p.description, p.description)
 
 
 async def finish(
@@ -99,6 +113,25 @@ async def finish(
     if turn.events_on:
         await turn.fire(MessageAdded(_copied(altered or _spoken(turn, ending))))
     await turn.out.finish(ending, altered)
+
+
+async def report_before_failing(turn: RunningTurn) -> None:
+    """Send the outcomes of calls that the turn has carried out and not reported: it fails now, and
+    a caller who reads of the failure alone would ask for them again.
+
+    Response interceptors see them as they see a reply; where one fails, they are not sent.
+    """
+    rows = turn.found.rows
+    ran = {g.proposal.id for g in turn.found.grants if rows[g.proposal.id].state in RAN}
+    if not ran or (turn.out.reported and not turn.out.held):
+        return
+    data = turn.data = Data()
+    collect_outcomes(turn, ran)
+    if turn.out.held:
+        turn.out.drop()
+        await turn.out.outcomes(data)
+        data = (await alter(turn, [Done()])).data
+    await turn.out.release(executed_events(data))
 
 
 def done(turn: RunningTurn, stop: StopReason, reply: AgentMessage | None = None) -> Done:

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
-from sayso import approvals
+from sayso.conversation import approvals
+from sayso.decisions.execution import change_of, state_of
 from sayso.errors import AgentError, Blocked, InvalidRequest, Silence
-from sayso.events import Event
 from sayso.ledger import OPEN, Proposal
 from sayso.ledger.choices import Choice
-from sayso.messages import (
+from sayso.plugins.implementations import Impl
+from sayso.turns.decisions import decide
+from sayso.turns.state import RunningTurn
+from sayso.wire.events import Event
+from sayso.wire.messages import (
     AgentMessage,
     ChatRequest,
     Data,
     Message,
     beyond_text,
 )
-from sayso.plugins.implementations import Impl
-from sayso.requests import check_messages
-from sayso.session import Session
-from sayso.turns.decisions import decide
-from sayso.turns.execution import change_of, state_of
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.wire.requests import check_messages
+from sayso.wire.session import Session
 
 # They leave as recorded, whatever stands here.
 _PROPOSALS = {"data": {"tool_calls", "cmds", "approvals"}}
@@ -88,6 +86,20 @@ async def alter(turn: RunningTurn, ending: Sequence[Event]) -> AgentMessage:
     # A copy: what interceptors do to it in place must not reach the proposals.
     reply = turn.out.whole(ending).model_copy(deep=True)
     reply.data.session = Session(reply.data.session).shown()
+    return await _altered(turn, reply)
+
+
+async def altered_texts(turn: RunningTurn, texts: Iterable[str | None]) -> dict[str | None, str]:
+    """Each text of the agent that leaves beside its reply, such as the intent of a call, as the
+    response interceptors leave it; they get it as the content of a message of its own."""
+    altered: dict[str | None, str] = {}
+    for text in dict.fromkeys(texts):
+        if text:
+            altered[text] = (await _altered(turn, AgentMessage(content=text))).content
+    return altered
+
+
+async def _altered(turn: RunningTurn, reply: AgentMessage) -> AgentMessage:
     for impl in turn.engine.plugins.implementations("intercept_response"):
         shown, before = copy.deepcopy(reply.data.session), state_of(turn.session)
         bound = impl.bound(

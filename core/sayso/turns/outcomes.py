@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sayso import approvals
+from sayso.conversation import approvals
 from sayso.ledger import RAN, Proposal
 from sayso.ledger.choices import Choice
-from sayso.messages import beyond_text
-from sayso.session import Session
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.turns.state import RunningTurn
+from sayso.wire.messages import beyond_text
+from sayso.wire.session import Session
 
 
 def heard(turn: RunningTurn) -> set[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic_core import from_json
 
-from sayso.approvals import approval, command, tool_call
-from sayso.events import (
+from sayso.context import hidden_line
+from sayso.conversation.approvals import approval, command, tool_call
+from sayso.hosting.streams import Sink
+from sayso.ledger import Proposal
+from sayso.wire.events import (
     Approvals,
     Commands,
     Done,
@@ -22,30 +25,12 @@ from sayso.events import (
     ToolCalls,
     fold,
 )
-from sayso.ledger import Proposal
-from sayso.lenient_json import dump_json
-from sayso.masking import mask_sent
-from sayso.messages import AgentMessage, Data
+from sayso.wire.lenient_json import dump_json
+from sayso.wire.messages import AgentMessage, Data
 
 OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
 """The lists of `Data` that hold outcomes."""
 _IN_EVENTS = {*OUTCOMES, "tool_calls", "cmds", "approvals", "session"}
-
-
-class Sink(Protocol):
-    """Takes a turn's events, in order."""
-
-    def put_nowait(self, item: Event, /) -> bool:
-        """Hand the event over from any thread; True asks to await `space` before the next."""
-        ...
-
-    def say(self, piece: str, /) -> bool:
-        """Hand a piece of the reply's text over, as `put_nowait` does its TextDelta."""
-        ...
-
-    async def space(self) -> None:
-        """Return when the reader has caught up."""
-        ...
 
 
 class Gathered:
@@ -82,6 +67,12 @@ class Gathered:
 
     async def space(self) -> None:
         """Nobody waits for a reader."""
+
+    def failed(self, error: BaseException) -> None:
+        """Attach to `error`, with which the turn failed, the outcomes that came before it."""
+        data = fold(self.events).data
+        if any(getattr(data, name) for name in OUTCOMES):
+            error.__dict__["sayso_outcomes"] = data
 
 
 class Output:
@@ -144,9 +135,22 @@ class Output:
             self._told += (event,)
             await self.send(event)
 
+    @property
+    def reported(self) -> bool:
+        """Whether outcomes were sent, or held."""
+        return bool(self._told)
+
+    async def release(self, events: Sequence[Event]) -> None:
+        """Send these events whatever is held."""
+        for event in events:
+            if not self._closed and self._sink.put_nowait(event):
+                await self._sink.space()
+
     def whole(self, ending: Sequence[Event]) -> AgentMessage:
         """The reply that `ending` ends; its text is there only where it was held."""
-        return fold([*(self._told if self._held is None else self._held), *ending])
+        events = self._told if self._held is None else self._held
+        # The `done` event states why the turn stopped in a field of its own.
+        return fold([*events, *ending], stop_reason=False)
 
     def drop(self) -> None:
         """Forget what is held: another answer replaces it."""
@@ -160,9 +164,7 @@ class Output:
         if altered is not None:
             events = unfold(altered, events)
         *before, last = events
-        for event in before:
-            if not self._closed and self._sink.put_nowait(event):
-                await self._sink.space()
+        await self.release(before)
         if not self._closed:
             # First: a tool that outlives its turn may send status lines all the time.
             self.close()
@@ -181,14 +183,6 @@ class Output:
 
 def _unheard(piece: str) -> bool:
     return False
-
-
-def hidden_line(event: IntermittentUpdate, secrets: Sequence[str]) -> IntermittentUpdate:
-    """A status line of the agent's code without the request's secrets."""
-    if not secrets:
-        return event
-    text, content = mask_sent([event.text, event.content], secrets)
-    return IntermittentUpdate(text, content)
 
 
 def proposal_events(rows: Sequence[Proposal]) -> list[Event]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
-from sayso import approvals
+from sayso.conversation import approvals
+from sayso.conversation.hidden import input_holds_secret
 from sayso.errors import AgentError
 from sayso.ledger import Proposal
-from sayso.messages import AgentMessage, Approval, Command, Data, ToolCall
-from sayso.turns.hidden import input_holds_secret
 from sayso.turns.replies import INVALID
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.turns.state import RunningTurn
+from sayso.wire.messages import AgentMessage, Approval, Command, Data, ToolCall
 
 
 def proposals_of(reply: AgentMessage, turn: RunningTurn) -> list[Proposal]:

@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextvars import Context
 from dataclasses import replace
 from types import AsyncGeneratorType
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
 from sayso.errors import AgentError
-from sayso.events import (
+from sayso.turns.outcomes import collect_outcomes
+from sayso.turns.output import OUTCOMES, done_of, executed_events
+from sayso.turns.state import RunningTurn
+from sayso.wire.events import (
     Approvals,
     Commands,
     Done,
@@ -27,13 +30,8 @@ from sayso.events import (
     fold,
     fold_done,
 )
-from sayso.messages import AgentMessage, Data
-from sayso.turns.outcomes import collect_outcomes
-from sayso.turns.output import OUTCOMES, done_of, executed_events
+from sayso.wire.messages import AgentMessage, Data
 from sayso.workers import cancelled_here, let_cancel
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
 
 INVALID = "the agent returned neither text nor a message"
 """What is wrong with a reply that is none."""

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sayso import approvals
 from sayso.commands.suggestions import SUGGEST_COMMANDS, read_suggestion
+from sayso.conversation import approvals
+from sayso.conversation.hidden import input_holds_secret
+from sayso.conversation.wording import spoken
+from sayso.decisions.deed import tool_deed
 from sayso.errors import ToolInputError
-from sayso.events import IntermittentUpdate
+from sayso.gate import Outcome
 from sayso.ledger import Proposal
-from sayso.masking import mask
-from sayso.messages import Approval
 from sayso.models import Call, Result, Text, Turn
 from sayso.policy import forbidden
 from sayso.tools import Tool
-from sayso.turns.deed import tool_deed
-from sayso.turns.gate import Outcome
-from sayso.turns.hidden import input_holds_secret
-from sayso.turns.wording import spoken
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
+from sayso.turns.state import RunningTurn
+from sayso.wire.events import IntermittentUpdate
+from sayso.wire.masking import mask
+from sayso.wire.messages import Approval
 
 
 class RequestedCalls:

@@ -10,10 +10,11 @@ import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence, Set
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sayso.agent import Agent
+from sayso.conversation.history import bound_to, model_turns
 from sayso.errors import AgentError, ModelError
-from sayso.events import IntermittentUpdate, StopReason, TextDelta
 from sayso.models import (
     Ask,
     Call,
@@ -27,20 +28,24 @@ from sayso.models import (
     Turn,
     bound_to_model,
 )
-from sayso.traces import hidden_trace
+from sayso.models.calling import begun
 from sayso.turns.ending import finish, suspend
-from sayso.turns.history import bound_to, model_turns
 from sayso.turns.output import Output
+from sayso.turns.state import RunningTurn
 from sayso.turns.tool_calls import RequestedCalls
+from sayso.wire.events import IntermittentUpdate, StopReason, TextDelta
+from sayso.wire.traces import hidden_trace
 from sayso.workers import cancelled_here, let_cancel
-from sayso.workers.code import UserCode, is_async_generator_function
 from sayso.workers.running import Running
-
-if TYPE_CHECKING:
-    from sayso.turns.turn import RunningTurn
 
 logger = logging.getLogger("sayso.turn")
 _STOPS: dict[str, StopReason] = {"max_tokens": "max_tokens", "refusal": "refusal"}
+_EMPTY: dict[StopReason, str] = {
+    "max_tokens": "The model reached its output limit (max_tokens) before it had said anything.",
+    "refusal": "The model declined to answer this.",
+}
+"""What a reply says that would be empty, by the reason why it stopped."""
+_CUT = "The model reached its output limit (max_tokens) within a tool call, which was not run."
 
 
 async def ask_model(turn: RunningTurn) -> None:
@@ -60,7 +65,7 @@ async def ask_model(turn: RunningTurn) -> None:
     used: set[str] = set()
     for _ in range(limits.model_calls):
         ask = Ask([*turns, *transcript], system, context, tools, config)
-        events = stream(ask) if stream else await _begun(model, ask, turn.engine.code)
+        events = stream(ask) if stream else await begun(model, ask, turn.engine.code)
         reply = await _reply(turn, events, unheard)
         said = reply.turn
         calls = [b for b in said.blocks if isinstance(b, Call)]
@@ -74,7 +79,10 @@ async def ask_model(turn: RunningTurn) -> None:
         if reply.stop == "pause":
             continue
         if reply.stop != "tool_use" or not calls:
-            await finish(turn, _STOPS.get(reply.stop, "end_turn"))
+            stop = _STOPS.get(reply.stop, "end_turn")
+            if not turn.out.text and (words := _CUT if calls else _EMPTY.get(stop)):
+                await turn.out.send(TextDelta(words))
+            await finish(turn, stop)
             return
         requested = RequestedCalls(turn, calls, said)
         await requested.run()
@@ -96,30 +104,6 @@ async def _computed(turn: RunningTurn, context: Callable[..., Any]) -> str:
         return str(await turn.engine.code.call(context, turn.context) or "")
     except Exception as error:
         raise AgentError("the system context could not be computed") from error
-
-
-def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[ModelEvent]] | None:
-    """How `model` is called; None for a user's model whose `stream` may block before it gives its
-    events. Decided once: deciding it for each call takes as long as the call of a small tool."""
-    if is_built_in(model):
-        return model.stream
-    if is_async_generator_function(model.stream):
-        return lambda ask: code.items(model.stream(ask))
-    return None
-
-
-async def _begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEvent]:
-    """The events of a user's model whose `stream` may block before it gives them."""
-
-    async def begin() -> AsyncIterator[ModelEvent]:
-        return model.stream(ask)
-
-    try:
-        return code.items(*await code.begin(begin))
-    except (ModelError, asyncio.CancelledError):
-        raise
-    except Exception as error:
-        raise ModelError("server", "the model failed") from error
 
 
 async def _reply(
@@ -144,7 +128,7 @@ async def _reply(
                     _say_whole(out, event.turn)
                 return event
             elif out.shows_status:
-                _show(out, event)
+                _show(out, event, turn.engine.agent)
             if unheard:
                 await let_cancel(unheard)
     except (ModelError, asyncio.CancelledError):
@@ -169,18 +153,16 @@ def _say_whole(out: Output, said: Turn) -> None:
         out.say(f"\n\n{text}" if out.text else text)
 
 
-def _show(out: Output, event: ModelEvent) -> None:
+def _show(out: Output, event: ModelEvent, agent: Agent) -> None:
     match event:
         case Thought(text=text):
             out.update(IntermittentUpdate(text, {"kind": "thinking"}), "Thinking")
         case ToolStart(name=name):
             words = f"Preparing {name}"
-            out.update(IntermittentUpdate(words, {"kind": "tool_call", "tool": name}), words)
-
-
-def is_built_in(model: Model) -> bool:
-    """Whether `model` is one of Sayso's own, which blocks no loop."""
-    return type(model).__module__.startswith("sayso.models")
+            # The name of a tool that does not exist is the model's own words.
+            known = any(tool.name == name for tool in agent.definitions)
+            fixed = words if known else "Preparing a tool"
+            out.update(IntermittentUpdate(words, {"kind": "tool_call", "tool": name}), fixed)
 
 
 def _ids_of_calls(turns: Sequence[Turn]) -> set[str]:

@@ -42,10 +42,10 @@ from sayso import (
     ChatRequest,
     Config,
     Data,
-    Host,
     Message,
     RequestContext,
     Silence,
+    SourceHost,
     Tool,
     create_app,
     tool,
@@ -144,7 +144,7 @@ def test_cards_name_the_tools_that_came_after_the_start(serve: Serve) -> None:
 
         known: Sequence[Tool] = ()
 
-        async def open(self, host: Host, changed: Callable[[], None]) -> None:
+        async def open(self, host: SourceHost, changed: Callable[[], None]) -> None:
             self.known, self.changed = [weather], changed
 
         def tools(self) -> Sequence[Tool]:

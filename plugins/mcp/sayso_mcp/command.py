@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from sayso import Config, ConfigError, Host, StandardError, load_agent, load_config
+from sayso import Config, ConfigError, ServiceHost, StandardError, load_agent, load_config
 
 _LAST = 0.2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -112,7 +112,7 @@ async def _serve(config: Config) -> None:
         return
     from sayso_mcp.running import beside
 
-    host = Host.create(_agent(config), config)
+    host = ServiceHost.create(_agent(config), config)
     async with host.life(only=()), beside(host, _settings(host)) as where:
         # Nobody may read it.
         with suppress(OSError):
@@ -128,7 +128,7 @@ async def _serve_stdio(config: Config, stop: asyncio.Event) -> None:
 
     # Before the agent is imported: its module may print.
     wire = StdioWire.claim()
-    host = Host.create(_agent(config), config)
+    host = ServiceHost.create(_agent(config), config)
     async with host.life(only=()):
         service = Service(host, _settings(host))
         serving = asyncio.create_task(serve_stdio(service, wire))
@@ -146,6 +146,6 @@ async def _serve_stdio(config: Config, stop: asyncio.Event) -> None:
             serving.result()
 
 
-def _settings(host: Host) -> Any:
+def _settings(host: ServiceHost) -> Any:
     plugin: Any = host.plugins.get("mcp")
     return plugin.settings

@@ -18,7 +18,7 @@ def key_of(host: Host, given: Path | None) -> bytes:
     Where the ledger is not shared nothing that it seals outlives the process: a random one then.
     Raises PluginError for a file that cannot be read, is too short, or is open to others.
     """
-    if given is None and not host.ledger.store.shared:
+    if given is None and not host.shares_ledger:
         return secrets.token_bytes(LENGTH)
     if given is None:
         path = host.state_dir / "mcp.key"

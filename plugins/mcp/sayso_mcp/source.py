@@ -18,10 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from sayso import ConfigError, Host, PluginError, RequestContext, Tool, ToolResult
+from sayso import ConfigError, PluginError, RequestContext, SourceHost, Tool, ToolResult
 
 if TYPE_CHECKING:
     from sayso_mcp.connection import Connection
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("sayso.mcp")
 Transport = Literal["stdio", "sse", "streamable-http"]
 Patterns = Sequence[str]
+MAKING = 5.0
+"""Seconds for reading what a server lists; the tools that are left then are left out."""
 
 
 def mcp_server(
@@ -180,7 +183,7 @@ class MCPServer:
         self._idle: list[str] = []
         self._tools: tuple[Tool, ...] = ()
         self._names: dict[str, str] = {}
-        self._host: Host | None = None
+        self._host: SourceHost | None = None
         self._connection: Connection | None = None
 
     @property
@@ -205,7 +208,7 @@ class MCPServer:
     def __repr__(self) -> str:
         return f"mcp_server({self.label!r})"
 
-    async def open(self, host: Host, changed: Callable[[], None]) -> None:
+    async def open(self, host: SourceHost, changed: Callable[[], None]) -> None:
         """Connect; returns when the server has answered, or did not within ten seconds."""
         from sayso_mcp.connection import Connection
 
@@ -251,9 +254,15 @@ class MCPServer:
                 self,
                 ", ".join(map(repr, self._idle)),
             )
-        for one in listed:
-            if not self._choice.takes(one.name):
-                continue
+        taken = [one for one in listed if self._choice.takes(one.name)]
+        late = monotonic() + MAKING
+        for number, one in enumerate(taken):
+            if monotonic() > late:
+                left = len(taken) - number
+                logger.warning(
+                    "%d tools of %r are left out: reading them takes too long", left, self
+                )
+                break
             name = self._choice.name(one.name)
             # What was approved as one tool must not run as another.
             if name in made or self._names.get(name, one.name) != one.name:

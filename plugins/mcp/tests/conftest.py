@@ -19,7 +19,7 @@ import pytest
 from mcp import Client
 from mcp.client.sse import sse_client
 
-from sayso import Agent, Config, Host, RequestContext, Session, tool
+from sayso import Agent, Config, RequestContext, ServiceHost, Session, tool
 from sayso_mcp.running import beside
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -46,7 +46,7 @@ class Served:
     """A running MCP server."""
 
     url: str
-    host: Host
+    host: ServiceHost
     ran: Ran
 
     def client(self, mode: str = MODERN, **options: Any) -> Client:
@@ -125,7 +125,7 @@ async def serving(
             **sections,
         }
     )
-    host = Host.create(agent or counted(ran), config)
+    host = ServiceHost.create(agent or counted(ran), config)
     plugin: Any = host.plugins.get("mcp")
     async with host.life(only=()), beside(host, plugin.settings) as url:
         yield Served(url, host, ran)

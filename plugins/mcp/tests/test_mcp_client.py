@@ -21,7 +21,7 @@ from mcp.shared.message import SessionMessage
 from npm_programs import FILESYSTEM, program
 
 from ports import quiet_port
-from sayso import Agent, Caller, Config, Host, Outcome, Session, ToolInputError, tool
+from sayso import Agent, Caller, Config, Outcome, ServiceHost, Session, ToolInputError, tool
 from sayso_mcp import MCPServer, mcp_server
 from sayso_mcp.asked import Asked
 from sayso_mcp.connection import Connection
@@ -34,14 +34,14 @@ SOMEBODY = Caller("test")
 
 
 @asynccontextmanager
-async def using(folder: Path, *sources: Any) -> AsyncIterator[Host]:
+async def using(folder: Path, *sources: Any) -> AsyncIterator[ServiceHost]:
     """A host whose agent has the tools of these servers."""
     agent = Agent(model="offline", tools=list(sources))
     server = {"state_dir": folder, "start_timeout": 180}
     config = Config.model_validate(
         {"plugins": [], "server": server, "approvals": {"ledger": "memory://"}}
     )
-    host = Host.create(agent, config)
+    host = ServiceHost.create(agent, config)
     async with host.life():
         yield host
 
@@ -56,7 +56,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sayso_mcp.connection.FIRST", 120.0)
 
 
-async def call(host: Host, name: str, /, **arguments: Any) -> Outcome:
+async def call(host: ServiceHost, name: str, /, **arguments: Any) -> Outcome:
     return await host.calls.run(name, arguments, SOMEBODY, session=Session())
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ports import quiet_port
-from sayso import Agent, Caller, Config, Host, Outcome, Session
+from sayso import Agent, Caller, Config, Outcome, ServiceHost, Session
 from sayso_mcp import mcp_server
 
 OLD = Path(__file__).with_name("old_server.py")
@@ -162,14 +162,14 @@ def ending(status: int, kind: str = "", body: bytes = b"") -> Iterator[Any]:
 
 
 @asynccontextmanager
-async def using(folder: Path, server: Any, **options: Any) -> AsyncIterator[Host]:
+async def using(folder: Path, server: Any, **options: Any) -> AsyncIterator[ServiceHost]:
     """A host whose agent has the tools of this server."""
     agent = Agent(model="offline", tools=[mcp_server(server, **options)])
     given = {"state_dir": folder, "start_timeout": 180}
     config = Config.model_validate(
         {"plugins": [], "server": given, "approvals": {"ledger": "memory://"}}
     )
-    host = Host.create(agent, config)
+    host = ServiceHost.create(agent, config)
     async with host.life():
         yield host
 
@@ -180,7 +180,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sayso_mcp.connection.FIRST", 120.0)
 
 
-async def act(host: Host) -> Outcome:
+async def act(host: ServiceHost) -> Outcome:
     """A call that the gate does not give up: what is not told fails here."""
     async with asyncio.timeout(60):
         return await host.calls.run("act", {}, SOMEBODY, session=Session())

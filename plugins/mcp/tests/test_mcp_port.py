@@ -65,7 +65,7 @@ def test_endless_head_is_refused(serve: Any, transport: str) -> None:
 def test_connection_without_a_whole_head_is_closed_in_time(
     serve: Any, transport: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sayso.http.protocol.HEAD_TIME", 0.3)
+    monkeypatch.setattr("sayso.listener.protocol.HEAD_TIME", 0.3)
 
     async def run() -> None:
         async with serve(transport=transport) as served:

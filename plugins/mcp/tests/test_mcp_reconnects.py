@@ -38,7 +38,7 @@ def test_outcome_that_a_cut_connection_lost_is_told_to_the_same_call_on_the_cons
     serve: Any, eventually: Any, era: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A client that sends no more is taken for gone at once.
-    monkeypatch.setattr("sayso.http.protocol.A_MOMENT", 0.0)
+    monkeypatch.setattr("sayso.listener.protocol.A_MOMENT", 0.0)
     begun = threading.Event()
     go = threading.Event()
 

@@ -19,7 +19,8 @@ def v1_error(error: BaseException, failure: Failure) -> tuple[int, dict[str, Any
             return 422, {"detail": error.items}
         return error.status, {"detail": failure.message}
     incident = f" (incident {failure.incident})" if failure.incident else ""
-    return 500, {"detail": f"Agent returned an invalid message: {failure.message}{incident}"}
+    detail = f"Agent returned an invalid message: {failure.message}{incident}"
+    return 500, {"detail": "\n".join([detail, *failure.carried_out()])}
 
 
 class V1(Plugin):

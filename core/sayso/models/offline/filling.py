@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sayso.models import ToolDefinition
@@ -38,6 +40,25 @@ _PLACES = frozenset("path file filename filepath directory dir folder root".spli
 _PREPOSITIONS = r"(?:in|on|at|of|for|from|under|named|called|inside|within|about|to)"
 _LINKING = frozenset(map(stem, "titled entitled called named saying says".split()))
 _YES, _NO = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
+_WORD = re.compile(r"[^\s,;?!\"'`()]+")
+_WORDS, _WORD_SIZE = 1000, 100
+"""Words that are compared with a pattern, and the characters of the longest."""
+
+
+@functools.lru_cache(maxsize=256)
+def _word_test(pattern: str) -> Callable[[str], bool] | None:
+    """Whether a word as a whole fits `pattern`; None for one that is not understood.
+
+    Another's server may have written it, and Python's expressions may take hours for one word.
+    """
+    import jsonschema_rs
+
+    whole = f"^(?:{pattern.removeprefix('^').removesuffix('$')})$"
+    limits = jsonschema_rs.FancyRegexOptions(backtrack_limit=1000, size_limit=2**20)
+    try:
+        return jsonschema_rs.validator_for({"pattern": whole}, pattern_options=limits).is_valid
+    except ValueError:
+        return None
 
 
 def properties(schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -180,6 +201,8 @@ class _Filling:
                 self._enum(name, schema)
             elif schema.get("type") == "boolean":
                 self._boolean(name)
+            elif "format" not in schema and isinstance(pattern := schema.get("pattern"), str):
+                self._fitting(name, schema, pattern)
             elif (form := self._format(name, schema)) is not None:
                 self._take(name, schema, f"(?<![\\w@])({form})", strict=True)
             elif schema.get("type", "string") == "string" and self._is_place(name):
@@ -250,19 +273,21 @@ class _Filling:
     def _format(self, name: str, schema: Mapping[str, Any]) -> str | None:
         if schema.get("type", "string") != "string":
             return None
-        if isinstance(pattern := schema.get("pattern"), str) and "format" not in schema:
-            return self._compiled(pattern.removeprefix("^").removesuffix("$"))
         guess = {"email": "email", "url": "uri", "uri": "uri", "date": "date", "ip": "ipv4"}
         return _FORMATS.get(schema.get("format") or guess.get(name.lower(), ""))
 
-    def _compiled(self, pattern: str) -> str | None:
-        bare = re.sub(r"\((?!\?)", "(?:", pattern)
-        try:
-            re.compile(bare)
-        except re.error:
-            return None
+    def _fitting(self, name: str, schema: Mapping[str, Any], pattern: str) -> None:
+        """Take the first word that fits a pattern of the tool's own."""
+        fits = _word_test(pattern)
         # A pattern that takes any word says nothing about which word is meant.
-        return None if re.fullmatch(bare, "anything") else f"{bare}(?!\\w)"
+        if fits is None or fits("anything"):
+            return
+        for found in itertools.islice(_WORD.finditer(self._text), _WORDS):
+            word = found[0].rstrip(".:")
+            if len(word) <= _WORD_SIZE and fits(word) and (value := coerce(word, schema)):
+                self.found[name] = value
+                self._blank(found.start(), found.start() + len(word))
+                return
 
     def _is_place(self, name: str) -> bool:
         parts = words(name)

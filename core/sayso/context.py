@@ -1,0 +1,122 @@
+"""What the code of a turn knows of its request: who calls, and the context that user code gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sayso.wire.events import IntermittentUpdate
+from sayso.wire.masking import mask_sent
+from sayso.wire.messages import Kind, PlatformContext
+from sayso.wire.session import Session
+
+
+class Caller(NamedTuple):
+    """How a request came in: over which protocol, from whom, from where.
+
+    `request_fields` are forwarded and echoed on V2 only; None elsewhere (interface.md, rule 1).
+    """
+
+    protocol: str
+    principal: str | None = None
+    address: str | None = None
+    client: str | None = None
+    request_fields: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedCall:
+    """A decision that a plain-callable agent carries out itself, given to it exactly once.
+
+    `id` is Sayso's, `call_id` the one that the callable gave the call.
+    """
+
+    id: str
+    call_id: str
+    kind: Kind
+    name: str
+    input: dict[str, Any]
+    approved: bool
+    reason: str | None = None
+
+
+class RequestContext:
+    """What tools, interceptors and callables know of the request that they serve.
+
+    `platform` holds the merged platform context (interface.md, "PlatformContext"), its secrets as
+    `SecretStr`; `request_fields` the top-level fields of the body, on V2 only; `principal` the
+    authenticated caller; `decisions` what a callable agent has to carry out.
+    """
+
+    __slots__ = (
+        "_additions",
+        "_send",
+        "decisions",
+        "has_decision",
+        "principal",
+        "protocol",
+        "request_fields",
+        "session",
+        "source",
+        "stated_platform",
+    )
+
+    def __init__(
+        self,
+        platform: PlatformContext | None = None,
+        request_fields: Mapping[str, Any] | None = None,
+        source: str = "help-desk",
+        session: Session | None = None,
+        principal: str | None = None,
+        protocol: str = "",
+        decisions: Sequence[DecidedCall] = (),
+        has_decision: bool = False,
+        *,
+        _send: Callable[[IntermittentUpdate], None] | None = None,
+    ) -> None:
+        self.stated_platform = platform
+        """The platform context; None where nobody has stated or asked for one."""
+        self.request_fields: Mapping[str, Any] = {} if request_fields is None else request_fields
+        self.source = source
+        self.session = Session() if session is None else session
+        self.principal = principal
+        self.protocol = protocol
+        self.decisions = decisions
+        self.has_decision = has_decision
+        self._additions: list[str] = []
+        self._send = _send
+
+    @property
+    def platform(self) -> PlatformContext:
+        """The platform context; an empty one where the request states none."""
+        # Made when asked for: few requests have one, and few agents ask.
+        if self.stated_platform is None:
+            self.stated_platform = PlatformContext()
+        return self.stated_platform
+
+    @platform.setter
+    def platform(self, value: PlatformContext) -> None:
+        self.stated_platform = value
+
+    def __repr__(self) -> str:
+        shown = ("platform", "request_fields", "source", "session", "principal", "protocol")
+        return f"RequestContext({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    def add_system_context(self, text: str) -> None:
+        """Add `text` to the dynamic system context of this request alone."""
+        self._additions.append(text)
+
+    def update(self, text: str, content: Mapping[str, Any] | None = None) -> None:
+        """Send a status line to the caller at once; safe from any thread."""
+        if self._send is not None:
+            # A number is progress, too; a reader of the line expects text.
+            self._send(IntermittentUpdate(str(text), dict(content or {})))
+
+
+def hidden_line(event: IntermittentUpdate, secrets: Sequence[str]) -> IntermittentUpdate:
+    """A status line of the agent's code without the request's secrets."""
+    if not secrets:
+        return event
+    text, content = mask_sent([event.text, event.content], secrets)
+    return IntermittentUpdate(text, content)

@@ -1,0 +1,352 @@
+"""Decisions in messages, and proposals as the wire shows them (design, sections 6 and 7)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sayso.ledger import Proposal
+from sayso.ledger.choices import Choice
+from sayso.wire.bodies import is_json, problem
+from sayso.wire.canonical import canonical, copied
+from sayso.wire.events import ToolCallApproved, ToolCallRejected
+from sayso.wire.messages import (
+    Approval,
+    ChatRequest,
+    Command,
+    Data,
+    ExecutedApproval,
+    ExecutedCommand,
+    ExecutedToolCall,
+    Kind,
+    Message,
+    ToolCall,
+)
+from sayso.wire.session import Session
+
+Item = TypeVar("Item", ToolCall, Approval, Command)
+
+
+def choices(messages: Sequence[Message]) -> list[Choice]:
+    """The decisions of a request: the newest message's, and for ids that it does not name those
+    of the assistant message directly before it; copies further back come last."""
+    last = len(messages) - 1
+    found = _in_message(messages[last], last, newest=True)
+    named = stated_ids(messages[last].data)
+    if last and messages[last - 1].role == "assistant":
+        found += [
+            choice
+            for choice in _in_message(messages[last - 1], last - 1, newest=False)
+            if choice.id not in named
+        ]
+        named |= stated_ids(messages[last - 1].data)
+    for index in range(last):
+        if (data := messages[index].data) is None:
+            continue
+        for call in data.stated:
+            if call.execute and call.id not in named:
+                named.add(call.id)
+                found.append(_copy(call, index))
+    if not messages[last].content.strip() and all(choice.copy for choice in found):
+        found += _open(messages)
+    return found
+
+
+def _open(messages: Sequence[Message]) -> list[Choice]:
+    """The undecided commands without an id, which an empty message asks to have stated again."""
+    return [
+        choice
+        for index, message in enumerate(messages)
+        if message.data is not None
+        for choice in _commands(message.data, index, newest=False)
+        if choice.copy and not choice.id
+    ]
+
+
+def _copy(call: ToolCall | Approval, index: int) -> Choice:
+    return Choice(
+        call.id,
+        _kind(call) if isinstance(call, Approval) else "tool_call",
+        True,
+        ("body", "messages", index),
+        False,
+        through_approvals=isinstance(call, Approval),
+        copy=True,
+    )
+
+
+def _kind(item: Approval) -> Kind | None:
+    return item.type if "type" in item.model_fields_set else None
+
+
+def stated_ids(data: Data | None) -> set[str]:
+    """The ids of what a message proposes or decides."""
+    if data is None:
+        return set()
+    return {*(item.id for item in data.stated), *(c.id for c in data.cmds if c.id)}
+
+
+def _in_message(message: Message, index: int, *, newest: bool) -> list[Choice]:
+    if (data := message.data) is None:
+        return []
+    at = ("body", "messages", index, "data")
+    found = [
+        _of_call(call, (*at, "tool_calls", n), newest)
+        for n, call in enumerate(data.tool_calls)
+        if call.execute or call.rejection_reason
+    ]
+    found += [
+        _of_approval(item, (*at, "approvals", n), newest)
+        for n, item in enumerate(data.approvals)
+        if item.execute or item.rejection_reason
+    ]
+    return found + [choice for choice in _commands(data, index, newest) if not choice.copy]
+
+
+def _of_call(call: ToolCall, loc: tuple[str | int, ...], newest: bool) -> Choice:
+    return Choice(
+        call.id,
+        "tool_call",
+        call.execute,
+        loc,
+        newest,
+        call.rejection_reason or None,
+        call.name,
+        copied(call.input),
+    )
+
+
+def _of_approval(item: Approval, loc: tuple[str | int, ...], newest: bool) -> Choice:
+    stated = item.model_fields_set
+    return Choice(
+        item.id,
+        _kind(item),
+        item.execute,
+        loc,
+        newest,
+        item.rejection_reason or None,
+        item.name if "name" in stated and item.name else None,
+        copied(item.input) if "input" in stated else None,
+        through_approvals=True,
+    )
+
+
+def _commands(data: Data, index: int, newest: bool) -> list[Choice]:
+    """The commands of a message; one that is not decided is a copy."""
+    found: list[Choice] = []
+    equal: Counter[object] = Counter()
+    for n, command in enumerate(data.cmds):
+        same = canonical(command_input(command))
+        ordinal = equal[same]
+        equal[same] += 1
+        found.append(
+            Choice(
+                command.id,
+                "command",
+                command.execute,
+                ("body", "messages", index, "data", "cmds", n),
+                newest,
+                command.rejection_reason or None,
+                "command",
+                command_input(command),
+                copy=not (command.execute or command.rejection_reason),
+                message=index,
+                ordinal=ordinal,
+            )
+        )
+    return found
+
+
+def shown(messages: Iterable[Message]) -> list[str]:
+    """The ids of every call and outcome in the messages."""
+    return [id_ for message in messages for id_ in shown_ids(message.data)]
+
+
+def shown_ids(data: Data | None) -> list[str]:
+    """The ids of every call and outcome in a message."""
+    if data is None:
+        return []
+    ids = [call.id for call in data.stated] + [outcome.id for outcome in data.outcomes]
+    ids += [command.id for command in data.cmds if command.id]
+    return ids + [command.id for command in data.executed_cmds if command.id]
+
+
+def last_shown(messages: Sequence[Message]) -> list[str]:
+    """The ids in the newest assistant message."""
+    for message in reversed(messages):
+        if message.role == "assistant":
+            return shown_ids(message.data)
+    return []
+
+
+def carries_calls(messages: Iterable[Message]) -> bool:
+    """Whether any message shows or decides a call or command, so that the ledger is needed."""
+    # The comprehension goes over a long history of texts at twice the speed of a loop.
+    return any(
+        data.tool_calls
+        or data.approvals
+        or data.cmds
+        or data.executed_tool_calls
+        or data.executed_cmds
+        or data.executed_approvals
+        for data in [m.data for m in messages if m.data is not None]
+    )
+
+
+def references(said: Iterable[tuple[str, str]]) -> list[str]:
+    """The digest of each prefix of the messages' roles and contents, shortest first."""
+    running = hashlib.sha256()
+    found = []
+    for role, content in said:
+        running.update(json.dumps([role, content]).encode())
+        found.append(running.hexdigest()[:32])
+    return found
+
+
+def request_digest(content: str, decided: Sequence[tuple[Choice, Proposal]]) -> str:
+    """The digest by which two deciding messages are the same, whichever lists carry the
+    decisions."""
+    decisions = sorted({(row.id, c.approved, c.reason or "") for c, row in decided if not c.copy})
+    return hashlib.sha256(json.dumps([content, decisions]).encode()).hexdigest()[:32]
+
+
+def command_input(command: Command) -> dict[str, Any]:
+    """A command's content as a proposal's input."""
+    files = [f.model_dump(include={"file_path", "file_content"}) for f in command.files or []]
+    return {"command": command.command, "files": files or None}
+
+
+def tool_call(row: Proposal) -> ToolCall:
+    """The proposal as the `tool_calls` event shows it."""
+    return ToolCall(
+        id=row.id,
+        name=row.name,
+        input=copied(row.input),
+        execute=False,
+        intent=row.intent,
+        tool_description=row.description,
+        input_description=row.input_description,
+    )
+
+
+def approval(row: Proposal, *, execute: bool = False) -> Approval:
+    """The proposal in the shape that holds both kinds; `input` is what runs, edits included."""
+    return Approval(
+        id=row.id,
+        type=row.kind,
+        name=row.name,
+        input=copied(row.runs),
+        execute=execute,
+        description=row.description,
+        intent=row.intent,
+        input_description=row.input_description,
+        bound=copied(row.bound),
+    )
+
+
+def decision_event(row: Proposal, principal: str | None) -> ToolCallApproved | ToolCallRejected:
+    """What event handlers are told of a call that `principal` has just decided."""
+    reason = row.decision.reason if row.decision else None
+    if row.state == "REJECTED":
+        return ToolCallRejected(approval(row), reason, principal)
+    return ToolCallApproved(approval(row, execute=True), principal, reason)
+
+
+def command(row: Proposal) -> Command:
+    """The proposal as the `commands` event shows it."""
+    return Command(
+        command=row.input["command"], files=row.input["files"], id=row.id, intent=row.intent
+    )
+
+
+def executed_tool_call(row: Proposal) -> ExecutedToolCall:
+    """The outcome as `executed_tool_calls` shows it; `input` is what ran."""
+    return ExecutedToolCall(
+        id=row.id, name=row.name, input=copied(row.runs), output=row.output or ""
+    )
+
+
+def executed_command(row: Proposal) -> ExecutedCommand:
+    """The outcome as `executed_commands` shows it."""
+    return ExecutedCommand(command=row.input.get("command", ""), output=row.output or "", id=row.id)
+
+
+def executed_approval(row: Proposal) -> ExecutedApproval:
+    """The outcome as `executed_approvals` shows it, rejections included."""
+    return ExecutedApproval(
+        id=row.id,
+        type=row.kind,
+        name=row.name,
+        input=copied(row.runs),
+        output=row.output or "",
+    )
+
+
+def as_seen(
+    request: ChatRequest,
+    live: Collection[str],
+    states: Mapping[str, str],
+    decided: Iterable[tuple[Choice, Proposal]] = (),
+) -> ChatRequest:
+    """The request as interceptors and callables see it.
+
+    `execute` is true only for the `live` calls; all others carry their recorded `state`.
+    A command of `decided` that was sent without an id gets its row's.
+    """
+    ids = {choice.loc: row.id for choice, row in decided if choice.id is None}
+    messages = [
+        m.model_copy(update={"data": _seen(_identified(m.data, index, ids), live, states)})
+        if m.data is not None and has_state(m.data)
+        else m
+        for index, m in enumerate(request.messages)
+    ]
+    return request.model_copy(update={"messages": messages})
+
+
+def _identified(data: Data, index: int, ids: Mapping[tuple[str | int, ...], str]) -> Data:
+    if not ids:
+        return data
+    at = ("body", "messages", index, "data", "cmds")
+    cmds = [
+        command.model_copy(update={"id": ids.get((*at, n), command.id)})
+        for n, command in enumerate(data.cmds)
+    ]
+    return data.model_copy(update={"cmds": cmds})
+
+
+def has_state(data: Data) -> bool:
+    """Whether `as_seen` shows this data differently from how it was sent."""
+    return bool(data.tool_calls or data.approvals or data.cmds or data.session is not None)
+
+
+def _seen(data: Data, live: Collection[str], states: Mapping[str, str]) -> Data:
+    def one(item: Item) -> Item:
+        changes: dict[str, Any] = {"execute": item.execute and (item.id or "") in live}
+        if item.id and item.id in states and item.id not in live:
+            changes["state"] = states[item.id]
+        return item.model_copy(update=changes)
+
+    session = None if data.session is None else Session(data.session).shown()
+    return data.model_copy(
+        update={
+            "session": session,
+            "tool_calls": [one(c) for c in data.tool_calls],
+            "approvals": [one(c) for c in data.approvals],
+            "cmds": [one(c) for c in data.cmds],
+        }
+    )
+
+
+_ABOVE = 6
+"""Levels of a request above the input of a call: body, messages, message, data, calls, call."""
+
+
+def unsendable(value: Any, nesting: int) -> str:
+    """Why no request of at most `nesting` levels can send `value` back as the input of a call;
+    empty when one can."""
+    if problem(nesting - _ABOVE, value) == "too_deep":
+        return f"it is nested deeper than {nesting - _ABOVE} levels"
+    return "" if is_json(value) else "it is no JSON, but has NaN, an infinity or the like"

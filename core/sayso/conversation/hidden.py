@@ -1,0 +1,151 @@
+"""What a turn stores, without the secrets of its request (design, section 6).
+
+A secret may be any text, `text` itself in an AWS profile. So only what came from outside is masked:
+the records' own names, kinds and ids stay, or nobody could read them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from secrets import token_hex
+from typing import Any
+
+from pydantic_core import from_json
+
+from sayso.ledger import Proposal
+from sayso.models import Block, Call, Result, Text, Turn, bound_to_model, dump_turns
+from sayso.wire.lenient_json import dump_json
+from sayso.wire.masking import holds_secret, mask, mask_sent
+from sayso.wire.messages import (
+    AgentMessage,
+    Data,
+    ExecutedApproval,
+    ExecutedCommand,
+    ExecutedToolCall,
+    Party,
+    URLConfig,
+    Wire,
+)
+from sayso.wire.session import RESERVED, Session
+
+_OWN: Mapping[type[Wire], frozenset[str]] = {
+    AgentMessage: frozenset({"role", "timestamp"}),
+    Data: frozenset({"session"}),
+    ExecutedToolCall: frozenset({"id", "name"}),
+    ExecutedCommand: frozenset({"id"}),
+    ExecutedApproval: frozenset({"id", "type", "name"}),
+}
+"""Fields of a reply whose values stay; its session is hidden before."""
+_WITHIN: Mapping[str, type[Wire]] = {
+    "data": Data,
+    "executed_tool_calls": ExecutedToolCall,
+    "executed_cmds": ExecutedCommand,
+    "executed_approvals": ExecutedApproval,
+    "url_configs": URLConfig,
+    "user": Party,
+    "agent": Party,
+}
+"""The models of a reply's fields that have fields of their own."""
+_WIRE = frozenset(
+    """
+    reasoning_content reasoning_details tool_calls extra_content google thought_signature
+    type id index format text summary data signature
+    reasoning.text reasoning.summary reasoning.encrypted
+    unknown google-gemini-v1 openai-responses-v1 xai-responses-v1
+    """.split()
+)
+"""Words of chat completions in what is bound to a model, which their servers check."""
+
+
+def input_holds_secret(row: Proposal, secrets: Sequence[str]) -> bool:
+    """Whether the input of a proposal holds a secret; the names in that of a command are ours."""
+    given: Any = [row.input, row.sent]
+    if row.kind == "command":
+        files = row.input["files"] or ()
+        given = [row.input["command"], *([*file.values()] for file in files)]
+    return holds_secret(given, secrets)
+
+
+def hidden_turns(
+    turns: Sequence[Turn], secrets: Sequence[str], tools: Collection[str]
+) -> tuple[Sequence[Turn], Mapping[str, str]]:
+    """The turns as they are stored, `turns` itself if they hold no secret, and the new ids of those
+    calls whose ids held one. The names of `tools` stay.
+
+    Where anything is masked, blocks go that a provider takes back only as they were.
+    """
+    if not secrets:
+        return turns, {}
+    calls = {b.id for turn in turns for b in turn.blocks if isinstance(b, Call)}
+    fresh = {id_: f"call_{token_hex(8)}" for id_ in calls if holds_secret(id_, secrets)}
+
+    def hidden(block: Block) -> Block:
+        match block:
+            case Text():
+                return replace(block, text=mask(block.text, secrets))
+            case Call():
+                return Call(
+                    fresh.get(block.id, block.id),
+                    block.name if block.name in tools else mask(block.name, secrets),
+                    mask(dict(block.input), secrets),
+                    mask(block.error, secrets),
+                )
+            case Result():
+                id_ = fresh.get(block.call_id, block.call_id)
+                return replace(block, call_id=id_, output=mask(block.output, secrets))
+
+    shown = [
+        Turn(
+            turn.role,
+            [hidden(block) for block in turn.blocks],
+            turn.raw and {key: _provided(value, secrets) for key, value in turn.raw.items()},
+        )
+        for turn in turns
+    ]
+    if dump_turns(shown) == dump_turns(turns):
+        return turns, fresh
+    return [replace(turn, raw=bound_to_model(turn.raw)) for turn in shown], fresh
+
+
+def _provided(value: Any, secrets: Sequence[str]) -> Any:
+    match value:
+        case str():
+            return value if value in _WIRE else mask(value, secrets)
+        case dict():
+            return {_provided(k, secrets): _provided(v, secrets) for k, v in value.items()}
+        case list() | tuple():
+            return [_provided(item, secrets) for item in value]
+    return value
+
+
+def hidden_reply(reply: AgentMessage, secrets: Sequence[str]) -> Any:
+    """The reply as JSON values, as it is recorded."""
+    dumped = from_json(dump_json(reply))
+    return _fields(AgentMessage, dumped, secrets) if secrets else dumped
+
+
+def _fields(kind: type[Wire], value: Any, secrets: Sequence[str]) -> Any:
+    """The dump of a `kind`, or of a list of them: what is no field of it is masked with its
+    name."""
+    match value:
+        case list():
+            return [_fields(kind, item, secrets) for item in value]
+        case dict():
+            return dict(_field(kind, name, item, secrets) for name, item in value.items())
+    return value
+
+
+def _field(kind: type[Wire], name: str, value: Any, secrets: Sequence[str]) -> tuple[str, Any]:
+    if name not in kind.model_fields:
+        return mask(name, secrets), mask(value, secrets)
+    if name in _WITHIN:
+        return name, _fields(_WITHIN[name], value, secrets)
+    return name, value if name in _OWN.get(kind, ()) else mask(value, secrets)
+
+
+def hidden_session(session: Session, secrets: Sequence[str]) -> Any:
+    """The session as it goes out and is recorded; the conversation's id in it stays."""
+    if (key := session.conversation) is None:
+        return mask_sent(session.dump(), secrets)
+    return {**mask_sent(session.shown() or {}, secrets), RESERVED: key}

@@ -1,0 +1,89 @@
+"""Calls and results in the pairs that model providers take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sayso.conversation.wording import LOST
+from sayso.models import Block, Call, Result, Text, Turn, bound_to_model
+
+
+def paired(turns: Sequence[Turn]) -> list[Turn]:
+    """The turns made fit for any provider: alternating, beginning and ending with the user,
+    each call answered in the next turn exactly once, ids unique, nothing blank, none dropped."""
+    # Not by a new list for each turn: a history may have thousands of one role in a row.
+    blocks: list[Block] = []
+    merged = [Turn("user", blocks)]
+    for turn in turns:
+        last = merged[-1]
+        if last.role == turn.role:
+            last.raw = _raw_of_both(last, turn)
+            blocks += turn.blocks
+        else:
+            blocks = [*turn.blocks]
+            merged.append(Turn(turn.role, blocks, turn.raw))
+    if merged[-1].role == "assistant":
+        merged.append(Turn("user", []))
+    if len(merged) > 1 and not merged[0].blocks:
+        merged[0] = Turn("user", [Text("(The beginning of the conversation is not shown.)")])
+    seen: dict[str, int] = {}
+    for index in range(1, len(merged) - 1, 2):
+        merged[index], merged[index + 1] = _pair(merged[index], merged[index + 1], seen)
+    first = [b for b in merged[0].blocks if not isinstance(b, Result)]
+    merged[0] = Turn("user", first or [Text("(continue)")])
+    return merged
+
+
+def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Turn]:
+    # Not one by one: a client's history may hold thousands of calls.
+    given = {b.call_id: b for b in reversed(answering.blocks) if isinstance(b, Result)}
+    blocks: list[Block] = []
+    results: dict[str, Block] = {}
+    for block in asking.blocks:
+        if isinstance(block, Text) and block.text.strip():
+            blocks.append(block)
+        elif isinstance(block, Call) and block.id not in results:
+            result = given.get(block.id) or Result(block.id, LOST, True)
+            fresh = _unused(block.id, seen)
+            renamed = fresh != block.id
+            results[block.id] = replace(result, call_id=fresh) if renamed else result
+            blocks.append(replace(block, id=fresh) if renamed else block)
+    raw = asking.raw
+    if blocks != asking.blocks:
+        # What stands beside the calls goes by their order, which holds where none was dropped.
+        none_dropped = len(results) == sum(isinstance(b, Call) for b in asking.blocks)
+        raw = bound_to_model(raw) if none_dropped else None
+    after = [b for b in answering.blocks if isinstance(b, Text) and b.text.strip()]
+    told = [*results.values(), *after]
+    return (
+        Turn("assistant", blocks or [Text("(no reply)")], raw),
+        Turn("user", told or [Text("(continue)")]),
+    )
+
+
+def _raw_of_both(first: Turn, second: Turn) -> Mapping[str, Any] | None:
+    """The provider blocks of two neighbours as one turn."""
+    if not second.blocks:
+        return first.raw
+    if not first.blocks:
+        return second.raw
+    for turn, other in ((first, second), (second, first)):
+        raw = bound_to_model(turn.raw)
+        if raw and not any(isinstance(block, Call) for block in other.blocks):
+            return raw
+    return None
+
+
+def _unused(id_: str, seen: dict[str, int]) -> str:
+    """The id, or if an earlier turn has it, the id with the next number that is free.
+
+    Some providers count from zero for each reply, and requests may be made at the same time.
+    """
+    fresh = id_
+    while fresh in seen:
+        seen[id_] += 1
+        fresh = f"{id_}_{seen[id_]}"
+    seen[fresh] = 1
+    return fresh

@@ -1,0 +1,1 @@
+"""Decisions carried out: single calls decided, approved calls run once, outcomes recorded."""

@@ -1,0 +1,309 @@
+"""Single tool calls from protocols that have no conversation, such as MCP.
+
+They pass the same gate, ledger, limits and events as the calls of a turn (design, section 10).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from sayso.context import Caller, RequestContext, hidden_line
+from sayso.conversation import approvals
+from sayso.decisions.deed import tool_deed
+from sayso.decisions.direct_decision import DirectDecision, Ran
+from sayso.decisions.places import place
+from sayso.decisions.requested import proposal, requester
+from sayso.engine import Engine
+from sayso.errors import ToolInputError
+from sayso.gate import Outcome
+from sayso.ledger import Proposal, State, Transaction
+from sayso.ledger.choices import Choice, Conversation, Requester
+from sayso.policy import Verdict, forbidden
+from sayso.tools import Tool
+from sayso.wire.events import ApprovalRequested, IntermittentUpdate
+from sayso.wire.masking import holds_secret, mask
+from sayso.wire.messages import Approval, Kind, PlatformContext
+from sayso.wire.session import Session
+
+Update = Callable[[IntermittentUpdate], None]
+_PAGE = 1_000
+
+
+class DirectCalls:
+    """The door for single tool calls; `host.calls`."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def check(
+        self, name: str, input: Mapping[str, Any], platform: PlatformContext | None = None
+    ) -> Verdict:
+        """What a call needs: "allow" runs at once, "require" waits for approval, "deny" never.
+
+        Raises ToolInputError, with a message for the model, for an unknown tool or wrong input.
+        It calls the tool's validators, which are user code: not for an event loop.
+        """
+        tool = self._tool(name)
+        verdict = self._engine.gate.policy.verdict(tool, input, platform)
+        tool.validate(input)
+        return verdict
+
+    async def verdict(
+        self, name: str, input: Mapping[str, Any], platform: PlatformContext | None = None
+    ) -> Verdict:
+        """What `check` says, asked from a loop; event handlers hear of a call that is refused."""
+        try:
+            verdict = await self._engine.code.check(self.check, name, input, platform)
+        except ToolInputError as error:
+            await self._tell_refused(name, input, platform, str(error))
+            raise
+        if verdict == "deny":
+            await self._tell_refused(name, input, platform, forbidden(name))
+        return verdict
+
+    async def _tell_refused(
+        self, name: str, input: Mapping[str, Any], platform: PlatformContext | None, why: str
+    ) -> None:
+        secret = (platform or PlatformContext()).secrets()
+        given = mask(dict(input), secret)
+        call = Approval(id=secrets.token_hex(16), name=name, input=given, execute=True)
+        refused = Outcome("FAILED", f"Error: {mask(why, secret)}")
+        await self._engine.code.workers.on_engine_loop(
+            partial(self._engine.fire, refused.event(call))
+        )
+
+    async def run(
+        self,
+        name: str,
+        input: Mapping[str, Any],
+        caller: Caller,
+        *,
+        session: Session,
+        platform: PlatformContext | None = None,
+        update: Update | None = None,
+    ) -> Outcome:
+        """Run a call that `check` allows. Raises ToolInputError; RuntimeError for a gated one.
+
+        `update` gets the tool's status lines, from any thread.
+        """
+        if await self.verdict(name, input, platform) != "allow":
+            raise RuntimeError(f"tool {name!r} needs approval")
+        context = _context(caller, session, platform, update)
+
+        async def ran() -> Outcome:
+            outcome = await self._engine.gate.run(self._tool(name), input, session, context)
+            given = mask(dict(input), context.platform.secrets())
+            call = Approval(id=secrets.token_hex(16), name=name, input=given, execute=True)
+            await self._engine.fire(outcome.event(call))
+            return outcome
+
+        async def work() -> Outcome:
+            # The end of the service waits for it, as for an approved one; it ends with its caller.
+            return await self._engine.keep(ran())
+
+        return await self._engine.code.workers.on_engine_loop(work)
+
+    async def propose(
+        self,
+        name: str,
+        input: Mapping[str, Any],
+        caller: Caller,
+        *,
+        intent: str | None = None,
+        platform: PlatformContext | None = None,
+    ) -> Proposal:
+        """Record a gated call as PENDING and give it; only then show it to anybody.
+
+        It can be decided over every protocol by its id. Raises ToolInputError for wrong input, and
+        where a rule forbids the call.
+        """
+        if await self.verdict(name, input, platform) == "deny":
+            raise ToolInputError(forbidden(name))
+        tool = self._tool(name)
+        given = platform or PlatformContext()
+        deed = await self._engine.code.check(tool_deed, tool, input)
+        if holds_secret([deed["input"], dict(input)], given.secrets()):
+            raise ToolInputError("the input holds a secret of the platform context")
+        row = proposal(
+            requester(caller, given.tenant_name),
+            turn=secrets.token_hex(16),
+            call_id=secrets.token_hex(8),
+            intent=mask(intent, given.secrets()),
+            agent=self._engine.agent.id,
+            context=place(platform),
+            **deed,
+        )
+
+        async def work() -> None:
+            await self._engine.ledger.propose(None, [row])
+            await self._engine.fire(ApprovalRequested([approvals.approval(row)]))
+
+        await self._engine.code.workers.on_engine_loop(work)
+        return row
+
+    async def decide(
+        self,
+        id: str,
+        caller: Caller,
+        *,
+        approved: bool,
+        kind: Kind = "tool_call",
+        reason: str | None = None,
+        input: Mapping[str, Any] | None = None,
+        edited: Mapping[str, Any] | None = None,
+        session: Session | None = None,
+        platform: PlatformContext | None = None,
+        update: Update | None = None,
+        wait: float = 600.0,
+        run: bool = True,
+        ran: Ran | None = None,
+    ) -> Proposal:
+        """Decide the call `id`, run it when approved, and give its row with the outcome.
+
+        At most once: a decided call gives its recorded outcome, one that runs elsewhere is waited
+        for at most `wait` seconds (StillRunning). `input`, when given, must be what was proposed;
+        `edited` is the input to run instead, where the tool is editable and takes it. With
+        `run` false an approval is only recorded, for the protocol that proposed the call to run.
+        `ran` gets the outcome with its raw value when it is this request that runs the call.
+        Raises InvalidRequest with `approval_not_issued`, `approval_changed`,
+        `approval_expired` or `approval_conflict`.
+        """
+        context = _context(caller, session, platform, update)
+        who = requester(caller, context.platform.tenant_name)
+        changes = approved and edited is not None
+        stated = edited if changes else input
+        given = None if stated is None else dict(stated)
+        why = mask(reason, context.platform.secrets())
+        if not approved and why is None:
+            why = "no reason given"
+        choice = Choice(
+            id, kind, approved, loc=("body", "id"), newest=True, reason=why, input=given
+        )
+        decision = DirectDecision(self._engine, choice, who, context, changes, run, ran)
+
+        async def work() -> Proposal:
+            if changes and input is not None:
+                await decision.check(input)
+            return await decision.carried_out(wait)
+
+        return await self._engine.code.workers.on_engine_loop(work)
+
+    async def withdraw(self, ids: Sequence[str], caller: Caller, reason: str) -> None:
+        """Reject the calls and commands that nobody waits for any more.
+
+        That includes approved ones that have not begun to run. What is running, has ended, or is
+        not visible to this caller stays as it is.
+        """
+        who = requester(caller)
+
+        async def reject() -> None:
+            for row in await self._engine.ledger.reject(ids, reason, who, approved=True):
+                await self._engine.fire(approvals.decision_event(row, who.principal))
+
+        async def work() -> None:
+            await asyncio.shield(self._engine.keep(reject()))
+
+        await self._engine.code.workers.on_engine_loop(work)
+
+    async def look(self, id: str, caller: Caller) -> Proposal | None:
+        """The call `id` as it stands, or None if it is not visible to this caller."""
+        who = requester(caller)
+
+        async def work() -> Proposal | None:
+            found = await self._engine.ledger.decide([], [id], who, Conversation(), dry=True)
+            return found.rows.get(id)
+
+        return await self._engine.code.workers.on_engine_loop(work)
+
+    async def pending(self, caller: Caller, limit: int = 100) -> list[Proposal]:
+        """The calls and commands that wait for a decision and are visible to this caller, at most
+        `limit`, the oldest first. Expired ones are settled and left out."""
+        who = requester(caller)
+
+        async def work() -> list[Proposal]:
+            found: list[Proposal] = []
+            async for rows in self._undone(who, "PENDING", limit):
+                found += rows
+                if len(found) >= limit:
+                    break
+            return found[:limit]
+
+        return await self._engine.code.workers.on_engine_loop(work)
+
+    async def proposed(self, caller: Caller) -> list[Proposal]:
+        """The calls that `propose` recorded for just this caller and that have no outcome: what
+        waits for a decision, then what is approved, then what runs, or did when its process died;
+        each the oldest first."""
+        who = requester(caller)
+
+        async def work() -> list[Proposal]:
+            states: tuple[State, ...] = ("PENDING", "APPROVED", "EXECUTING")
+            return [
+                row
+                for state in states
+                async for rows in self._undone(who, state)
+                for row in rows
+                if _is_direct(row, caller)
+            ]
+
+        return await self._engine.code.workers.on_engine_loop(work)
+
+    async def _undone(
+        self, who: Requester, state: State, first: int = _PAGE
+    ) -> AsyncIterator[list[Proposal]]:
+        """The rows in this state that are visible to `who`, in pages, the first of at most `first`;
+        expired ones are settled."""
+        ledger = self._engine.ledger
+        after: str | None = None
+        size = min(first, _PAGE)
+        while True:
+            rows, now = await ledger.store.run(partial(_page, state=state, after=after, limit=size))
+            if late := [row.id for row in rows if _is_late(row, now)]:
+                await ledger.settle(late)
+            yield [row for row in rows if not _is_late(row, now) and ledger.visible(row, who)]
+            if len(rows) < size:
+                return
+            after, size = rows[-1].id, _PAGE
+
+    def _tool(self, name: str) -> Tool[..., Any]:
+        tool = self._engine.agent.tools.get(name)
+        if tool is None:
+            raise ToolInputError(f"there is no tool {name!r}")
+        return tool
+
+
+def _page(
+    tx: Transaction, state: State, after: str | None, limit: int
+) -> tuple[list[Proposal], float]:
+    return tx.find(state=state, after=after, limit=limit), tx.now
+
+
+def _is_late(row: Proposal, now: float) -> bool:
+    """Whether the row has expired; one that runs does not."""
+    return row.ended is not None and row.ended <= now
+
+
+def _is_direct(row: Proposal, caller: Caller) -> bool:
+    """Whether the row is a single call of this caller; those of a turn have its reference."""
+    by = (row.principal, row.protocol, row.address, row.client)
+    is_callers = by == (caller.principal, caller.protocol, caller.address, caller.client)
+    return is_callers and row.kind == "tool_call" and not row.reference
+
+
+def _context(
+    caller: Caller, session: Session | None, platform: PlatformContext | None, update: Update | None
+) -> RequestContext:
+    platform = platform or PlatformContext()
+    secret = platform.secrets()
+    return RequestContext(
+        platform=platform,
+        request_fields=caller.request_fields or {},
+        session=session,
+        principal=caller.principal,
+        protocol=caller.protocol,
+        _send=update and (lambda event: update(hidden_line(event, secret))),
+    )

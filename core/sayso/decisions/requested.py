@@ -1,0 +1,27 @@
+"""A proposal of a request, not yet recorded, and who made the request."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from sayso.context import Caller
+from sayso.ledger import Proposal
+from sayso.ledger.choices import Requester
+from sayso.wire.lenient_json import fitting
+
+_TEXTS = ("name", "description", "input_description", "intent")
+"""Fields shown to the approver next to the input."""
+
+
+def requester(caller: Caller, tenant: str | None = None, user: str | None = None) -> Requester:
+    """Who asks; `tenant` and `user` are what the messages claim."""
+    return Requester(caller.principal, tenant, user, caller.protocol, caller.address, caller.client)
+
+
+def proposal(who: Requester, **fields: Any) -> Proposal:
+    """A proposal for `who`; the ledger sets its times when it records it."""
+    # Recorded as they are sent: whoever lists what waits could not write them otherwise.
+    fields |= {name: fitting(fields[name]) for name in _TEXTS if name in fields}
+    own: dict[str, Any] = {"turn": "", "index": 0, "created": 0.0, "expires": 0.0}
+    return Proposal(id=secrets.token_hex(16), **own | who._asdict() | fields)

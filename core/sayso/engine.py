@@ -1,0 +1,104 @@
+"""What the turns of a service share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from sayso.agent import Agent
+from sayso.config.settings import ApprovalSettings, LimitSettings
+from sayso.errors import LedgerUnavailable, RequestError
+from sayso.gate import Gate
+from sayso.ledger.record import Ledger
+from sayso.models import Ask, Model, ModelEvent
+from sayso.models.calling import stream_of
+from sayso.plugins import Plugins
+from sayso.plugins.discovery import AGENT
+from sayso.slots import Slots
+from sayso.wire.events import AgentEvent
+from sayso.wire.traces import hidden_trace
+from sayso.workers.code import UserCode
+
+logger = logging.getLogger("sayso.turn")
+_HANDLER_SECONDS = 10.0
+T = TypeVar("T")
+
+Unrecorded = asyncio.Future[LedgerUnavailable]
+"""Done when the store has long refused to take the outcome of a call."""
+
+
+@dataclass(slots=True)
+class Engine:
+    """What every turn of a service shares."""
+
+    agent: Agent
+    model: Model
+    model_config: Mapping[str, Any]
+    ledger: Ledger
+    gate: Gate
+    code: UserCode
+    plugins: Plugins
+    host: Any
+    limits: LimitSettings
+    slots: Slots
+    approvals: ApprovalSettings
+    stream: Callable[[Ask], AsyncIterator[ModelEvent]] | None = field(init=False)
+    intercepts: bool = field(init=False)
+    """Whether there are request interceptors, `holds` response interceptors, `events_on` event
+    handlers."""
+    holds: bool = field(init=False)
+    events_on: bool = field(init=False)
+    background: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.stream = stream_of(self.model, self.code)
+        # The plugins of a service do not change, and each turn asks.
+        self.intercepts = bool(self.plugins.implementations("intercept_request"))
+        self.holds = bool(self.plugins.implementations("intercept_response"))
+        self.events_on = bool(self.plugins.implementations("on_event"))
+
+    async def carried(self, work: Awaitable[T], unrecorded: Unrecorded) -> T:
+        """The result of `work`, which runs to its end even if its turn is cancelled; raises the
+        error of `unrecorded` if that comes first."""
+        task = self.keep(work)
+        await asyncio.wait((task, unrecorded), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise unrecorded.result()
+
+    def keep(self, work: Awaitable[T]) -> asyncio.Task[T]:
+        """Run `work` to its end whatever becomes of the turn that began it."""
+        task = asyncio.ensure_future(work)
+        assert isinstance(task, asyncio.Task)
+        self.background.add(task)
+        task.add_done_callback(self._kept)
+        return task
+
+    def _kept(self, task: asyncio.Task[Any]) -> None:
+        self.background.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, RequestError):
+            logger.info("background work of a turn failed: %s", type(error).__name__)
+
+    def call_hook(self, bound: Callable[[], Any], plugin: str) -> Awaitable[Any]:
+        """The result of a hook of `plugin`.
+
+        The agent's own plugin is Sayso's code, which calls each of the user's functions elsewhere.
+        On a worker loop it would wait for their threads behind whatever blocks that loop.
+        """
+        own = plugin == AGENT and self.agent.has_hooks
+        return bound() if own else self.code.call(bound)
+
+    async def fire(self, event: AgentEvent, secrets: Sequence[str] = ()) -> None:
+        """Tell every handler; what one raises is logged, without `secrets`, and harms nothing."""
+        for impl in self.plugins.implementations("on_event"):
+            bound = impl.bound(event=event, host=self.host)
+            try:
+                async with asyncio.timeout(_HANDLER_SECONDS):
+                    await self.call_hook(bound, impl.plugin)
+            except Exception as error:
+                trace = hidden_trace(error, secrets)
+                logger.error("plugin %s: on_event failed\n%s", impl.plugin, trace)

@@ -1,0 +1,257 @@
+"""The gate: the one function that runs a tool (design, section 10, "One gate")."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sayso.context import RequestContext
+from sayso.ledger import State
+from sayso.ledger.choices import Grant, unknown_outcome
+from sayso.policy import Policy, Verdict, forbidden
+from sayso.tools import Tool, ToolInputError
+from sayso.tools.results import ToolResult, text_of
+from sayso.wire.events import ToolExecuted, ToolExecutionFailed
+from sayso.wire.masking import mask
+from sayso.wire.messages import Approval
+from sayso.wire.session import Session
+from sayso.wire.traces import cut, error_text, hidden_trace
+from sayso.workers.code import UserCode, passed_on
+from sayso.workers.forks import leave_fork
+from sayso.workers.loop import may_block_here
+
+logger = logging.getLogger("sayso.tools")
+
+
+@dataclass(slots=True, unsafe_hash=True)
+class Outcome:
+    """How a call ended: DONE, FAILED or INDETERMINATE, its text, seconds, and the raw value.
+
+    `began` is false for a call that was refused before the tool's own code ran.
+    """
+
+    state: State
+    output: str
+    duration: float = 0.0
+    value: Any = None
+    began: bool = True
+
+    @property
+    def failed(self) -> bool:
+        """Whether the model gets it as an error."""
+        return self.state != "DONE"
+
+    def event(self, call: Approval) -> ToolExecuted | ToolExecutionFailed:
+        """What event handlers are told of it; `call` is what ran."""
+        kind = ToolExecutionFailed if self.failed else ToolExecuted
+        return kind(call, self.output, self.duration)
+
+
+Late = Callable[[Outcome], Awaitable[None]]
+
+
+class Gate:
+    """Runs tools: validated, timed, cut to size, masked; gated ones only with a grant."""
+
+    def __init__(self, code: UserCode, policy: Policy, *, output_limit: int) -> None:
+        self.code = code
+        self.policy = policy
+        self.output_limit = output_limit
+
+    def known(self, tool: Tool[..., Any], context: RequestContext) -> Verdict | None:
+        """The verdict, where it depends on no input; None where a rule reads inputs."""
+        policy = self.policy
+        return None if policy.reads_inputs else policy.verdict(tool, None, context.stated_platform)
+
+    async def verdict(
+        self, tool: Tool[..., Any], input: Mapping[str, Any], context: RequestContext
+    ) -> Verdict:
+        """Whether this call runs at once, waits for approval, or is refused."""
+        # To read an input calls what users wrote.
+        platform = context.stated_platform
+        return await self.code.check(self.policy.verdict, tool, input, platform)
+
+    async def run(
+        self,
+        tool: Tool[..., Any],
+        input: Mapping[str, Any],
+        session: Session,
+        context: RequestContext,
+        grant: Grant | None = None,
+        late: Late | None = None,
+    ) -> Outcome:
+        """Run `tool` once and say how it ended; raises only on misuse.
+
+        A call that needs approval runs only with the grant for exactly this call, which is spent.
+        `late` is told the real end of a call that was given up as INDETERMINATE.
+        """
+        verdict = self.known(tool, context) or await self.verdict(tool, input, context)
+        if grant is not None:
+            row = grant.proposal
+            if row.name != tool.name or dict(input) != row.runs:
+                raise RuntimeError(f"the grant is for another call than {tool.name!r}")
+            grant.spend()
+            # A rule may be newer than the approval, or forbid what the approver changed.
+            if verdict == "deny":
+                return Outcome("FAILED", f"Error: {forbidden(tool.name)}", began=False)
+        elif verdict != "allow":
+            raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
+        stated = context.stated_platform
+        secrets = stated.secrets() if stated is not None else ()
+        start = time.perf_counter()
+        called = partial(_called, tool, input, session, context)
+        if tool.timeout is not None:
+            run = _Run(tool, grant, secrets, self.output_limit, start)
+            return await self._timed(run, tool, called, late)
+        # A call that nobody may have to give up needs no task of its own.
+        try:
+            if tool.is_async and may_block_here():
+                value = await called()
+                text = text_of(value)
+                leave_fork()
+            elif tool.is_async:
+                value, text = await self.code.call(_bound(tool, called))
+            else:
+                value, text = await self.code.in_thread(_bound(tool, called))
+        except BaseException as error:
+            passing = passed_on(error)
+            if not isinstance(passing, Exception):
+                raise
+            return _Run(tool, grant, secrets, self.output_limit, start).failed(passing)
+        return _done(value, text, secrets, self.output_limit, time.perf_counter() - start)
+
+    async def _timed(
+        self, run: _Run, tool: Tool[..., Any], called: Callable[[], Any], late: Late | None
+    ) -> Outcome:
+        """The end of the call, which is given up after the tool's `timeout`."""
+        own: list[asyncio.Task[Any]] = []
+        call = asyncio.ensure_future(self.code.call(_bound(tool, called, own)))
+        try:
+            done, _ = await asyncio.wait({call}, timeout=tool.timeout)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        if done:
+            return run.ended(call)
+        # Only the tool's own task: one that does not let itself be cancelled still has an end.
+        for task in own:
+            task.get_loop().call_soon_threadsafe(task.cancel)
+        if tool.is_async and not own:
+            call.cancel()
+        call.add_done_callback(partial(run.tell, late))
+        why = f"the tool did not end within its timeout of {tool.timeout:g} s"
+        output = unknown_outcome(why, idempotent=tool.idempotent)
+        return Outcome("INDETERMINATE", output, run.took)
+
+
+@dataclass(slots=True)
+class _Run:
+    """A call under way, and how its end is told."""
+
+    tool: Tool[..., Any]
+    grant: Grant | None
+    secrets: Sequence[str]
+    output_limit: int
+    start: float
+
+    @property
+    def took(self) -> float:
+        return time.perf_counter() - self.start
+
+    def ended(self, call: asyncio.Future[_Result]) -> Outcome:
+        if call.cancelled():
+            return Outcome("FAILED", "Error: the tool was cancelled", self.took)
+        if (error := call.exception()) is not None:
+            return self.failed(error)
+        value, text = call.result()
+        return _done(value, text, self.secrets, self.output_limit, self.took)
+
+    def failed(self, error: BaseException) -> Outcome:
+        if isinstance(error, _Unfit):
+            return Outcome("FAILED", f"Error: {mask(str(error), self.secrets)}", began=False)
+        took = self.took
+        what = f"tool {self.tool.name}"
+        if self.grant is not None:
+            what = f"call {self.grant.proposal.id} of {self.tool.name}"
+        logger.info("%s failed\n%s", what, hidden_trace(error, self.secrets))
+        return Outcome("FAILED", error_text(error, self.secrets), took)
+
+    def tell(self, late: Late | None, call: asyncio.Future[_Result]) -> None:
+        """Tell `late` how a call ended that was given up."""
+        # That we cancelled it says nothing of what it has done.
+        if call.cancelled() or _was_cancelled(call.exception()):
+            return
+        outcome = self.ended(call)
+        if late is not None:
+            task = asyncio.ensure_future(late(outcome))
+            _late.add(task)
+            task.add_done_callback(_late.discard)
+
+
+def _done(value: Any, text: str, secrets: Sequence[str], limit: int, took: float) -> Outcome:
+    # Masked first: nothing would know half a secret at the cut.
+    output = cut(mask(text, secrets) if secrets else text, limit)
+    failed = isinstance(value, ToolResult) and value.is_error
+    if failed and not output.startswith("Error:"):
+        output = f"Error: {output}"
+    return Outcome("FAILED" if failed else "DONE", output, took, value)
+
+
+_late: set[asyncio.Future[None]] = set()
+
+
+def _was_cancelled(error: BaseException | None) -> bool:
+    # UserCode raises an exception in place of a cancellation, with it as the cause.
+    return error is not None and isinstance(error.__cause__, asyncio.CancelledError)
+
+
+class _Unfit(Exception):
+    """The input does not fit the tool, which has not run."""
+
+
+def _called(
+    tool: Tool[..., Any], input: Mapping[str, Any], session: Session, context: RequestContext
+) -> Any:
+    """The result of the tool, an awaitable if it is async; raises _Unfit.
+
+    Validators are user code: they run where the tool does.
+    """
+    try:
+        arguments = tool.validate(input)
+    except ToolInputError as error:
+        raise _Unfit(str(error)) from error
+    return tool.call(arguments, session, context)
+
+
+_Result = tuple[Any, str]
+"""What a tool gave, and its text. Making that may call what users wrote, so it is made there."""
+
+
+def _shown(value: Any) -> _Result | Awaitable[_Result]:
+    return _awaited(value) if inspect.isawaitable(value) else (value, text_of(value))
+
+
+async def _awaited(value: Awaitable[Any]) -> _Result:
+    given = await value
+    return given, text_of(given)
+
+
+def _bound(
+    tool: Tool[..., Any], called: Callable[[], Any], own: list[asyncio.Task[Any]] | None = None
+) -> Callable[[], Any]:
+    """The call with its text; an async tool puts the task that it runs in into `own`."""
+    if tool.is_async:
+
+        async def run_async() -> Any:
+            if own is not None and (task := asyncio.current_task()):
+                own.append(task)
+            return await _awaited(called())
+
+        return run_async
+    return lambda: _shown(called())

@@ -1,0 +1,291 @@
+"""The events of a turn under way, as a protocol takes them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
+
+from sayso.config import Config
+from sayso.context import Caller
+from sayso.errors import NotStarted
+from sayso.wire.encoding import encode_lines, sendable
+from sayso.wire.events import Done, ErrorEvent, Event, IntermittentUpdate, TextDelta
+from sayso.wire.failures import Failure
+from sayso.wire.messages import ChatRequest
+from sayso.workers import Channel, Running
+
+logger = logging.getLogger("sayso.turn")
+
+GRACE = 2.0
+"""Seconds that a turn which ran over its time has to clean up."""
+_WAITING_BYTES = 1 << 18
+_WAITING_STATUS = 1 << 22
+"""What may wait before only the last of further status lines does: who sends them never pauses."""
+_OVERHEAD = 64
+_TERMINAL = (Done, ErrorEvent)
+
+
+class Sink(Protocol):
+    """Takes a turn's events, in order."""
+
+    def put_nowait(self, item: Event, /) -> bool:
+        """Hand the event over from any thread; True asks to await `space` before the next."""
+        ...
+
+    def say(self, piece: str, /) -> bool:
+        """Hand a piece of the reply's text over, as `put_nowait` does its TextDelta."""
+        ...
+
+    async def space(self) -> None:
+        """Return when the reader has caught up."""
+        ...
+
+
+class Begun:
+    """A turn that has begun; `overdue` says that it was cancelled for taking too long."""
+
+    __slots__ = ("overdue", "running", "until")
+
+    def __init__(self, running: Running[None], until: float) -> None:
+        self.running = running
+        self.until = until
+        self.overdue = False
+
+    def check(self, now: float) -> None:
+        """Cancel the turn when its time is over, wherever its code blocks; a turn that catches that
+        and goes on is abandoned."""
+        if now > self.until and not self.overdue:
+            self.overdue = True
+            self.running.cancel()
+        elif self.overdue and now > self.until + GRACE:
+            self.running.abandon()
+
+
+class EventChannel(Channel[Event | str]):
+    """The events of a turn on their way; a `str` stands for the TextDelta of it.
+
+    Most of what a turn sends is pieces of text, which nobody needs as objects of their own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_WAITING_BYTES, size=_size)
+        self._last_status: IntermittentUpdate | None = None
+        # Status lines come from the threads of tools. The one that is kept must neither be passed
+        # by later ones nor be left behind by a reader who takes all that waits in this moment.
+        self._order = threading.Lock()
+        # Whether putting a piece takes more than appending it, now or at some time before.
+        self._slow = False
+
+    def close(self, error: BaseException | None = None) -> None:
+        self._slow = True
+        super().close(error)
+
+    def cancel(self) -> None:
+        self._slow = True
+        super().cancel()
+
+    def put_nowait(self, item: Event | str) -> bool:
+        """Put an item, as in every channel.
+
+        A status line that comes after the end is dropped without an error, and of those that a slow
+        reader leaves waiting without limit only the last is kept.
+        """
+        if type(item) is not IntermittentUpdate:
+            if self._last_status is not None:
+                with self._order:
+                    self._put_last_status()
+            return super().put_nowait(item)
+        if self._closed or self.cancelled:
+            return False
+        with self._order:
+            if self._put - self._taken > _WAITING_STATUS:
+                self._last_status = item
+                self._slow = True
+            else:
+                self._put_last_status()
+                self._put_status(item)
+        return self.full
+
+    def say(self, piece: str, /) -> bool:
+        """`put_nowait` for a piece of text, by the shortest way."""
+        if self._slow or type(piece) is not str:
+            return self.put_nowait(piece if type(piece) is str else TextDelta(piece))
+        self._put += len(piece) + _OVERHEAD
+        self._items.append(piece)
+        if self._waiter is not None:
+            self._wake()
+        return self._put - self._taken > _WAITING_BYTES
+
+    def _put_last_status(self) -> None:
+        status, self._last_status = self._last_status, None
+        if status is not None:
+            self._put_status(status)
+
+    def _put_status(self, status: IntermittentUpdate) -> None:
+        self._put += _size(status)
+        self._items.append(status)
+        if self._waiter is not None:
+            self._wake()
+
+    def _take(self) -> list[Event | str]:
+        items = super()._take()
+        if items and not self._left:
+            with self._order:
+                if self._items:
+                    # More has come meanwhile, and the kept line stands behind it.
+                    self._put_last_status()
+                elif self._last_status is not None:
+                    items.append(self._last_status)
+                    self._last_status = None
+        if items and type(items[-1]) is IntermittentUpdate:
+            # A tool that outlives its turn may send one in the same moment.
+            ends = (n for n, item in enumerate(items, 1) if type(item) in _TERMINAL)
+            del items[next(ends, len(items)) :]
+        return items
+
+
+class Turns(Protocol):
+    """What a stream asks of the host: to begin its turn, and how that turn failed."""
+
+    config: Config
+
+    def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
+        """Start a turn whose events go into `sink`."""
+        ...
+
+    def failure_of(self, begun: Begun) -> BaseException | None:
+        """Why a turn that has ended gave no answer; None for one that did."""
+        ...
+
+    def failure(self, error: BaseException) -> Failure:
+        """How to show `error` to a caller."""
+        ...
+
+
+class EventStream:
+    """The events of one turn, for the loop that made it.
+
+    `ready()` gives all that waits, for coalescing into one write, `lines()` the same as NDJSON;
+    iterating gives one by one.
+    `aclose()` says that the client is gone: the turn is cancelled, or finished unseen with
+    `server.on_disconnect = "continue"`; a claimed tool always finishes.
+    """
+
+    def __init__(
+        self, host: Turns, request: ChatRequest, caller: Caller, running: set[EventStream]
+    ) -> None:
+        """Begin the turn; the stream stands among `running` until the turn has ended."""
+        self._host = host
+        self._running = running
+        self._channel = EventChannel()
+        self._ended = False
+        self._told = False
+        try:
+            self._begun = host.begin(request, caller, self._channel)
+        except NotStarted as error:
+            self._ended = True
+            self._channel.put_nowait(host.failure(error).event())
+            self._channel.close()
+            return
+        running.add(self)
+        self._work = self._begun.running
+        self._work.on_end(self._finish)
+
+    def _finish(self) -> None:
+        """Say how the turn ended, if it did not say `done` itself."""
+        self._ended = True
+        self._running.discard(self)
+        error = self._host.failure_of(self._begun)
+        if error is not None:
+            self._channel.put_nowait(self._host.failure(error).event())
+        self._channel.close()
+
+    async def ready(self) -> list[Event]:
+        """All events that wait, at least one; an empty list after the terminal event."""
+        if self._told:
+            return []
+        events = await self._channel.ready()
+        self._look_for_end(events)
+        return [sendable(TextDelta(e) if isinstance(e, str) else e) for e in events]
+
+    async def lines(self) -> tuple[bytes, bool]:
+        """What `ready()` would give as NDJSON, and whether more comes."""
+        if self._told:
+            return b"", False
+        events = await self._channel.ready()
+        self._look_for_end(events)
+        return self._written(events), not self._told
+
+    def lines_now(self) -> tuple[bytes, bool]:
+        """What `lines()` would give, without waiting; nothing while nothing waits."""
+        if self._told:
+            return b"", False
+        events = self._channel.take()
+        if events is None:
+            return b"", True
+        self._look_for_end(events)
+        return self._written(events), not self._told
+
+    def _written(self, events: list[Event | str]) -> bytes:
+        """The lines of `events`; where a model of the user's cannot be written, an error ends them.
+
+        A status line that holds one is left out.
+        """
+        try:
+            return encode_lines(events)
+        except Exception:
+            pass  # Which of them it is shows when each is written by itself.
+        lines = []
+        for event in events:
+            try:
+                lines.append(encode_lines([event]))
+            except Exception as error:
+                if type(event) is IntermittentUpdate:
+                    logger.warning("a status line cannot be written", exc_info=error)
+                    continue
+                self.drop()
+                self._told = True
+                lines.append(encode_lines([self._host.failure(error).event()]))
+                break
+        return b"".join(lines)
+
+    def when_ready(self, call: Callable[[], object]) -> None:
+        """Have `call` run once, on this loop, when `lines_now()` has something."""
+        self._channel.when_ready(call)
+
+    def _look_for_end(self, events: list[Event | str]) -> None:
+        # The terminal event is the end already: the work's own comes a little later.
+        self._told = not events or type(events[-1]) in _TERMINAL
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while events := await self.ready():
+            for event in events:
+                yield event
+
+    def stop(self) -> None:
+        """End the turn with a terminal `error` event: the service stops."""
+        self._work.cancel()
+
+    async def aclose(self) -> None:
+        """End the stream early, or after its end; call it when the client has gone."""
+        self.drop()
+
+    def drop(self) -> None:
+        """As `aclose`, for callbacks."""
+        if self._told:
+            return
+        self._channel.cancel()
+        if not self._ended and self._host.config.server.on_disconnect == "cancel":
+            self._work.cancel()
+
+
+def _size(event: Event | str) -> int:
+    if isinstance(event, IntermittentUpdate):
+        return 1024 + len(str(event.text))
+    if not isinstance(event, TextDelta):
+        return len(event) + _OVERHEAD if isinstance(event, str) else 1024
+    if not isinstance(event.text, str):
+        raise TypeError(f"a text delta of {type(event.text).__name__}")
+    return len(event.text) + _OVERHEAD

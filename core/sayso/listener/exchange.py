@@ -1,0 +1,245 @@
+"""Chat requests that the listener answers without a task of their own.
+
+A task, its future and the coroutines of ASGI around a turn cost as much as the turn, and each of
+their hand-overs is one more round of the event loop. Here the parsed request goes to the endpoint
+at once, and callbacks write what comes back. A request that is unusual in any way (a body in
+chunks or a long one, pipelining, a foreign host, `Expect`, …) goes through ASGI, which answers the
+same byte for byte (`tests/test_exchange.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+from uvicorn.server import ServerState
+
+from sayso.errors import Busy, Stopping
+from sayso.hosting.streams import Begun, EventStream
+from sayso.http.disconnect import A_MOMENT, delayed_calls
+from sayso.http.endpoints import JSON, ChatEndpoint, Headers
+from sayso.http.ndjson import NDJSON
+from sayso.listener.corked import CorkedTransport
+from sayso.turns.output import Gathered
+
+logger = logging.getLogger("sayso.server")
+TEXT = (b"content-type", b"text/plain; charset=utf-8")
+
+
+class Connection(Protocol):
+    """What is asked of the connection that a request came on."""
+
+    client: tuple[str, int] | None
+    flow: FlowControl
+    server_state: ServerState
+    transport: CorkedTransport
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request."""
+        ...
+
+
+class _Deaf:
+    def set(self) -> None:
+        """Nobody waits."""
+
+
+class Exchange:
+    """One request and its reply on a connection, in place of uvicorn's `RequestResponseCycle`.
+
+    The public attributes up to `disconnected` are those that uvicorn's protocol looks at.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_body",
+        "_connection",
+        "_endpoint",
+        "_gathered",
+        "_principal",
+        "_started",
+        "_stream",
+        "disconnected",
+        "keep_alive",
+        "more_body",
+        "response_complete",
+    )
+
+    message_event = _Deaf()
+    """What uvicorn's cycle tells its task by."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        endpoint: ChatEndpoint,
+        principal: str | None,
+        *,
+        keep_alive: bool,
+    ) -> None:
+        self._connection = connection
+        self._endpoint = endpoint
+        self._principal = principal
+        self._begun: Begun | None = None
+        self._stream: EventStream | None = None
+        self._started = False
+        self.keep_alive = keep_alive
+        self.more_body = True
+        self.response_complete = False
+        self.disconnected = False
+        self._body: bytes | bytearray = b""
+
+    def take(self, piece: bytes) -> None:
+        """Take a piece of the body, mostly the only one."""
+        if not self._body:
+            self._body = piece
+            return
+        # A list of pieces of two bytes would take twenty times the memory that the limit allows.
+        if isinstance(self._body, bytes):
+            self._body = bytearray(self._body)
+        self._body += piece
+
+    def begin(self) -> None:
+        """Begin the turn that the request asks for, or refuse it; the body is whole."""
+        endpoint, client = self._endpoint, self._connection.client
+        body, self._body = bytes(self._body), b""
+        try:
+            request, caller = endpoint.read(body, self._principal, client[0] if client else None)
+            if endpoint.streams:
+                self._stream = endpoint.host.stream(request, caller)
+                delayed_calls().add(self.send_head)
+                self._stream.when_ready(self._more)
+            else:
+                self._gathered = Gathered()
+                self._begun = endpoint.host.begin(request, caller, self._gathered)
+                self._begun.running.on_end(self._ended)
+        except Exception as error:
+            self._refuse(error)
+
+    def stop(self) -> None:
+        """Refuse the request: the service ends before its body is whole."""
+        self._refuse(Busy("the service is stopping"))
+
+    def send_head(self) -> None:
+        """Send the head of a stream whose first events take their time."""
+        if self._stream is not None and not self._started and not self.disconnected:
+            self._write(self._head(200, NDJSON, chunked=True))
+
+    def read_on(self) -> None:
+        """Go on with a stream: the client has read what was written to it."""
+        if self._stream is not None:
+            self._more()
+
+    def left(self) -> None:
+        """End the turn a moment later: an approval that came with the last bytes is carried out."""
+        if self._stream is None and self._begun is None:
+            # Nothing has begun that will end, and let go of the connection.
+            del self._connection
+        else:
+            asyncio.get_running_loop().call_later(A_MOMENT, self._end)
+
+    def _end(self) -> None:
+        if self._stream is not None:
+            self._stream.drop()
+        elif self._begun is not None and self._endpoint.cancels:
+            self._begun.running.cancel()
+
+    def cut_off(self) -> None:
+        """Answer now: the service has waited long enough for the turn to end."""
+        if self.disconnected or self.response_complete:
+            return
+        self.keep_alive = False
+        if self._stream is None:
+            self._refuse(Stopping())
+        else:
+            self._connection.transport.close()
+
+    def _ended(self) -> None:
+        """Send the whole reply of the turn, which has ended."""
+        assert self._begun is not None
+        error = self._endpoint.host.failure_of(self._begun)
+        if self.response_complete:
+            return
+        if error is not None:
+            self._gathered.failed(error)
+            self._refuse(error)
+            return
+        try:
+            body = self._endpoint.reply(self._gathered)
+        except Exception as failure:
+            self._refuse(failure)
+        else:
+            self._respond(200, body)
+
+    def _refuse(self, error: BaseException) -> None:
+        try:
+            status, body, headers = self._endpoint.refusal(error)
+        except Exception:
+            # Whoever waits for the reply would wait for ever; so says uvicorn that an app failed.
+            logger.exception("a failure could not be told")
+            self.keep_alive = False
+            self._respond(500, b"Internal Server Error", kind=TEXT)
+        else:
+            self._respond(status, body, headers)
+
+    def _respond(
+        self, status: int, body: bytes, headers: Headers = (), kind: tuple[bytes, bytes] = JSON
+    ) -> None:
+        length = (b"content-length", str(len(body)).encode())
+        self._write(self._head(status, [kind, length, *headers]) + body)
+        self._complete()
+
+    def _more(self) -> None:
+        """Send what waits of a stream; unless that was the end, come back for more."""
+        stream = self._stream
+        if stream is None or self._connection.flow.write_paused:
+            return
+        try:
+            lines, more = stream.lines_now()
+        except Exception:
+            logger.exception("a stream broke off")
+            self._connection.transport.close()
+            return
+        parts: list[bytes] = []
+        if not self._started and (lines or not more):
+            parts.append(self._head(200, NDJSON, chunked=True))
+        if lines:
+            parts.append(b"%x\r\n%b\r\n" % (len(lines), lines))
+        if not more:
+            parts.append(b"0\r\n\r\n")
+        if parts:
+            self._write(parts[0] if len(parts) == 1 else b"".join(parts))
+        if more:
+            stream.when_ready(self._more)
+        else:
+            self._stream = None
+            stream.drop()
+            self._complete()
+
+    def _head(self, status: int, headers: Headers, *, chunked: bool = False) -> bytes:
+        """The head of the response, as uvicorn writes it."""
+        self._started = True
+        parts = [STATUS_LINE[status]]
+        for name, value in (*self._connection.server_state.default_headers, *headers):
+            parts += (name, b": ", value, b"\r\n")
+        if not self.keep_alive:
+            parts.append(b"connection: close\r\n")
+        if chunked:
+            parts.append(b"transfer-encoding: chunked\r\n")
+        parts.append(b"\r\n")
+        return b"".join(parts)
+
+    def _write(self, data: bytes) -> None:
+        if not self.disconnected:
+            self._connection.transport.write_now(data)
+
+    def _complete(self) -> None:
+        if not self.disconnected:
+            self.response_complete = True
+            if not self.keep_alive:
+                self._connection.transport.close()
+            self._connection.on_response_complete()
+        # It holds this exchange.
+        del self._connection

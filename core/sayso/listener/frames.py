@@ -1,0 +1,240 @@
+"""The WebSocket protocol of the listener; imported only where `websockets` is installed."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Any
+
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+from websockets.protocol import State
+
+from sayso.http.sockets import Socket, texts
+from sayso.listener.corked import CorkedTransport
+
+LINGER = 2.0
+"""Seconds that a client which answers no ping has to take what was written to it."""
+
+_WRITABLE = asyncio.Event()
+_WRITABLE.set()
+"""For every connection that nothing holds up; each one's own is made where something does."""
+
+
+class WebSocket(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol on a corked transport, which carries Sockets without a task.
+
+    Broken text reaches the app as bytes, so that it is answered with an `error` event like every
+    other frame that holds no JSON.
+    """
+
+    _pong = b""
+    """The last answers to pings, while the client does not read."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        corked = transport if isinstance(transport, CorkedTransport) else CorkedTransport(transport)  # type: ignore[arg-type]
+        super().connection_made(corked)  # type: ignore[arg-type]
+        self.writable = _WRITABLE
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        # The parser, a suspended generator, holds `conn`, which holds it, and what it read last;
+        # so does the traceback of what stopped it. That would stay until a garbage collection.
+        self.conn.parser.close()
+        self.conn.parser_exc = None
+
+    def pause_writing(self) -> None:
+        self.writable = asyncio.Event()
+
+    def resume_writing(self) -> None:
+        self.writable.set()
+        self.writable = _WRITABLE
+        pong, self._pong = self._pong, b""
+        if pong and not self.close_sent:
+            self.transport.write(pong)
+
+    def handle_cont(self, event: Frame) -> None:
+        # A list of pieces of two bytes would take thirty times the memory that the limit allows.
+        whole: bytes | bytearray = self.frames[0]
+        if not isinstance(whole, bytearray):
+            whole = bytearray(whole)
+        whole += event.data
+        self.frames = [bytes(whole) if event.fin else whole]  # type: ignore[list-item]
+        if event.fin:
+            self.send_receive_event_to_app()
+
+    def handle_ping(self) -> None:
+        if self.writable.is_set() or self.conn.state is not State.OPEN:
+            super().handle_ping()
+        else:
+            # One answer to the last of many is enough (RFC 6455, section 5.5.3).
+            self._pong = b"".join(self.conn.data_to_send()) or self._pong
+
+    def keepalive_timeout(self) -> None:
+        if self.read_paused and self.writable.is_set():
+            # The answer may wait behind messages that are not read yet; a client that has gone
+            # refuses what is written to it.
+            self.pong_timer = None
+            self.send_keepalive_ping()
+            return
+        super().keepalive_timeout()
+        # Who reads nothing does not take the close frame either.
+        if self.close_timer is None:
+            self.close_timer = self.loop.call_later(LINGER, self.transport.abort)
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text":
+            try:
+                b"".join(self.frames).decode()
+            except UnicodeDecodeError:
+                self.curr_msg_data_type = "bytes"
+        if isinstance(self.queue, _Told):
+            # uvicorn reads no more until the message is taken; here it is taken at once.
+            self.read_paused, reads = True, not self.read_paused
+            super().send_receive_event_to_app()
+            self.read_paused = not (reads and self.queue.wants_more)
+            if self.read_paused and reads:
+                self.transport.pause_reading()
+            return
+        super().send_receive_event_to_app()
+
+    async def run_asgi(self) -> None:
+        """Run the app for this connection."""
+        try:
+            await self.app(self.scope, self.receive, self.send)
+        except ClientDisconnected:
+            pass
+        except BaseException:
+            self.logger.exception("Exception in ASGI application\n")
+            self.send_500_response()
+        else:
+            if isinstance(self.queue, _Told):
+                # The connection stays without this task.
+                self._forget_handshake()
+                return
+            if not (self.handshake_complete or self.initial_response):
+                self.logger.error("ASGI callable returned without completing handshake.")
+                self.send_500_response()
+        if self.close_timer is None:
+            self.transport.close()
+
+    def carry(self, socket: Socket) -> None:
+        """Pass what comes from now on to `socket`, instead of to `receive`."""
+        waiting, told = self.queue, _Told(socket)
+        self.queue = told  # type: ignore[assignment]
+        while not waiting.empty():
+            told.put_nowait(waiting.get_nowait())
+        if self.read_paused and told.wants_more:
+            self.read_on()
+
+    def read_on(self) -> None:
+        """Read on, after the socket asked for a pause."""
+        if self.read_paused:
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    def hang_up(self) -> None:
+        """Close the connection at once."""
+        self.transport.close()
+
+    def retire(self, *, at_once: bool) -> None:
+        """Read no more, and close with 1012 once everything is answered, if the endpoint tells
+        when."""
+        told = self.queue
+        if isinstance(told, _Told) and told.busy is not None and not self.transport.is_closing():
+            told.deaf = True
+            if not told.busy:
+                self.shutdown()
+
+    async def send(self, message: Any) -> None:
+        """Send one ASGI message."""
+        text = message.get("text")
+        if text is None or message["type"] != "websocket.send" or not self._open():
+            await super().send(message)
+            return
+        # Whole text frames on an open connection need nothing of the protocol's state machine,
+        # which takes six times as long for each; a turn sends one an event.
+        if not self.writable.is_set():
+            await self.writable.wait()
+        self.transport.write(text_frame(text.encode()))
+
+    async def send_lines(self, lines: bytes) -> None:
+        """Send each line, without its end, as one text message."""
+        if not self.writable.is_set():
+            await self.writable.wait()
+        if self._open():
+            self.transport.write(text_frames(lines))
+        elif not self.disconnected:
+            for line in texts(lines):
+                await super().send({"type": "websocket.send", "text": line.decode()})
+
+    def _open(self) -> bool:
+        try:
+            return (
+                self.handshake_complete
+                and not (self.close_sent or self.disconnected)
+                and self.initial_response is None
+                and self.conn.state is State.OPEN
+                and not self.conn.extensions
+            )
+        except AttributeError:
+            # Another version of uvicorn keeps this state elsewhere: then all goes its way.
+            return False
+
+    def _forget_handshake(self) -> None:
+        # As large as everything else that an idle connection needs.
+        for name in ("request", "response", "scope"):
+            self.__dict__.pop(name, None)
+
+
+class _Told:
+    """In place of uvicorn's queue: what comes goes to the Socket at once."""
+
+    __slots__ = ("_socket", "deaf", "wants_more")
+
+    def __init__(self, socket: Socket) -> None:
+        self._socket: Socket | None = socket
+        self.wants_more = True
+        self.deaf = False
+
+    @property
+    def busy(self) -> bool | None:
+        return self._socket is not None and self._socket.busy
+
+    def put_nowait(self, message: Any) -> None:
+        socket = self._socket
+        if socket is None:
+            return
+        if message["type"] == "websocket.receive":
+            if self.deaf:
+                return
+            text = message.get("text")
+            self.wants_more = socket.received(text if text is not None else message["bytes"])
+        elif message["type"] == "websocket.disconnect":
+            self._socket = None
+            socket.left()
+
+
+def text_frame(data: bytes) -> bytes:
+    """A whole, unmasked text frame (RFC 6455, section 5.2)."""
+    return _head(len(data)) + data
+
+
+def text_frames(lines: bytes) -> bytes:
+    """Each line, without its end, as a text frame."""
+    parts: list[bytes] = []
+    for text in texts(lines):
+        parts += (_head(len(text)), text)
+    return b"".join(parts)
+
+
+def _head(size: int) -> bytes:
+    if size < 126:
+        return _SHORT[size]
+    if size < 1 << 16:
+        return struct.pack("!BBH", 0x81, 126, size)
+    return struct.pack("!BBQ", 0x81, 127, size)
+
+
+_SHORT = [bytes((0x81, size)) for size in range(126)]

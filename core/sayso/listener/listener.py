@@ -1,0 +1,232 @@
+"""The HTTP and WebSocket listener: uvicorn, drained before it closes anything."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Literal
+
+import uvicorn
+
+from sayso.listener.protocol import CLOSING, Http
+from sayso.service.life import GivenUp, Life
+from sayso.service.ports import BACKLOG
+from sayso.service.signals import answered, nothing
+
+if TYPE_CHECKING:
+    from sayso.config import Config
+    from sayso.service.place import Place
+
+logger = logging.getLogger("sayso.server")
+
+LATE = 1
+"""Seconds over its timeout that a drain is waited for."""
+TAKEN = 0.1
+"""Seconds that a connection taken at the very end has to send its request."""
+QUIET = 1.0
+"""Seconds without a request after which a worker that is replaced closes a connection: one that is
+kept busy would else be closed just as a request comes, and refuse it."""
+SPARE = 16 * 2**20
+"""A WebSocket frame over `limits.frame` is answered with an error; one this many bytes over it ends
+the connection, so that nobody fills the memory."""
+
+
+class _Config(uvicorn.Config):
+    def load(self) -> None:
+        super().load()
+        self.lifespan_class = lambda config: Life(config.loaded_app)
+
+
+def uvicorn_config(app: Any, config: Config) -> uvicorn.Config:
+    """uvicorn as Sayso runs it: httptools, uvloop, no access log below `debug`."""
+    server = config.server
+    debug = server.log_level == "debug"
+    return _Config(
+        app,
+        host=server.host,
+        port=server.port,
+        loop="auto",
+        http=Http,
+        ws=_websocket_protocol(),
+        ws_max_size=config.limits.frame + SPARE,
+        ws_ping_interval=server.ws_ping_interval,
+        ws_ping_timeout=server.ws_ping_timeout,
+        ws_per_message_deflate=False,
+        lifespan="on",
+        log_config=None,
+        log_level=None,
+        access_log=debug,
+        interface="asgi3",
+        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,
+        server_header=False,
+        timeout_keep_alive=server.timeout_keep_alive,
+        timeout_graceful_shutdown=CLOSING,
+        workers=1,
+    )
+
+
+def _websocket_protocol() -> type[asyncio.Protocol] | Literal["none"]:
+    """A service without a plugin that speaks WebSocket needs no `websockets` installed."""
+    try:
+        from sayso.listener.frames import WebSocket
+    except ImportError:
+        return "none"
+    return WebSocket
+
+
+class Listener(uvicorn.Server):
+    """uvicorn's server that ends the turns before it closes a connection.
+
+    The first SIGTERM, SIGINT or SIGHUP, and the end of the supervisor, drain `app.host` for up to
+    `drain_timeout` seconds; only then uvicorn's own shutdown runs, which closes WebSockets first
+    (design, section 9). A SIGINT after that ends the process at once.
+
+    It listens on the first of `sockets`, or as the supervisor of its `place` says. A worker that is
+    told to listen on none is replaced: it refuses nobody who has reached it, and drains.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        sockets: Sequence[socket.socket],
+        *,
+        drain_timeout: float,
+        on_ready: Callable[[], object],
+        place: Place | None = None,
+    ) -> None:
+        super().__init__(config)
+        self._sockets = sockets
+        self._drain_timeout = drain_timeout
+        self._on_ready = on_ready
+        self._place = place
+        self._open: dict[int, asyncio.Server] = {}
+        self._in_turn = asyncio.Lock()
+        self._moves: set[asyncio.Task[None]] = set()
+        self._draining: asyncio.Task[None] | None = None
+        self.broke_off = False
+        """Whether the app ended before anybody stopped it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals on the loop, where the drain runs, and leave no handler behind."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        calls = {signal.SIGTERM: self.stop, signal.SIGINT: self._interrupt}
+        if self._place is None and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+            # The terminal has closed, and nohup was not asked for.
+            calls[signal.SIGHUP] = self.stop
+        elif self._place is not None:
+            # A terminal sends these to the whole group; the supervisor says what they mean.
+            calls |= {signal.SIGINT: nothing, signal.SIGHUP: nothing}
+            asyncio.get_running_loop().add_reader(self._place.link, self._hear, self._place)
+        with answered(calls):
+            yield
+        if self._place is not None:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the app, then leave what start-up made out of every later garbage collection."""
+        try:
+            await super().startup([])
+        except GivenUp:
+            return
+        self.lifespan.on_end(self._app_ended)
+        await self._listen({self._place.own if self._place else 0})
+        gc.collect()
+        gc.freeze()
+        self._on_ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no new connection; one that was just taken still gets its answer."""
+        await self._listen(set())
+        for each in self._sockets:
+            # Else who comes now would wait there until all else has closed.
+            each.close()
+        if self._place is not None:
+            self._place.report_closed()
+        await asyncio.sleep(TAKEN)
+        await super().shutdown(sockets)
+
+    def stop(self) -> None:
+        """Begin to end: no new turn, the running ones finish, then everything closes."""
+        if self._draining is None:
+            self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    def _app_ended(self) -> None:
+        # A lifespan whose own tasks fail ends the app's: every turn would be refused from then on.
+        if self._draining is None:
+            logger.error("a lifespan has ended before the service; stopping")
+            self.broke_off = True
+            self.stop()
+
+    def _interrupt(self) -> None:
+        if self._draining is not None:
+            os._exit(130)
+        self.stop()
+
+    def _hear(self, place: Place) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            numbers = place.told()
+        except BlockingIOError:
+            return
+        if numbers is None:
+            loop.remove_reader(place.link)
+            logger.warning("the supervisor is gone; stopping")
+            self.stop()
+            return
+        move = loop.create_task(self._listen(numbers) if numbers else self._leave(place))
+        self._moves.add(move)
+        move.add_done_callback(self._moves.discard)
+
+    async def _listen(self, numbers: set[int]) -> None:
+        """Listen on these of the sockets, and on no other."""
+        async with self._in_turn:
+            numbers = set() if self.should_exit else numbers
+            for number in self._open.keys() - numbers:
+                self._open.pop(number).close()
+            for number in numbers - self._open.keys():
+                self._open[number] = await asyncio.get_running_loop().create_server(
+                    self._connection, sock=self._sockets[number].dup(), backlog=BACKLOG
+                )
+
+    def _connection(self) -> asyncio.Protocol:
+        return Http(self.config, self.server_state, self.lifespan.state)
+
+    async def _leave(self, place: Place) -> None:
+        """End while others serve: what was taken is answered, and nothing is kept alive."""
+        end = monotonic() + self._drain_timeout
+        await self._listen(set())
+        await asyncio.sleep(TAKEN)
+        # In a reload nobody else serves until all have gone.
+        quiet = monotonic() + (0.0 if place.reload else QUIET)
+        # Not in a drain yet, which would refuse what has come and not begun.
+        while self._draining is None and self.server_state.connections and monotonic() < end:
+            for connection in list(self.server_state.connections):
+                connection.retire(at_once=monotonic() >= quiet)  # type: ignore[union-attr]
+            await asyncio.sleep(TAKEN)
+        self._drain_timeout = max(0.0, end - monotonic())
+        self.stop()
+
+    async def _drain(self) -> None:
+        host: Any = self.config.app.host  # type: ignore[union-attr]
+        try:
+            if self.started:
+                # The host keeps to the timeout; if it cannot, closing must not wait for it.
+                async with asyncio.timeout(self._drain_timeout + LATE):
+                    await host.drain(self._drain_timeout)
+            else:
+                self.lifespan.give_up()
+        except Exception:
+            logger.exception("the turns did not end in order")
+        finally:
+            self.should_exit = True

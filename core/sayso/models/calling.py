@@ -1,0 +1,39 @@
+"""Calling a model: one of Sayso's own at once, a user's as code that may block."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from sayso.errors import ModelError
+from sayso.models import Ask, Model, ModelEvent
+from sayso.workers.code import UserCode, is_async_generator_function
+
+
+def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[ModelEvent]] | None:
+    """How `model` is called; None for a user's model whose `stream` may block before it gives its
+    events. Decided once: deciding it for each call takes as long as the call of a small tool."""
+    if is_built_in(model):
+        return model.stream
+    if is_async_generator_function(model.stream):
+        return lambda ask: code.items(model.stream(ask))
+    return None
+
+
+async def begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEvent]:
+    """The events of a user's model whose `stream` may block before it gives them."""
+
+    async def begin() -> AsyncIterator[ModelEvent]:
+        return model.stream(ask)
+
+    try:
+        return code.items(*await code.begin(begin))
+    except (ModelError, asyncio.CancelledError):
+        raise
+    except Exception as error:
+        raise ModelError("server", "the model failed") from error
+
+
+def is_built_in(model: Model) -> bool:
+    """Whether `model` is one of Sayso's own, which blocks no loop."""
+    return type(model).__module__.startswith("sayso.models")

@@ -1,0 +1,245 @@
+"""What it costs to check an input against a JSON schema, bounded before any library sees either.
+
+A schema of few bytes can ask for more steps than a machine makes in a year: `allOf` with two
+references to a definition that has two, and so on. The library checks in one piece that nothing
+can stop, so a schema that may take too long is refused when the tool is made, and an input that
+may is refused before it is checked.
+
+The cost of a schema is the number of schemas that one path through an input meets, from the input
+itself down to one value, at most: what applies to the same value adds up, of what applies to
+different ones the most counts. An input costs no more than that for each value in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sayso.errors import ToolInputError
+from sayso.tools.references import References
+
+VALUES = 20_000
+"""Values that a schema may hold."""
+NESTING = 64
+"""How deep they may be nested, and how many schemas may apply one through another to one value."""
+PATTERNS = 100
+"""Regular expressions in a schema; each takes up to ten milliseconds to compile."""
+PATTERN = 1000
+"""Characters of one."""
+FIRST = 2
+"""The levels of an input at which a schema is judged when the tool is made; deeper ones are when
+the input is known, as a schema that refers to itself has no end."""
+SCHEMA_COST = 2000
+INPUT_COST = 1_000_000
+"""A second or two, if each step is of the slowest kind."""
+_MANY = 50
+"""Entries of an `enum`, `required` or `properties` that take as long as one more schema."""
+_WIDE = 16
+_GOES_BACK = re.compile(r"\(\?[=!<]|\\[1-9k]")
+"""Lookaround and back references; the library finds all else in one reading."""
+_TOO_LONG = "it could take too long to check an input against it"
+
+_Costs = dict[int, tuple[int, int]]
+"""By schema: to tell whether a value fits, and to tell what is wrong with it, too."""
+
+
+class Bounds:
+    """The bounds of one schema; raises ValueError for one beyond them."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        check_size(schema)
+        self._parts = _Parts(schema)
+        self._tables: dict[int, _Table] = {}
+        if self._cost(FIRST, _WIDE) > SCHEMA_COST:
+            raise ValueError(_TOO_LONG)
+
+    def check(self, input: dict[str, Any]) -> None:
+        """Raise ToolInputError for an input that could take too long to check."""
+        size, depth, width = _measured(input, self._parts.goes_back)
+        if self._cost(depth, width) * size > INPUT_COST:
+            raise ToolInputError(
+                "the input is too large, or nested too deeply, to be checked against the tool's "
+                "schema; send less at once"
+            )
+
+    def _cost(self, depth: int, width: int) -> int:
+        # In powers of two: few tables, however many inputs come.
+        width = 1 << width.bit_length() if self._parts.repeat else 0
+        if width not in self._tables:
+            self._tables[width] = _Table(self._parts, width)
+        return self._tables[width].cost(depth)
+
+
+def check_size(schema: dict[str, Any]) -> None:
+    """Raise ValueError for a schema of too many values, or nested too deeply to be walked."""
+    level: list[Any] = [dict(schema)]
+    count = 0
+    for _ in range(NESTING):
+        level = list(itertools.islice(_below(level), VALUES))
+        count += len(level)
+        if not level:
+            return
+        if count >= VALUES:
+            raise ValueError(f"it holds more than {VALUES} values")
+    raise ValueError(f"it is nested more than {NESTING} levels deep")
+
+
+def _measured(input: Any, texts: bool) -> tuple[int, int, int]:
+    """How many values there are, how deep they are nested, and the most that one holds.
+
+    With `texts` long texts count as many values.
+    """
+    level, size, depth, width = [input], 1, 0, 0
+    while level := list(_below(level)):
+        size += len(level)
+        if texts:
+            size += sum(len(value) // 4 for value in level if isinstance(value, str))
+        depth += 1
+        width = max(width, *(len(v) if isinstance(v, dict | list) else 0 for v in level))
+    return size, depth, max(width, len(input))
+
+
+def _below(level: Sequence[Any]) -> Iterator[Any]:
+    for value in level:
+        if isinstance(value, dict):
+            yield from value.values()
+        elif isinstance(value, list | tuple):
+            yield from value
+
+
+class _Part:
+    """One schema: its own weight, and those that apply to the same value and to values in it."""
+
+    __slots__ = ("fit", "inside", "key", "names", "same", "weight", "widely")
+
+    def __init__(self, schema: dict[str, Any], found: References) -> None:
+        many = sum(len(value) for value in schema.values() if isinstance(value, list | dict))
+        self.key = id(schema)
+        self.weight = 1 + many // _MANY
+        self.same = [
+            *_all(schema, "allOf", "then", "else", "dependentSchemas", "dependencies"),
+            *found.targets(schema),
+        ]
+        # The library asks first whether these fit, and then what is wrong in them.
+        self.fit = _all(schema, "anyOf", "oneOf", "if", "not")
+        one = _all(schema, "properties", "additionalProperties")
+        item = _all(schema, "items", "prefixItems", "additionalItems")
+        self.names = (one, item)
+        self.inside = (
+            _all(schema, "patternProperties", "propertyNames", "unevaluatedProperties"),
+            _all(schema, "contains", "unevaluatedItems"),
+        )
+        # For each value in this one the library asks anew what of this schema has looked at it.
+        self.widely = "unevaluatedProperties" in schema or "unevaluatedItems" in schema
+
+
+def _all(schema: dict[str, Any], *keywords: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for keyword in keywords:
+        value = schema.get(keyword)
+        if keyword in _MAPS and isinstance(value, dict):
+            found += [part for part in value.values() if isinstance(part, dict)]
+        elif isinstance(value, dict):
+            found.append(value)
+        elif isinstance(value, list):
+            found += [part for part in value if isinstance(part, dict)]
+    return found
+
+
+_MAPS = {"properties", "patternProperties", "dependentSchemas", "dependencies"}
+
+
+class _Parts:
+    """The schemas that apply to an input, each behind those that it applies to the same value."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._found = References(schema)
+        self._patterns = 0
+        self.goes_back = False
+        """Whether a pattern is of the kind that may read a text many times."""
+        self._done: dict[int, _Part] = {}
+        self._open: set[int] = set()
+        self._later: list[dict[str, Any]] = [schema]
+        while self._later:
+            self._visit(self._later.pop(), 0)
+        self.root = id(schema)
+        self.order = list(self._done.values())
+        self.repeat = any(part.widely for part in self.order)
+
+    def _visit(self, schema: dict[str, Any], depth: int) -> None:
+        if id(schema) in self._done:
+            return
+        if id(schema) in self._open:
+            raise ValueError("a schema in it refers to itself for the same value")
+        if depth > NESTING:
+            raise ValueError(f"more than {NESTING} schemas in it apply through one another")
+        self._open.add(id(schema))
+        self._found.check_base(schema)
+        self._count_patterns(schema)
+        part = _Part(schema, self._found)
+        for other in (*part.same, *part.fit):
+            self._visit(other, depth + 1)
+        self._open.discard(id(schema))
+        self._done[part.key] = part
+        self._later += itertools.chain(*part.names, *part.inside)
+
+    def _count_patterns(self, schema: dict[str, Any]) -> None:
+        patterns = [schema.get("pattern"), *(schema.get("patternProperties") or ())]
+        texts = [pattern for pattern in patterns if isinstance(pattern, str)]
+        self._patterns += len(texts)
+        self.goes_back |= any(_GOES_BACK.search(text) for text in texts)
+        if self._patterns > PATTERNS or any(len(text) > PATTERN for text in texts):
+            raise ValueError(
+                f"it holds more than {PATTERNS} patterns, or one of more than {PATTERN} characters"
+            )
+
+
+class _Table:
+    """The costs of a schema for inputs of each depth, worked out as they are asked for."""
+
+    def __init__(self, parts: _Parts, width: int) -> None:
+        self._parts = parts
+        self._width = width
+        self._levels: list[_Costs] = [self._level({})]
+
+    def cost(self, depth: int) -> int:
+        while len(self._levels) <= depth:
+            last = self._levels[-1]
+            level = self._level(last)
+            if level == last or level[self._parts.root][1] > INPUT_COST:
+                # It grows no more, or has grown enough.
+                return level[self._parts.root][1]
+            self._levels.append(level)
+        return self._levels[depth][self._parts.root][1]
+
+    def _level(self, below: _Costs) -> _Costs:
+        costs: _Costs = {}
+        for part in self._parts.order:
+            fits = told = part.weight
+            for other in part.same:
+                fits += costs[id(other)][0]
+                told += costs[id(other)][1]
+            for other in part.fit:
+                fits += costs[id(other)][0]
+                told += sum(costs[id(other)])
+            inside = self._inside(part, below) if below else (0, 0)
+            times = 1 + self._width if part.widely else 1
+            costs[part.key] = ((fits + inside[0]) * times, (told + inside[1]) * times)
+        return {key: (min(a, _CAP), min(b, _CAP)) for key, (a, b) in costs.items()}
+
+    def _inside(self, part: _Part, below: _Costs) -> tuple[int, int]:
+        kinds = [
+            tuple(
+                max((below[id(o)][which] for o in one), default=0)
+                + sum(below[id(o)][which] for o in each)
+                for which in (0, 1)
+            )
+            for one, each in zip(part.names, part.inside, strict=True)
+        ]
+        return max(kind[0] for kind in kinds), max(kind[1] for kind in kinds)
+
+
+_CAP = 10 * INPUT_COST
+"""Costs above are no longer told apart."""

@@ -1,0 +1,179 @@
+"""What a request does next, as a pure function of its messages and of what the ledger found.
+
+A wrong plan can delay or repeat a question; it cannot make anything run, since only the ledger
+grants that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from sayso.conversation.approvals import last_shown
+from sayso.conversation.mentions import Mentions
+from sayso.errors import InvalidRequest
+from sayso.ledger import ENDED, Proposal, SuspendedTurn
+from sayso.ledger.choices import Decided
+from sayso.wire.messages import Message
+
+
+@dataclass(frozen=True)
+class Asking:
+    """A request as the plan reads it.
+
+    `shown` are the ids of the calls in its history; `decides` says that it carries a decision,
+    `blank` that its newest message has no words as received, `empty` that it has none after the
+    request interceptors either, `to_callable` that a plain callable answers it.
+    """
+
+    messages: Sequence[Message]
+    shown: Collection[str]
+    found: Decided
+    decides: bool
+    blank: bool
+    empty: bool
+    to_callable: bool
+
+    @cached_property
+    def last_turns(self) -> set[str]:
+        """The turns whose calls the newest assistant message shows."""
+        rows = self.found.rows
+        return {rows[id_].turn for id_ in last_shown(self.messages) if id_ in rows}
+
+    @cached_property
+    def mentions(self) -> Mentions:
+        """Where the messages show and decide calls."""
+        return Mentions(self.messages, self.found.chosen)
+
+    @cached_property
+    def stalled(self) -> bool:
+        """Whether the request decides nothing and a tool call that its history shows is pending."""
+        return not self.decides and any(
+            row.kind == "tool_call" and row.state == "PENDING" and row.id in self.shown
+            for row in self.found.rows.values()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One suspended turn as this request sees it: its calls, and the turn itself where it is the
+    requester's own."""
+
+    id: str
+    rows: Sequence[Proposal]
+    suspended: SuspendedTurn | None
+    from_callable: bool
+    decided_here: bool
+    """Whether the request decides one of its calls, or has run one."""
+
+    @property
+    def unsettled(self) -> list[Proposal]:
+        """The calls to restate: those that are pending, and those that were approved elsewhere and
+        that their caller has yet to send back. A callable is given the latter with the rest."""
+        open_ = {"PENDING"} if self.from_callable else {"PENDING", "APPROVED"}
+        return [row for row in self.rows if row.state in open_]
+
+    def resumes(self, asking: Asking) -> bool:
+        """Whether an empty message continues the turn: the history ends at it, and all its calls
+        have ended."""
+        return (
+            not asking.decides
+            and asking.blank
+            and not asking.stalled
+            and self.id in asking.last_turns
+            and self.suspended is not None
+            and self.suspended.state == "SUSPENDED"
+            and all(row.state in ENDED for row in self.rows)
+        )
+
+    def unacknowledged(self, asking: Asking) -> bool:
+        """Whether its callable has yet to be given decisions that this conversation made, and
+        nothing in the turn is pending: another turn may have held them up."""
+        if not (asking.to_callable and self.from_callable) or asking.stalled:
+            return False
+        if any(r.state == "PENDING" and (r.kind != "command" or asking.blank) for r in self.rows):
+            return False
+        return any(
+            decided_at(row, asking.mentions) is not None
+            for row in self.rows
+            if row.state == "APPROVED" or (row.state == "REJECTED" and row.owner is None)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Restate:
+    """Answer with these calls, which wait for a decision or for their caller."""
+
+    pending: Sequence[Proposal]
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """Continue the suspended turns `own` of the requester, give its callable the decisions of the
+    turns `callables`, then ask the agent; with neither it is a turn like any other."""
+
+    own: tuple[str, ...] = ()
+    callables: tuple[str, ...] = ()
+    unacknowledged: bool = field(default=False, compare=False)
+    """Whether the callable is given decisions that earlier requests made."""
+
+
+def plan(asking: Asking) -> Restate | GoOn:
+    """The next step of the request, whose decisions are recorded and whose calls have run.
+
+    Raises InvalidRequest (`nothing_to_answer`) for an empty message that nothing waits for.
+    """
+    standings = standings_of(asking.found)
+    unacknowledged = {s.id for s in standings if s.unacknowledged(asking)}
+    touched = [
+        s for s in standings if s.decided_here or s.id in unacknowledged or s.resumes(asking)
+    ]
+    pending = _unsettled(touched)
+    if any(row.kind == "tool_call" for row in pending) or (pending and asking.blank):
+        return Restate(pending)
+    if asking.blank and not touched and (restated := _shown(asking, standings)):
+        return Restate(restated)
+    return GoOn(
+        tuple(s.id for s in touched if s.suspended is not None),
+        tuple(s.id for s in touched if s.from_callable),
+        bool(unacknowledged),
+    )
+
+
+def _shown(asking: Asking, standings: Iterable[Standing]) -> list[Proposal]:
+    """The unsettled calls that an empty message shows, of whatever turn."""
+    named = {*asking.shown, *(row.id for _, row in asking.found.chosen)}
+    shown = [row for row in _unsettled(standings) if row.id in named]
+    if not shown and not asking.decides and asking.empty:
+        raise nothing_to_answer(asking.messages)
+    return shown
+
+
+def _unsettled(standings: Iterable[Standing]) -> list[Proposal]:
+    rows = [row for standing in standings for row in standing.unsettled]
+    return sorted(rows, key=lambda row: row.order)
+
+
+def standings_of(found: Decided) -> list[Standing]:
+    """The suspended turns that the request shows or decides a call of."""
+    ran = {grant.proposal.id for grant in found.grants}
+    here = {row.turn for choice, row in found.chosen if not choice.copy or row.id in ran}
+    return [
+        Standing(id_, rows, found.turns.get(id_), id_ in found.callables, id_ in here)
+        for id_, rows in found.by_turn().items()
+    ]
+
+
+def decided_at(row: Proposal, mentions: Mentions) -> int | None:
+    """The index of the message that decides the call, if one does."""
+    # Search from the proposal onwards; an identical command may have been decided earlier.
+    return mentions.decided(row, mentions.shown([row.id]) or 0)
+
+
+def nothing_to_answer(messages: Sequence[Message]) -> InvalidRequest:
+    """The refusal of an empty message that nothing waits for."""
+    loc: list[str | int] = ["body", "messages", len(messages) - 1, "content"]
+    return InvalidRequest.at(
+        loc, "nothing_to_answer", "the last message is empty and nothing waits for a decision"
+    )

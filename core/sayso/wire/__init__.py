@@ -1,0 +1,1 @@
+"""What travels: the messages and events of the contract, how they are read, written, masked."""

@@ -1,0 +1,255 @@
+"""What a turn sends (interface.md, "Stream events") and what handlers see ("Agent event hooks").
+
+Stream events are plain dataclasses, since a reply may have thousands; `encode`, in `encoding`, is
+the only place that writes them as JSON, and `fold` the only one that makes a reply of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from sayso.wire.messages import (
+    AgentMessage,
+    Approval,
+    Command,
+    Data,
+    ExecutedApproval,
+    ExecutedCommand,
+    ExecutedToolCall,
+    Message,
+    Party,
+    ToolCall,
+)
+
+StopReason = Literal[
+    "end_turn", "approval_required", "max_tokens", "max_steps", "refusal", "blocked", "silent"
+]
+
+
+@dataclass(slots=True)
+class TextDelta:
+    """A piece of the reply's text."""
+
+    text: str
+    type: ClassVar[str] = "text_delta"
+
+
+@dataclass(slots=True)
+class IntermittentUpdate:
+    """A status line while the turn runs; `content` is free."""
+
+    text: str
+    content: dict[str, Any] = field(default_factory=dict)
+    type: ClassVar[str] = "intermittent_update"
+
+
+@dataclass(slots=True)
+class ToolCalls:
+    """The tool calls that wait for a decision."""
+
+    tool_calls: Sequence[ToolCall]
+    type: ClassVar[str] = "tool_calls"
+
+
+@dataclass(slots=True)
+class Approvals:
+    """The same proposals as `tool_calls` and `commands`, in one shape, sent before them."""
+
+    approvals: Sequence[Approval]
+    type: ClassVar[str] = "approvals"
+
+
+@dataclass(slots=True)
+class Commands:
+    """The commands that wait for a decision."""
+
+    commands: Sequence[Command]
+    type: ClassVar[str] = "commands"
+
+
+@dataclass(slots=True)
+class ExecutedToolCalls:
+    """The outcomes of approved tool calls."""
+
+    executed_tool_calls: Sequence[ExecutedToolCall]
+    type: ClassVar[str] = "executed_tool_calls"
+
+
+@dataclass(slots=True)
+class ExecutedCommands:
+    """The outcomes of approved commands."""
+
+    executed_cmds: Sequence[ExecutedCommand]
+    type: ClassVar[str] = "executed_commands"
+
+
+@dataclass(slots=True)
+class ExecutedApprovals:
+    """The outcomes of decisions that came through `approvals`, rejections among them."""
+
+    executed_approvals: Sequence[ExecutedApproval]
+    type: ClassVar[str] = "executed_approvals"
+
+
+@dataclass(slots=True)
+class Done:
+    """The turn ended well. The last four fields are sent only when set."""
+
+    stop_reason: StopReason = "end_turn"
+    meta_data: dict[str, Any] = field(default_factory=dict)
+    session: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
+    timestamp: str | None = None
+    user: Party | None = None
+    agent: Party | None = None
+    type: ClassVar[str] = "done"
+
+
+@dataclass(slots=True)
+class ErrorEvent:
+    """The turn failed. `incident` finds the log record."""
+
+    error: str
+    code: str | None = None
+    incident: str | None = None
+    type: ClassVar[str] = "error"
+
+
+Event = (
+    TextDelta
+    | IntermittentUpdate
+    | ToolCalls
+    | Approvals
+    | Commands
+    | ExecutedToolCalls
+    | ExecutedCommands
+    | ExecutedApprovals
+    | Done
+    | ErrorEvent
+)
+
+
+def fold(events: Iterable[Event], *, stop_reason: bool = True) -> AgentMessage:
+    """The reply that a turn's events amount to; an `error` event is left to the caller.
+
+    Unless it is `end_turn`, the reason why the turn stopped stands in `meta_data.stop_reason`;
+    without `stop_reason` it is left out, as V1 does.
+    """
+    text: list[str] = []
+    data = Data()
+    reply = AgentMessage(data=data)
+    for event in events:
+        match event:
+            case TextDelta(text=piece):
+                text.append(piece)
+            case ToolCalls():
+                data.tool_calls = list(event.tool_calls)
+            case Approvals():
+                data.approvals = list(event.approvals)
+            case Commands():
+                data.cmds = list(event.commands)
+            case ExecutedToolCalls():
+                data.executed_tool_calls = list(event.executed_tool_calls)
+            case ExecutedCommands():
+                data.executed_cmds = list(event.executed_cmds)
+            case ExecutedApprovals():
+                data.executed_approvals = list(event.executed_approvals)
+            case Done():
+                fold_done(event, reply)
+                if stop_reason and event.stop_reason != "end_turn":
+                    reply.meta_data = {**reply.meta_data, "stop_reason": event.stop_reason}
+    reply.content = "".join(text)
+    return reply
+
+
+def fold_done(done: Done, reply: AgentMessage) -> None:
+    """Fill in what of `reply` its `done` event carries."""
+    if done.data:
+        merged = {**reply.data.model_dump(), **done.data}
+        reply.data = Data.model_validate(merged)
+    if done.session is not None:
+        reply.data.session = done.session
+    # Setting a field of a model costs a microsecond, and most are absent.
+    if done.meta_data:
+        reply.meta_data = done.meta_data
+    if done.timestamp is not None:
+        reply.timestamp = done.timestamp
+    if done.user is not None:
+        reply.user = done.user
+    if done.agent is not None:
+        reply.agent = done.agent
+
+
+@dataclass(slots=True)
+class AgentEvent:
+    """What handlers of `on_event` get (interface.md, "Agent event hooks")."""
+
+    event_type: ClassVar[str] = ""
+    timestamp: datetime = field(default_factory=partial(datetime.now, UTC), kw_only=True)
+
+
+@dataclass(slots=True)
+class ConversationStarted(AgentEvent):
+    """A request with a single message came in."""
+
+    event_type: ClassVar[str] = "ConversationStarted"
+
+
+@dataclass(slots=True)
+class ApprovalRequested(AgentEvent):
+    """Proposals were recorded and wait for decisions."""
+
+    proposals: Sequence[Approval]
+    event_type: ClassVar[str] = "ApprovalRequested"
+
+
+@dataclass(slots=True)
+class ToolCallApproved(AgentEvent):
+    """A proposal was approved for the first time, by `principal` where known."""
+
+    call: Approval
+    principal: str | None = None
+    reason: str | None = None
+    event_type: ClassVar[str] = "ToolCallApproved"
+
+
+@dataclass(slots=True)
+class ToolCallRejected(AgentEvent):
+    """A proposal was rejected for the first time, with `reason`."""
+
+    call: Approval
+    reason: str | None = None
+    principal: str | None = None
+    event_type: ClassVar[str] = "ToolCallRejected"
+
+
+@dataclass(slots=True)
+class ToolExecuted(AgentEvent):
+    """A tool or command ran; `duration` is in seconds."""
+
+    call: Approval
+    output: str
+    duration: float
+    event_type: ClassVar[str] = "ToolExecuted"
+
+
+@dataclass(slots=True)
+class ToolExecutionFailed(AgentEvent):
+    """A tool or command failed, or its end is unknown; `duration` is in seconds."""
+
+    call: Approval
+    error: str
+    duration: float
+    event_type: ClassVar[str] = "ToolExecutionFailed"
+
+
+@dataclass(slots=True)
+class MessageAdded(AgentEvent):
+    """The current user message, then the reply, entered the conversation."""
+
+    message: Message | AgentMessage
+    event_type: ClassVar[str] = "MessageAdded"

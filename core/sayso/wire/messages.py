@@ -1,0 +1,297 @@
+"""The wire models: what callers send and get (interface.md, "Resources and their fields").
+
+All models are open: unknown keys pass through. Optional fields that the contract calls absent are
+left out of dumps when they are None; fields that it calls null stay.
+"""
+
+# Without `from __future__ import annotations`, whose texts pydantic compiles at each start.
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetPydanticSchema,
+    SecretStr,
+    StrictBool,
+)
+from pydantic_core import core_schema
+
+from sayso.wire.credentials import in_credentials, in_kubeconfig, longest_first, secret_forms
+
+
+def _iso_8601(value: str) -> str:
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        # Python's own words repeat the value.
+        raise ValueError("not an ISO-8601 time") from None
+    return value
+
+
+def _as_text(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _absent(value: object) -> bool:
+    return value is None
+
+
+def _empty(value: object) -> bool:
+    return not value
+
+
+_USUAL_TIMESTAMP = (
+    r"^[1-9][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+    r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{3}|\.[0-9]{6})?"
+    r"(Z|[+-](0[0-9]|1[0-4]):[0-5][0-9])?$"
+)
+
+
+def _timestamp_schema(source: Any, handler: Any) -> core_schema.CoreSchema:
+    # Nearly every timestamp has the usual form, and a pattern tells without a call of Python;
+    # what has it is a subset of what `fromisoformat` takes.
+    return core_schema.union_schema(
+        [
+            core_schema.str_schema(pattern=_USUAL_TIMESTAMP),
+            core_schema.no_info_after_validator_function(_iso_8601, core_schema.str_schema()),
+        ],
+        mode="left_to_right",
+        custom_error_type="timestamp",
+        custom_error_message="Input should be an ISO 8601 date and time",
+    )
+
+
+Timestamp = Annotated[str, GetPydanticSchema(_timestamp_schema)]
+Kind = Literal["tool_call", "command"]
+
+
+class Wire(BaseModel):
+    """The base of the wire models: open, and never shows a rejected value in its errors."""
+
+    model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
+
+
+class Party(Wire):
+    """Who speaks: `{name, id}` of a user or an agent."""
+
+    name: str = ""
+    id: str = ""
+
+
+class CommandFile(Wire):
+    """A file to write before a command runs."""
+
+    file_path: str
+    file_content: str
+
+
+class Command(Wire):
+    """A terminal command, suggested (`execute` false) or approved."""
+
+    command: str
+    execute: StrictBool = False
+    files: list[CommandFile] | None = None
+    id: str | None = Field(default=None, exclude_if=_absent)
+    intent: str | None = Field(default=None, exclude_if=_absent)
+    rejection_reason: str | None = Field(default=None, exclude_if=_absent)
+
+
+class ExecutedCommand(Wire):
+    """A command that ran, with its output."""
+
+    command: str
+    output: str
+    id: str | None = Field(default=None, exclude_if=_absent)
+
+
+class ToolCall(Wire):
+    """A tool call, pending (`execute` false), approved, or rejected by its `rejection_reason`."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    execute: StrictBool = False
+    tool_description: str = ""
+    input_description: dict[str, Any] = Field(default_factory=dict)
+    intent: str | None = Field(default=None, exclude_if=_absent)
+    rejection_reason: str | None = Field(default=None, exclude_if=_absent)
+
+
+class ExecutedToolCall(Wire):
+    """A tool call that ran, with its output as text."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    output: str
+
+
+class Approval(Wire):
+    """A proposal of either kind in one shape (design, section 7)."""
+
+    id: str
+    type: Kind = "tool_call"
+    name: str = ""
+    input: dict[str, Any] = Field(default_factory=dict)
+    execute: StrictBool = False
+    rejection_reason: str | None = None
+    description: str = ""
+    intent: str | None = None
+    input_description: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
+    bound: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
+
+
+class ExecutedApproval(Wire):
+    """The outcome of a proposal whose decision came through `approvals`."""
+
+    id: str
+    type: Kind = "tool_call"
+    name: str
+    input: dict[str, Any]
+    output: str
+
+
+class URLConfig(Wire):
+    """A link that the reply offers.
+
+    The contract shows no fields of it, so a history may hold what another server wrote.
+    """
+
+    url: str = ""
+    description: str = ""
+
+
+class Data(Wire):
+    """Approvals, outcomes and session of a message (interface.md, "Data")."""
+
+    cmds: list[Command] = Field(default_factory=list)
+    executed_cmds: list[ExecutedCommand] = Field(default_factory=list)
+    tool_calls: list[ToolCall] = Field(default_factory=list)
+    executed_tool_calls: list[ExecutedToolCall] = Field(default_factory=list)
+    approvals: list[Approval] = Field(default_factory=list)
+    executed_approvals: list[ExecutedApproval] = Field(default_factory=list)
+    url_configs: list[URLConfig] = Field(default_factory=list)
+    session: dict[str, Any] | None = Field(default=None, exclude_if=_absent)
+
+    @property
+    def stated(self) -> list[ToolCall | Approval]:
+        """The calls and approvals that this message states, pending or decided."""
+        return [*self.tool_calls, *self.approvals]
+
+    @property
+    def outcomes(self) -> list[ExecutedToolCall | ExecutedApproval]:
+        """The outcomes that this message carries, commands excepted."""
+        return [*self.executed_tool_calls, *self.executed_approvals]
+
+
+class _Read:
+    """What is secret in a kubeconfig; shows nothing of it."""
+
+    __slots__ = ("forms", "kubeconfig")
+
+    def __init__(self, kubeconfig: SecretStr) -> None:
+        self.kubeconfig = kubeconfig
+        self.forms = secret_forms(in_kubeconfig(kubeconfig.get_secret_value()))
+
+
+class PlatformContext(Wire):
+    """Where and for whom the agent acts; its secrets never show in a dump, repr or log."""
+
+    user_id: str | None = None
+    tenant_name: str | None = None
+    k8s_namespace: str | None = None
+    platform_base_url: str | None = None
+    platform_token: SecretStr | None = None
+    kubeconfig: SecretStr | None = None
+    aws_credentials: dict[str, Any] | None = Field(default=None, exclude=True, repr=False)
+
+    def __repr_args__(self) -> Any:
+        return [(k, v) for k, v in super().__repr_args__() if k in PlatformContext.model_fields]
+
+    def secrets(self) -> list[str]:
+        """Each secret value of this context, longest first, for masking."""
+        found = in_credentials(self.aws_credentials)
+        if self.platform_token:
+            found.append(self.platform_token.get_secret_value())
+        forms = secret_forms(found)
+        if not self.kubeconfig:
+            return forms
+        # A turn asks again and again, and a kubeconfig is long.
+        known = self.__dict__.get("_read")
+        if known is None or known.kubeconfig is not self.kubeconfig:
+            known = self.__dict__["_read"] = _Read(self.kubeconfig)
+        return longest_first({*forms, *known.forms})
+
+
+class Message(Wire):
+    """One message of a conversation."""
+
+    role: Literal["user", "assistant"]
+    content: str
+    data: Data | None = None
+    platform_context: PlatformContext | None = None
+    timestamp: Timestamp | None = None
+    user: Party | None = None
+    agent: Party | None = None
+
+
+class ChatRequest(Wire):
+    """The body of every chat endpoint; the last message is the current user's.
+
+    Further top-level fields are kept; on V2 they are the request fields (design, section 7).
+    """
+
+    messages: list[Message]
+    source: str = "help-desk"
+
+    @property
+    def request_fields(self) -> dict[str, Any]:
+        """All top-level fields but `messages`, as sent."""
+        # The properties of these names take as long as all the rest.
+        sent = {"source": self.source} if "source" in self.__pydantic_fields_set__ else {}
+        return {**sent, **(self.__pydantic_extra__ or {})}
+
+
+class AgentMessage(Wire):
+    """The reply of the synchronous endpoints (interface.md, "AgentMessage")."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str = ""
+    data: Data = Field(default_factory=Data)
+    meta_data: dict[str, Any] = Field(default_factory=dict)
+    timestamp: Annotated[Timestamp | None, BeforeValidator(_as_text)] = None
+    user: Party | None = None
+    agent: Party | None = None
+
+
+def beyond_text(messages: Sequence[Message]) -> list[Message]:
+    """The messages that carry data or a platform context."""
+    return [m for m in messages if m.data is not None or m.platform_context is not None]
+
+
+def said_in(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """Role and content of each message."""
+    return [(m.role, m.content) for m in messages]
+
+
+def platform_of(messages: Sequence[Message]) -> PlatformContext:
+    """The platform context: the newest user message's over the first's, field by field.
+
+    Clients send null for what they do not say: it takes nothing back.
+    """
+    stated = [m.platform_context for m in messages if m.platform_context and m.role == "user"]
+    if not stated:
+        return PlatformContext()
+    first, newest = stated[0], stated[-1]
+    if first is newest:
+        return newest
+    merged = first.model_copy()
+    for name in newest.model_fields_set:
+        if (value := getattr(newest, name)) is not None:
+            setattr(merged, name, value)
+    return merged

@@ -1,0 +1,88 @@
+"""Reading the body of a chat request, and the rules that its messages keep to."""
+
+from __future__ import annotations
+
+from sayso.errors import InvalidRequest, MessagesMissing
+from sayso.wire.bodies import BodyReader, check, check_size, strict
+from sayso.wire.messages import ChatRequest
+
+_request = BodyReader(ChatRequest)
+_MISSING = ["body", "messages"]
+_TEXT_ALONE = frozenset({"role", "content", "timestamp"})
+"""The fields of a message that hold nothing but text; the models check them in full."""
+
+
+def parse_request(
+    body: bytes | str,
+    *,
+    messages: int = 10_000,
+    nesting: int = 64,
+    values: int = 500_000,
+) -> ChatRequest:
+    """Read a ChatRequest of at most `messages` messages, `nesting` levels of JSON and `values`.
+
+    Raises MessagesMissing when the body is an object without `messages`, and InvalidRequest with
+    one item for each wrong field otherwise; neither repeats a value of the body.
+    """
+    check_size(body, values)
+    try:
+        request = _request.read(body)
+    except InvalidRequest as refused:
+        _refuse_non_finite(body)
+        if any(item["loc"] == _MISSING and item["type"] == "missing" for item in refused.items):
+            raise MessagesMissing from None
+        raise
+    if free := _free_values(request):
+        _refuse_non_finite(body)
+    for level, value in free:
+        check(value, nesting, level)
+    check_messages(request, messages)
+    return request
+
+
+def _free_values(request: ChatRequest) -> list[tuple[int, object]]:
+    """The values whose shape the models leave open, or which may contain such, with their depth.
+
+    Only those can hold numbers or be deep; a long history of texts is not examined twice.
+    """
+    found: list[tuple[int, object]] = [(1, v) for v in (request.__pydantic_extra__ or {}).values()]
+    for message in request.messages:
+        # Most messages of a long history; these are the fields that were sent, unknown ones too.
+        if message.__pydantic_fields_set__ <= _TEXT_ALONE:
+            continue
+        if (more := message.__pydantic_extra__) and any(more.values()):
+            found += [(3, value) for value in more.values()]
+        # To ask a model for its attributes takes three times as long.
+        fields = message.__dict__
+        if (data := fields["data"]) is not None:
+            found += [(4, value) for value in data.__dict__.values() if value]
+            if more := data.__pydantic_extra__:
+                found += [(4, value) for value in more.values()]
+        if (platform := fields["platform_context"]) is not None:
+            found.append((3, platform))
+        for party in (fields["user"], fields["agent"]):
+            if party is not None and party.__pydantic_extra__:
+                found.append((3, party))
+    return found
+
+
+def _refuse_non_finite(body: bytes | str) -> None:
+    # validate_json takes NaN and Infinity, which are no JSON; the second look is rarely needed.
+    raw = body.encode() if isinstance(body, str) else body
+    if b"NaN" in raw or b"Infinity" in raw:
+        strict(raw)
+
+
+def check_messages(request: ChatRequest, most: int = 10_000) -> None:
+    """Refuse a request with no message, too many, or whose last is not a user's."""
+    loc = ["body", "messages"]
+    messages = request.messages
+    if not messages:
+        raise InvalidRequest.at(loc, "too_short", "at least one message is needed")
+    if len(messages) > most:
+        raise InvalidRequest.at(loc, "too_long", f"there are more than {most} messages")
+    last = len(messages) - 1
+    if messages[last].role != "user":
+        raise InvalidRequest.at(
+            [*loc, last, "role"], "last_message_not_user", "the last message must be a user's"
+        )

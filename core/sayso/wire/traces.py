@@ -1,0 +1,97 @@
+"""Errors as model, caller and log are told of them: short, and without the request's secrets."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+from sayso.errors import ToolInputError, message_of
+from sayso.wire.lenient_json import encodable
+from sayso.wire.masking import mask
+
+_LONGEST_ERROR = 500
+_LONGEST_TRACE = 64 * 2**10
+_TOLD_MEMBERS = 5
+
+
+def error_text(error: BaseException, secrets: Sequence[str]) -> str:
+    """What model and caller read of an exception: one short line, no stack trace, no secret.
+
+    Of a group, such as a TaskGroup raises, what its first exceptions say.
+    """
+    message = _line(error, secrets)
+    if isinstance(error, BaseExceptionGroup):
+        first = islice(_members(error), _TOLD_MEMBERS)
+        message += f": {'; '.join(_line(each, secrets) for each in first)}"
+    return encodable(f"Error: {message[:_LONGEST_ERROR]}")
+
+
+def _line(error: BaseException, secrets: Sequence[str]) -> str:
+    # Masked first, as an output is.
+    said = mask(message_of(error), secrets).strip()
+    # Its lines are not looked for in the rest: an error may quote a whole output.
+    text = said[:_LONGEST_ERROR].splitlines()
+    message = text[0] if text else type(error).__name__
+    plain = (ValueError, RuntimeError, ToolInputError, BaseExceptionGroup)
+    return (
+        f"{type(error).__name__}: {message}" if text and not isinstance(error, plain) else message
+    )
+
+
+def _members(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for each in group.exceptions:
+        if isinstance(each, BaseExceptionGroup):
+            yield from _members(each)
+        else:
+            yield each
+
+
+def hidden_trace(error: BaseException, secrets: Sequence[str]) -> str:
+    """The stack trace of `error` for the log, without the request's secrets, cut to size."""
+    try:
+        trace = _trace(error)
+    except Exception:
+        # CPython 3.11 may fail to parse the source lines of a RecursionError.
+        trace = f"{type(error).__name__} (its stack trace cannot be shown)"
+    return cut(mask(trace, secrets), _LONGEST_TRACE)
+
+
+def _trace(error: BaseException) -> str:
+    chain: dict[int, BaseException] = {}
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in chain:
+        chain[id(cause)] = cause
+        cause = cause.__cause__ or cause.__context__
+    if max(len(message_of(each)) for each in chain.values()) < _LONGEST_TRACE:
+        return "".join(traceback.format_exception(error))
+    # That takes a text apart line by line.
+    parts = [
+        f"{''.join(traceback.format_tb(each.__traceback__))}{type(each).__name__}: "
+        f"{message_of(each)}\n"
+        for each in reversed(chain.values())
+    ]
+    return "\n".join(parts)
+
+
+def hide(error: BaseException, secrets: Sequence[str]) -> None:
+    """Mark `error` so that its secrets are left out wherever it is shown or logged; see
+    `hidden_in`."""
+    error.__dict__["sayso_secrets"] = tuple(secrets)
+
+
+def hidden_in(error: BaseException) -> Sequence[str]:
+    """The secrets that `hide` was given for `error`."""
+    found: Sequence[str] = error.__dict__.get("sayso_secrets", ())
+    return found
+
+
+def cut(text: str, limit: int) -> str:
+    """`text` within `limit` bytes of UTF-8, with a last line that says what was cut."""
+    if len(text) <= limit and text.isascii():
+        return text
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= limit:
+        return raw.decode("utf-8")
+    kept = raw[:limit].decode("utf-8", "ignore")
+    return f"{kept}\n[cut: the first {limit} of {len(raw)} bytes are shown]"

@@ -1,0 +1,132 @@
+"""How many files one has to open to follow a turn: a ratchet, which only ever goes down."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from sayso import Agent, Ask, Call, Reply, Text, TextDelta, Turn, tool
+from sayso.models import ModelEvent
+from sayso.testing import Service, served, user
+
+ROOT = Path(__file__).resolve().parent.parent
+OURS = (str(ROOT / "core"), str(ROOT / "plugins"))
+DEADLINE = 60.0
+
+# Raise a bound only in a commit whose body says why. Wanted are 25 and 45.
+TEXT_TURN = 33
+APPROVAL = 70
+
+
+class Trace:
+    """The files of ours whose functions run in threads begun since, while it is `on`."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.files: set[str] = set()
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if self.on and event == "call" and frame.f_code.co_filename.startswith(OURS):
+            self.files.add(frame.f_code.co_filename)
+
+    def of(self, act: Callable[[], object], service: Service) -> set[str]:
+        """The files that run from the request that `act` sends to the end of its turn."""
+        settle(service)
+        self.files = set()
+        self.on = True
+        try:
+            act()
+            settle(service)
+        finally:
+            self.on = False
+        return self.files
+
+
+def settle(service: Service) -> None:
+    """Wait until no turn runs, and nothing that a turn left is still to be recorded."""
+    deadline = time.monotonic() + DEADLINE
+    while service.host.turns_running or service.host.engine.background:
+        assert time.monotonic() < deadline, "a turn did not end in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def trace() -> Iterator[Trace]:
+    """A trace of all threads that begin within the test, those of a service among them."""
+    made = Trace()
+    threading.setprofile(made)
+    try:
+        yield made
+    finally:
+        threading.setprofile(None)
+
+
+class Deletes:
+    """A model that calls its tool where it is asked to delete, and else answers."""
+
+    provider = "stand-in"
+    name = "deletes"
+
+    async def stream(self, ask: Ask) -> AsyncIterator[ModelEvent]:
+        last = ask.turns[-1].blocks[-1]
+        if isinstance(last, Text) and "delete" in last.text:
+            yield Reply(Turn("assistant", [Call("call-1", "delete", {"name": "web"})]), "tool_use")
+            return
+        yield TextDelta("done")
+        yield Reply(Turn("assistant", [Text("done")]), "end_turn")
+
+
+@tool(requires_approval=True)
+async def delete(name: str) -> str:
+    """Delete something."""
+    return f"{name} is gone"
+
+
+def smallest(sets: Iterator[set[str]]) -> set[str]:
+    """The smallest set: a timer of the service may run beside a turn, and opens files as well."""
+    return min(sets, key=len)
+
+
+def listed(files: set[str]) -> str:
+    """The files, for somebody who has to find the one too many."""
+    return "\n".join(sorted(str(Path(name).relative_to(ROOT)) for name in files))
+
+
+@pytest.fixture
+def service(trace: Trace, tmp_path: Path) -> Iterator[Service]:
+    """A service on SQLite, which has begun under the trace."""
+    agent: Any = Agent(model=Deletes(), tools=[delete])
+    config = f'[approvals]\nledger = "sqlite:///{tmp_path / "approvals.db"}"\n'
+    with served(agent, config=config) as running:
+        yield running
+
+
+def test_a_text_turn_opens_no_more_files_than_before(trace: Trace, service: Service) -> None:
+    service.chat("hello")
+    files = smallest(trace.of(lambda: service.chat("hello"), service) for _ in range(3))
+    assert len(files) <= TEXT_TURN, listed(files)
+
+
+def test_an_approval_opens_no_more_files_than_before(trace: Trace, service: Service) -> None:
+    def approved() -> set[str]:
+        talk = service.conversation()
+        talk.say("please delete web")
+        assert [call["name"] for call in talk.pending] == ["delete"]
+        files = trace.of(talk.approve, service)
+        assert talk.messages[-1]["content"] == "done"
+        return files
+
+    approved()
+    files = smallest(approved() for _ in range(3))
+    assert len(files) <= APPROVAL, listed(files)
+
+
+def test_the_trace_sees_the_files_of_a_turn(trace: Trace, service: Service) -> None:
+    files = trace.of(lambda: service.post("/api/chat", {"messages": [user("hello")]}), service)
+    assert str(ROOT / "core" / "sayso" / "turns" / "turn.py") in files
