@@ -5,6 +5,9 @@ JOBS ?= 6
 PYTEST := -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 VENV := .venv
 BIN := $(VENV)/bin
+# What the demo needs is installed at first, and all that tests and checks need when they are asked for.
+DEMO := $(VENV)/.demo
+DEMO_PLUGINS := $(wildcard $(addprefix plugins/,v1 v2 console demo chat))
 STAMP := $(VENV)/.installed
 # An environment of its own with the lowest declared version of each requirement.
 LOWEST := $(VENV)/lowest
@@ -13,13 +16,16 @@ BOUNDS := $(LOWEST)/constraints.txt
 # them it would fetch that anew for each distribution of Sayso.
 BUILDS := 'pip>=25' 'hatchling>=1.27' editables
 BENCH := $(VENV)/.benchmarks
+PROJECTS := pyproject.toml $(wildcard plugins/*/pyproject.toml)
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+DIST := dist
 DISTRIBUTIONS := . $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-lowest check format build bench bench-peers bench-report clean
 
 help:
-	@echo "make run      set up all that is needed and start the demo agent on 127.0.0.1:8000"
+	@echo "make run      set up what the demo agent needs and start it on 127.0.0.1:8000"
 	@echo "make test     run the tests        make check    style, types, import rules"
 	@echo "make test-lowest   the tests with the lowest declared version of each requirement"
 	@echo "make format   rewrite the style    make build    all wheels into dist/"
@@ -28,7 +34,7 @@ help:
 
 install: $(STAMP)
 
-run: $(STAMP)
+run: $(DEMO)
 	$(BIN)/sayso demo $(ARGS)
 
 test: $(STAMP)
@@ -49,11 +55,16 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-build: $(STAMP)
-	rm -rf dist
+# pip prefers the file that a constraint names to any version of an index, also to the same one. It
+# puts the folder in which it runs into the place of PWD.
+build: $(DEMO)
+	rm -rf $(DIST)
 	for folder in $(DISTRIBUTIONS); do \
-		$(BIN)/python -m build --wheel --no-isolation --outdir dist $$folder || exit 1; \
+		(cd $$folder && $(abspath $(BIN))/python -m hatchling build -t wheel -d $(abspath $(DIST))) || exit 1; \
 	done
+	cd $(DIST) && for wheel in *.whl; do \
+		echo "$${wheel%%-*} @ file://\$${PWD}/$(notdir $(DIST))/$$wheel"; \
+	done > constraints.txt
 
 bench: $(BENCH)
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -68,18 +79,23 @@ bench-report: $(BENCH)
 clean:
 	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-# Debian keeps ensurepip in a package of its own; without it pip installs from the outside.
-$(STAMP): requirements-dev.txt pyproject.toml $(wildcard plugins/*/pyproject.toml)
+# The pip from the outside takes a fraction of the time that one of ensurepip's does, which Debian
+# keeps in a package of its own. What is imported is compiled then.
+$(DEMO): $(PROJECTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "sayso needs Python 3.11 or newer; set PYTHON=python3.11"; exit 1; }
-	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) >/dev/null 2>&1 || { \
-		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
-		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } || \
-		{ echo "pip is missing; on Debian: apt-get install python3-pip python3-venv"; exit 1; }
-	@echo "installing what the checkout needs into $(VENV); this takes a minute or so"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(BUILDS)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
-		-r requirements-dev.txt
+	@echo "installing what the demo needs into $(VENV); this takes some seconds"
+	@if test -x $(BIN)/pip; then $(PIP) $(BUILDS); else \
+		{ $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(BIN)/python \
+			install --quiet --disable-pip-version-check --no-compile $(BUILDS); } 2>/dev/null || \
+		{ $(PYTHON) -m venv --clear $(VENV) && $(PIP) $(BUILDS); } || \
+		{ echo "pip is missing; on Debian: apt-get install python3-pip python3-venv"; exit 1; }; fi
+	@$(PIP) --no-compile --no-build-isolation $(addprefix -e ,. $(DEMO_PLUGINS))
+	@touch $@
+
+$(STAMP): $(DEMO) requirements-dev.txt $(PROJECTS)
+	@echo "installing what tests and checks need into $(VENV); this takes a minute or so"
+	@$(PIP) --no-build-isolation -r requirements-dev.txt
 	@touch $@
 
 # pip's own words on a conflict between bounds are in the log.
@@ -95,6 +111,5 @@ $(LOWEST)/.installed: $(STAMP) tests/lowest.py
 
 # The pictures are all that needs it: without them there still are the figures.
 $(BENCH): $(STAMP) benchmarks/requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		-r benchmarks/requirements.txt || echo "no matplotlib: there will be no pictures"
+	$(PIP) -r benchmarks/requirements.txt || echo "no matplotlib: there will be no pictures"
 	@touch $@

@@ -76,7 +76,7 @@ def postgres() -> Iterator[str]:
 
         admin = psycopg.connect(url, autocommit=True, connect_timeout=3)
     except ImportError:
-        raise NoServer("psycopg is not installed; try: pip install 'sayso[postgres]'") from None
+        raise NoServer("psycopg is not installed; try: pip install -e '.[postgres]'") from None
     except psycopg.Error as error:
         raise NoServer(f"set {POSTGRES} to a database: {str(error).splitlines()[0]}") from None
     schema = f"sayso_bench_{secrets.token_hex(6)}"

@@ -12,21 +12,19 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from environments import BESIDE, FOLDERS, Environment, built, pip
+from environments import BESIDE, Environment, pip, released
 
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel of each distribution of Sayso, and those that tests install beside
-    them: each is looked for in the index once, and no installation asks it again."""
+    them: each is looked for in the index once, and no installation asks it again. The folder `dist`
+    in it is what `make build` makes."""
 
     def build(out: Path) -> None:
         out.mkdir()
-        for folder in FOLDERS:
-            wheel = built(folder, out / folder.name)
-            wheel.rename(out / wheel.name)
-            wheel.parent.rmdir()
-        pip("download", "--dest", ".", "--find-links", ".", "sayso[all]", *BESIDE, folder=out)
+        released(out / "dist")
+        pip("download", "--dest", ".", "-c", "dist/constraints.txt", *BESIDE, folder=out)
 
     return once(tmp_path_factory, "wheels", build)
 

@@ -19,8 +19,18 @@ from sayso.testing import Service
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = [ROOT, *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))]
 """Of each distribution of Sayso, the core first."""
-BESIDE = ("pytest", "openai>=3,<4")
-"""What examples and new projects ask for beside Sayso with all its extras."""
+BESIDE = (
+    "sayso[all]",
+    "sayso-a2a[sqlite,postgresql,mysql]",
+    # What examples and new projects ask for.
+    "pytest",
+    "openai>=3,<4",
+    # pip itself, and what it needs for an editable installation.
+    "pip>=25",
+    "hatchling>=1.27",
+    "editables",
+)
+"""What tests install into environments, besides what it asks for itself."""
 
 _LISTENING = re.compile(r"^sayso: listening on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
 
@@ -30,7 +40,7 @@ def run(command: list[str], folder: Path, timeout: float = 600, **environ: str) 
     done = subprocess.run(
         command,
         cwd=folder,
-        env=_inherited() | environ,
+        env=_inherited() | {"PWD": str(folder)} | environ,
         capture_output=True,
         text=True,
         timeout=timeout,
@@ -45,6 +55,12 @@ def built(folder: Path, out: Path) -> Path:
     run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)], folder)
     (wheel,) = out.glob("*.whl")
     return wheel
+
+
+def released(out: Path) -> None:
+    """Fill the folder `out` by `make build`, in the environment of the tests."""
+    made = ["-o", ".venv/.demo", f"BIN={Path(sys.executable).parent}", f"DIST={out}"]
+    run(["make", "build", *made], ROOT)
 
 
 def pip(*arguments: str, folder: Path) -> None:

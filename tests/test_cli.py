@@ -23,6 +23,7 @@ from sayso.config import Config, load_config
 from sayso.config.settings import ServerSettings
 from sayso.errors import ConfigError
 from sayso.hookspecs import hookimpl
+from sayso.installing import install_line
 from sayso.ledger.stores import open_store
 from sayso.plugins import Plugin, Plugins
 from sayso.plugins.discovery import discover
@@ -624,7 +625,7 @@ def test_sub_command_of_a_plugin_that_is_not_installed_says_what_to_install(
     monkeypatch.setattr("sayso.plugins.discovery.discover", dict)
     code, _, err = outcome(capsys, "mcp", "ops.py")
     assert code == 2
-    assert err.startswith("sayso: No such command 'mcp'; try: pip install 'sayso[mcp]'")
+    assert err.startswith(f"sayso: No such command 'mcp'; try: {install_line('sayso[mcp]')}")
 
 
 def test_help_survives_a_broken_configuration(

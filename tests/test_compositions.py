@@ -18,6 +18,7 @@ from environments import ROOT, serving
 from sayso import Agent, tool
 from sayso.app import create_app
 from sayso.config import load_config
+from sayso.installing import install_line
 from sayso.plugins.routes import claims
 from sayso.testing import Service, user
 
@@ -25,6 +26,7 @@ FOLDER = ROOT / "examples" / "deployments"
 V1 = {"POST /api/sendMessage", "POST /api/sendMessageStream"}
 V2 = {"POST /api/chat", "POST /api/chat-stream", "WEBSOCKET /api/chat-ws"}
 HEALTH = {"GET /health"}
+FRONT = {"GET /"}
 A2A = {"GET /.well-known/agent.json", "POST /a2a/tasks/send", "GET /a2a/tasks/{id}"}
 OFFICIAL_A2A = {
     "GET /.well-known/agent-card.json",
@@ -41,7 +43,7 @@ CONSOLE = {
     *(f"GET /console/{file.name}" for file in STATIC.iterdir() if file.suffix in (".css", ".js")),
 }
 DOCS = {"GET /docs", "GET /docs/oauth2-redirect", "GET /openapi.json"}
-KNOWN = HEALTH | {"GET /ready"} | V1 | V2 | A2A | OFFICIAL_A2A | CONSOLE | DOCS
+KNOWN = HEALTH | FRONT | {"GET /ready"} | V1 | V2 | A2A | OFFICIAL_A2A | CONSOLE | DOCS
 TOKEN = {"Authorization": "Bearer token-of-the-desk"}
 HELLO = {"messages": [user("list the pods of staging")]}
 PATIENCE = 120.0
@@ -100,13 +102,20 @@ def test_v1_only(service: Service) -> None:
     assert service.post("/api/sendMessageStream", HELLO).events[-1]["type"] == "done"
     for path in ("/api/chat", "/api/chat-stream", "/a2a/tasks/send"):
         assert service.post(path, HELLO).status == 404
-    for path in ("/docs", "/openapi.json", "/ready", "/.well-known/agent.json", "/api/chat-ws"):
+    for path in (
+        "/docs",
+        "/openapi.json",
+        "/ready",
+        "/.well-known/agent.json",
+        "/api/chat-ws",
+        "/",
+    ):
         assert service.get(path).status == 404
 
 
 @pytest.mark.parametrize("service", ["v2_only.toml"], indirect=True)
 def test_v2_only(service: Service) -> None:
-    assert table(service, TOKEN) == HEALTH | V2 | {"GET /ready"}
+    assert table(service, TOKEN) == HEALTH | FRONT | V2 | {"GET /ready"}
     assert service.get("/health").status == 200
     assert service.get("/ready").json() == {"status": "ready"}
     assert service.post("/api/chat", HELLO).status == 401
@@ -130,7 +139,7 @@ def talked(service: Service, headers: dict[str, str]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("service", ["everything.toml"], indirect=True)
 def test_everything(service: Service, tmp_path: Path) -> None:
     protocols = V1 | V2 | A2A | OFFICIAL_A2A | CONSOLE
-    assert table(service) == HEALTH | protocols | DOCS | {"GET /ready"}
+    assert table(service) == HEALTH | FRONT | protocols | DOCS | {"GET /ready"}
     for path in (
         "/health",
         "/ready",
@@ -188,7 +197,7 @@ def mcp_tools(port: int) -> set[str]:
 
 @pytest.mark.parametrize("service", ["router_in_front.toml"], indirect=True)
 def test_router_in_front(service: Service, tmp_path: Path) -> None:
-    assert table(service) == HEALTH | V2
+    assert table(service) == HEALTH | FRONT | V2
     assert "; plugins: router, v2;" in log_in(tmp_path)
     said = user("lunch was good", user={"name": "Ann", "id": "1"})
     for source in ("team-chat", "incident-room"):
@@ -263,5 +272,5 @@ def test_service_that_nobody_can_talk_to_says_what_to_install(
 ) -> None:
     overrides = {"plugins": plugins, "server.state_dir": str(tmp_path)}
     app = create_app(Agent(name="kube"), config=load_config(environ={}, overrides=overrides))
-    told = [line for line in app.host.describe() if "pip install 'sayso[v1,v2]'" in line]
+    told = [line for line in app.host.describe() if install_line("sayso[v1,v2]") in line]
     assert bool(told) is not served

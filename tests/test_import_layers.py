@@ -12,7 +12,7 @@ import pytest
 CORE = Path(__file__).resolve().parent.parent / "core"
 
 LAYERS: tuple[str, ...] = (
-    "errors garbage _version config workers service",
+    "errors garbage _version config workers service installing",
     "wire context",
     "ledger models",
     "agent tools commands policy gate conversation hosting hookspecs",
@@ -29,7 +29,7 @@ LAYERS: tuple[str, ...] = (
 
 A file may import files of its own layer and of lower ones. Each layer in one sentence:
 
-1. settings, the error tree, processes and sockets, and where user code runs;
+1. settings, the error tree, processes and sockets, install lines, and where user code runs;
 2. the contract's JSON, and what the code of a turn knows of its request;
 3. the record of proposals, and the protocol of models;
 4. what users declare, the gate, conversations as models read them, what plugins may ask;

@@ -35,6 +35,8 @@ HEAVY = {
     "openai",
     "a2a",
     "psycopg",
+    # Some milliseconds, at the first look for plugins.
+    "importlib_metadata",
 }
 
 

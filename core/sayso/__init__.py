@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         turn_to_read,
     )
     from sayso.http.sockets import Socket
+    from sayso.installing import install_line
     from sayso.ledger import (
         Decision,
         LogRow,
@@ -169,6 +170,7 @@ _MODULES = {
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "listener.protocol": "Http",
     "http.sockets": "Socket",
+    "installing": "install_line",
     "ledger": "Decision LogRow Owner Proposal Store SuspendedTurn Transaction",
     "ledger.log": "checkpoint",
     "wire.masking": "mask",
@@ -302,6 +304,7 @@ __all__ = [
     "fold",
     "hidden_trace",
     "hookimpl",
+    "install_line",
     "load_agent",
     "load_config",
     "load_model",

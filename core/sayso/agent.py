@@ -48,7 +48,8 @@ class Agent:
 
     What it proposes belongs to it: to `id`, else to the `name` where one is given, else to the
     module and attribute in which it is. Another agent cannot run it.
-    `tools` are tools, plain functions, and sources of tools such as an MCP server's.
+    `version` is the agent's own, which MCP clients and the A2A card are told. `tools` are tools,
+    plain functions, and sources of tools such as an MCP server's.
     `model` is `"provider:name"`, `"offline"` or a `Model`; None takes the configuration's, else
     the offline responder. `system_prompt` is static and cacheable, `system_context` computed for
     each request. Interceptors and event handlers are one or a list, sync or async. Without
@@ -65,6 +66,7 @@ class Agent:
         id: str | None = None,
         name: str | None = None,
         description: str = "",
+        version: str = "",
         model: str | Model | None = None,
         tools: Sequence[Tool | ToolSource | Callable[..., Any]] = (),
         system_prompt: str = "",
@@ -81,6 +83,7 @@ class Agent:
         self._id = stated if stated is None else _text("id", stated)
         self.name = "assistant" if name is None else _text("name", name)
         self.description = _text("description", description)
+        self.version = _text("version", version)
         self.model = _model(model)
         self.sources, self._own = _tools(tools)
         self.tools = self._own
@@ -99,6 +102,8 @@ class Agent:
         self.commands = None if commands is None else _shell(commands, self.tools)
         self.definitions = self._defined()
         self._owners: dict[str, object] = {tool.name: self for tool in self.definitions}
+        self.tool_listeners: list[Callable[[], None]] = []
+        """Called when the tools have become other ones, from the home loop's thread."""
 
     @property
     def id(self) -> str:
@@ -127,13 +132,16 @@ class Agent:
                         "tool %r of %r is left out: its name is taken", tool.name, source
                     )
         # In one step: turns that run keep the dict that they have.
-        self.tools = tools
+        before, self.tools = self.tools, tools
         self.definitions = self._defined()
+        if tools != before:
+            for listener in list(self.tool_listeners):
+                listener()
 
     def _defined(self) -> tuple[ToolDefinition, ...]:
         """The definitions that every turn offers to the model: the tools and, where enabled,
         commands."""
-        offered = [tool.definition for tool in self.tools.values()]
+        offered = [tool.definition for tool in self.tools.values() if tool.offered]
         return (*offered, SUGGEST_COMMANDS) if self.commands is not None else tuple(offered)
 
     def __repr__(self) -> str:

@@ -21,6 +21,7 @@ from sayso.errors import ConfigError, TurnError, reasons
 from sayso.host import ServiceHost
 from sayso.http.access import Authentication, Fixed, WebPages
 from sayso.http.asgi import App, PlainApp
+from sayso.http.front import Front, has_front
 from sayso.plugins.routes import LOST_MIDDLEWARE, Claim, claims, is_api_router, loses_middleware
 
 if TYPE_CHECKING:
@@ -107,11 +108,16 @@ def _furnished(app: AnyApp, routers: Iterable[tuple[str, Router]], extras: Extra
     app.router.routes.append(Route("/health", Fixed(b'{"status":"ok"}'), methods=["GET"]))
     if server.ready:
         app.router.routes.append(Route("/ready", _Ready(host), methods=["GET"]))
-    for _, router in routers:
+    own = [router for _, router in routers]
+    for router in own:
         app.include(router)
+    front = Front(app.router, host.plugins.page) if has_front(own) else None
     _include(app, extras.get("additional_routers", ()))
+    if front is not None:
+        app.router.routes.append(front)
     if host.guarded:
-        app.add_middleware(Authentication, host=host)
+        leads = front.leads if front is not None else None
+        app.add_middleware(Authentication, host=host, leads=leads)
     app.add_middleware(WebPages, host=host)
     if server.cors_origins:
         app.add_middleware(
@@ -162,6 +168,7 @@ class _Ready:
 
     async def _asked(self) -> Fixed:
         try:
+            self.host.gate.abandoned.check(self.host.config.server.threads)
             await self.host.check_ledger()
         except TurnError as error:
             # Once for each cause: the question is asked every few seconds.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -29,7 +30,8 @@ class Caller(NamedTuple):
 class DecidedCall:
     """A decision that a plain-callable agent carries out itself, given to it exactly once.
 
-    `id` is Sayso's, `call_id` the one that the callable gave the call.
+    `id` is Sayso's, `call_id` the one that the callable gave the call. `id` is the same and `fence`
+    greater whenever it is carried out again: an idempotency key, and a token against late writes.
     """
 
     id: str
@@ -39,6 +41,7 @@ class DecidedCall:
     input: dict[str, Any]
     approved: bool
     reason: str | None = None
+    fence: int = 0
 
 
 class RequestContext:
@@ -47,12 +50,21 @@ class RequestContext:
     `platform` holds the merged platform context (interface.md, "PlatformContext"), its secrets as
     `SecretStr`; `request_fields` the top-level fields of the body, on V2 only; `principal` the
     authenticated caller; `decisions` what a callable agent has to carry out.
+
+    A tool finds in `call_id` the id of its call, and in `fence` the number of its claim. Of an
+    approved call the id is Sayso's own, never used for another one and the same if the call runs
+    again: pass it on as an idempotency key. `fence` then grows with each run, so that what it
+    guards can refuse a late one. A call that needed no approval has the id that the model gave it,
+    unique in its conversation only, or a random one, and the fence 0. Outside of a tool `call_id`
+    is empty.
     """
 
     __slots__ = (
         "_additions",
         "_send",
+        "call_id",
         "decisions",
+        "fence",
         "has_decision",
         "principal",
         "protocol",
@@ -84,6 +96,8 @@ class RequestContext:
         self.protocol = protocol
         self.decisions = decisions
         self.has_decision = has_decision
+        self.call_id = ""
+        self.fence = 0
         self._additions: list[str] = []
         self._send = _send
 
@@ -102,6 +116,12 @@ class RequestContext:
     def __repr__(self) -> str:
         shown = ("platform", "request_fields", "source", "session", "principal", "protocol")
         return f"RequestContext({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+
+    def for_call(self, call_id: str, fence: int) -> RequestContext:
+        """This context as one call gets it; calls of a turn run side by side."""
+        context = copy.copy(self)
+        context.call_id, context.fence = call_id, fence
+        return context
 
     def add_system_context(self, text: str) -> None:
         """Add `text` to the dynamic system context of this request alone."""

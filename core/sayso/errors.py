@@ -18,6 +18,7 @@
     │   ├── NotStarted               500  the lifespan of the app did not run
     │   ├── AgentError               500  the agent raised, or returned what is no message
     │   ├── TurnTimeout              504  the turn ran longer than `limits.turn_time`
+    │   ├── Exhausted                503  too many calls go on that nobody waits for any more
     │   ├── LedgerUnavailable        503  the store did not answer; nothing ran unrecorded
     │   └── ModelError               502, 503  the model provider failed
     ├── ToolInputError               an input does not fit a tool's schema; shown to the model
@@ -220,7 +221,20 @@ class TurnTimeout(TurnError):
     code = "TURN_TIMEOUT"
 
     def __init__(self, seconds: float) -> None:
-        super().__init__(f"the turn took longer than {counted(seconds, 'second')} and was stopped")
+        super().__init__(
+            f"the turn took longer than {counted(seconds, 'second')} and has no reply; a tool or "
+            "command that it began may still be running"
+        )
+
+
+class Exhausted(TurnError):
+    """So many abandoned calls of tools go on that the process should be started anew."""
+
+    status = 503
+    code = "EXHAUSTED"
+
+    def __init__(self, count: int, worst: str) -> None:
+        super().__init__(f"{count} abandoned calls of tools go on, most of them of {worst!r}")
 
 
 class LedgerUnavailable(TurnError):

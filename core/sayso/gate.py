@@ -6,13 +6,15 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from secrets import token_hex
 from typing import Any
 
 from sayso.context import RequestContext
 from sayso.ledger import State
+from sayso.ledger.beginnings import NotBegun
 from sayso.ledger.choices import Grant, unknown_outcome
 from sayso.policy import Policy, Verdict, forbidden
 from sayso.tools import Tool, ToolInputError
@@ -22,9 +24,11 @@ from sayso.wire.masking import mask
 from sayso.wire.messages import Approval
 from sayso.wire.session import Session
 from sayso.wire.traces import cut, error_text, hidden_trace
+from sayso.workers.abandoned import MOST, Abandoned, Watched
 from sayso.workers.code import UserCode, passed_on
 from sayso.workers.forks import leave_fork
 from sayso.workers.loop import may_block_here
+from sayso.workers.places import Place
 
 logger = logging.getLogger("sayso.tools")
 
@@ -63,6 +67,7 @@ class Gate:
         self.code = code
         self.policy = policy
         self.output_limit = output_limit
+        self.abandoned = Abandoned(code.workers.lend)
 
     def known(self, tool: Tool[..., Any], context: RequestContext) -> Verdict | None:
         """The verdict, where it depends on no input; None where a rule reads inputs."""
@@ -85,30 +90,45 @@ class Gate:
         context: RequestContext,
         grant: Grant | None = None,
         late: Late | None = None,
+        place: Place | None = None,
+        call_id: str = "",
     ) -> Outcome:
-        """Run `tool` once and say how it ended; raises only on misuse.
+        """Run `tool` once and say how it ended; raises only on misuse, and NotBegun.
 
-        A call that needs approval runs only with the grant for exactly this call, which is spent.
-        `late` is told the real end of a call that was given up as INDETERMINATE.
+        A call that needs approval runs only with the grant for exactly this call, which is spent,
+        and in its `place`; what has not begun while the grant lets it raises NotBegun. `late` is
+        told the real end of a call that was given up as INDETERMINATE. `call_id` is what the
+        model calls a call without a grant.
         """
-        verdict = self.known(tool, context) or await self.verdict(tool, input, context)
-        if grant is not None:
-            row = grant.proposal
-            if row.name != tool.name or dict(input) != row.runs:
-                raise RuntimeError(f"the grant is for another call than {tool.name!r}")
-            grant.spend()
-            # A rule may be newer than the approval, or forbid what the approver changed.
-            if verdict == "deny":
-                return Outcome("FAILED", f"Error: {forbidden(tool.name)}", began=False)
-        elif verdict != "allow":
-            raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
         stated = context.stated_platform
         secrets = stated.secrets() if stated is not None else ()
         start = time.perf_counter()
+        if tool.takes_context:
+            known = (grant.proposal.id, grant.fence) if grant else (call_id or token_hex(16), 0)
+            context = context.for_call(*known)
         called = partial(_called, tool, input, session, context)
+        full = self.abandoned.full(tool.name)
+        watched = Watched(self.abandoned, tool.name, tool.is_async)
+        if grant is not None:
+            row = grant.proposal
+            if place is None or row.name != tool.name or dict(input) != row.runs:
+                raise RuntimeError(f"the grant is for another call than {tool.name!r}")
+            grant.spend()
+            if full:
+                return _full(tool)
+            run = _Run(tool, grant, secrets, self.output_limit, start, watched)
+            return await self._in_place(
+                run, place, partial(called, self._begins(run, context)), late
+            )
+        verdict = self.known(tool, context) or await self.verdict(tool, input, context)
+        if verdict != "allow":
+            raise RuntimeError(f"tool {tool.name!r} needs approval and no grant was given")
+        if full:
+            return _full(tool)
         if tool.timeout is not None:
-            run = _Run(tool, grant, secrets, self.output_limit, start)
-            return await self._timed(run, tool, called, late)
+            run = _Run(tool, None, secrets, self.output_limit, start, watched)
+            call = self.code.call(_bound(tool, partial(called, run.begin), watched, run.own))
+            return await self._timed(run, call, late)
         # A call that nobody may have to give up needs no task of its own.
         try:
             if tool.is_async and may_block_here():
@@ -116,34 +136,70 @@ class Gate:
                 text = text_of(value)
                 leave_fork()
             elif tool.is_async:
-                value, text = await self.code.call(_bound(tool, called))
+                value, text = await self.code.call(_bound(tool, called, watched))
             else:
-                value, text = await self.code.in_thread(_bound(tool, called))
+                value, text = await self.code.in_thread(_bound(tool, called, watched))
         except BaseException as error:
             passing = passed_on(error)
             if not isinstance(passing, Exception):
+                watched.abandon()
                 raise
-            return _Run(tool, grant, secrets, self.output_limit, start).failed(passing)
+            return _Run(tool, grant, secrets, self.output_limit, start, watched).failed(passing)
         return _done(value, text, secrets, self.output_limit, time.perf_counter() - start)
 
-    async def _timed(
-        self, run: _Run, tool: Tool[..., Any], called: Callable[[], Any], late: Late | None
+    def _begins(self, run: _Run, context: RequestContext) -> Callable[[], None]:
+        """The step before the tool of an approved call, in the place where the tool runs."""
+        tool, grant, policy = run.tool, run.grant, self.policy
+        assert grant is not None
+
+        def begin() -> None:
+            # A rule may be newer than the approval, or forbid what the approver changed.
+            if policy.verdict(tool, grant.proposal.runs, context.stated_platform) == "deny":
+                raise _Unfit(forbidden(tool.name))
+            grant.begin()
+            run.begin()
+
+        return begin
+
+    async def _in_place(
+        self, run: _Run, place: Place, called: Callable[[], Any], late: Late | None
     ) -> Outcome:
-        """The end of the call, which is given up after the tool's `timeout`."""
-        own: list[asyncio.Task[Any]] = []
-        call = asyncio.ensure_future(self.code.call(_bound(tool, called, own)))
+        call = self.code.in_place(place, _bound(run.tool, called, run.watched, run.own))
+        if run.tool.timeout is not None:
+            return await self._timed(run, call, late)
         try:
-            done, _ = await asyncio.wait({call}, timeout=tool.timeout)
+            value, text = await call
+        except asyncio.CancelledError:
+            run.watched.abandon()
+            raise
+        except Exception as error:
+            return run.failed(error)
+        return _done(value, text, run.secrets, self.output_limit, run.took)
+
+    async def _timed(
+        self, run: _Run, calling: Coroutine[Any, Any, _Result], late: Late | None
+    ) -> Outcome:
+        """The end of the call, which is given up when the tool's `timeout` is over since it
+        began."""
+        tool, own = run.tool, run.own
+        assert tool.timeout is not None
+        call = asyncio.ensure_future(calling)
+        left = tool.timeout
+        try:
+            while left > 0:
+                done, _ = await asyncio.wait({call}, timeout=left)
+                if done:
+                    return run.ended(call)
+                # One that waits for a thread or a loop has not begun, and has all of its time.
+                left = tool.timeout - (run.took if run.begun else 0.0)
         except asyncio.CancelledError:
             call.cancel()
+            run.watched.abandon()
             raise
-        if done:
-            return run.ended(call)
+        run.watched.abandon()
         # Only the tool's own task: one that does not let itself be cancelled still has an end.
         for task in own:
             task.get_loop().call_soon_threadsafe(task.cancel)
-        if tool.is_async and not own:
-            call.cancel()
         call.add_done_callback(partial(run.tell, late))
         why = f"the tool did not end within its timeout of {tool.timeout:g} s"
         output = unknown_outcome(why, idempotent=tool.idempotent)
@@ -159,6 +215,14 @@ class _Run:
     secrets: Sequence[str]
     output_limit: int
     start: float
+    watched: Watched
+    begun: bool = False
+    own: list[asyncio.Task[Any]] = field(default_factory=list)
+    """The task of an async tool, once that has begun."""
+
+    def begin(self) -> None:
+        """Count the time from here, where the next step is the tool."""
+        self.start, self.begun = time.perf_counter(), True
 
     @property
     def took(self) -> float:
@@ -173,6 +237,8 @@ class _Run:
         return _done(value, text, self.secrets, self.output_limit, self.took)
 
     def failed(self, error: BaseException) -> Outcome:
+        if isinstance(error, NotBegun):
+            raise error
         if isinstance(error, _Unfit):
             return Outcome("FAILED", f"Error: {mask(str(error), self.secrets)}", began=False)
         took = self.took
@@ -203,6 +269,11 @@ def _done(value: Any, text: str, secrets: Sequence[str], limit: int, took: float
     return Outcome("FAILED" if failed else "DONE", output, took, value)
 
 
+def _full(tool: Tool[..., Any]) -> Outcome:
+    text = f"Error: not run: {MOST} earlier calls have not ended"
+    return Outcome("FAILED", text, began=False)
+
+
 _late: set[asyncio.Future[None]] = set()
 
 
@@ -216,16 +287,23 @@ class _Unfit(Exception):
 
 
 def _called(
-    tool: Tool[..., Any], input: Mapping[str, Any], session: Session, context: RequestContext
+    tool: Tool[..., Any],
+    input: Mapping[str, Any],
+    session: Session,
+    context: RequestContext,
+    begin: Callable[[], None] | None = None,
 ) -> Any:
     """The result of the tool, an awaitable if it is async; raises _Unfit.
 
-    Validators are user code: they run where the tool does.
+    Validators are user code: they run where the tool does. `begin` is called directly before the
+    tool.
     """
     try:
         arguments = tool.validate(input)
     except ToolInputError as error:
         raise _Unfit(str(error)) from error
+    if begin is not None:
+        begin()
     return tool.call(arguments, session, context)
 
 
@@ -243,7 +321,10 @@ async def _awaited(value: Awaitable[Any]) -> _Result:
 
 
 def _bound(
-    tool: Tool[..., Any], called: Callable[[], Any], own: list[asyncio.Task[Any]] | None = None
+    tool: Tool[..., Any],
+    called: Callable[[], Any],
+    watched: Watched,
+    own: list[asyncio.Task[Any]] | None = None,
 ) -> Callable[[], Any]:
     """The call with its text; an async tool puts the task that it runs in into `own`."""
     if tool.is_async:
@@ -251,7 +332,19 @@ def _bound(
         async def run_async() -> Any:
             if own is not None and (task := asyncio.current_task()):
                 own.append(task)
-            return await _awaited(called())
+            watched.begin()
+            try:
+                return await _awaited(called())
+            finally:
+                watched.end()
 
         return run_async
-    return lambda: _shown(called())
+
+    def run() -> Any:
+        watched.begin()
+        try:
+            return _shown(called())
+        finally:
+            watched.end()
+
+    return run

@@ -10,6 +10,7 @@ from sayso.agent import Agent
 from sayso.config import Config, origin_of_option
 from sayso.config.layers import Origin, canonical
 from sayso.errors import counted
+from sayso.installing import install_line
 from sayso.ledger.record import Ledger
 from sayso.models import Model
 from sayso.plugins import Plugins
@@ -69,9 +70,8 @@ def _setup(host: Served) -> Iterator[str]:
     doors = {impl.plugin for hook in hooks for impl in host.plugins.implementations(hook)}
     # The console is a page, which talks to the endpoints of V2 or V1.
     if doors <= {"console"}:
-        yield (
-            "no protocol plugin is active; name one in plugins, or try: pip install 'sayso[v1,v2]'"
-        )
+        way = install_line("sayso[v1,v2]")
+        yield f"no protocol plugin is active; name one in plugins, or try: {way}"
 
 
 def _variables(host: Served) -> Iterator[str]:

@@ -4,9 +4,9 @@
 for which the model proposes `wipe`; after the last stage it says what the tools gave. What runs
 and what is asked is appended to the files `runs` and `asks`. `DIE` names the point at which the
 process kills itself: `EVENT:written` or `EVENT:committed` for the transaction that logs EVENT or
-puts a turn in that state, `tool:before`, `tool:after`, `model`, `reply`; `DIE_AT` counts them, and
-with `DIE_ONCE` it happens once. `HOLD` stops in the `tool` or the `model` until a file `go` is
-there.
+puts a turn in that state, `tool:before`, `tool:after`, `model`, `reply`; `DIE_AT` counts them,
+with `DIE_ONCE` it happens once, and with `FREEZE` the process stands still there instead. `HOLD`
+stops in the `tool` or the `model` until a file `go` is there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Fate:
             return
         self.left -= 1
         if self.left == 0 and self.first():
-            os.kill(os.getpid(), signal.SIGKILL)
+            stop_still() if "FREEZE" in os.environ else os.kill(os.getpid(), signal.SIGKILL)
 
     def first(self) -> bool:
         """With `DIE_ONCE` only one process of the folder dies."""
@@ -55,6 +55,16 @@ class Fate:
         except FileExistsError:
             return False
         return True
+
+
+def stop_still() -> None:
+    """Stop this process, and return when somebody lets it go on, half a second later or more."""
+    seen = time.monotonic()
+    os.kill(os.getpid(), signal.SIGSTOP)
+    # The signal may reach this thread last: without this it would go on for a moment.
+    while (now := time.monotonic()) - seen < 0.5:
+        seen = now
+        time.sleep(0.001)
 
 
 class Spy:

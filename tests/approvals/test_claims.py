@@ -26,7 +26,8 @@ from stages import (
 )
 
 from sayso.errors import LedgerUnavailable, StillRunning
-from sayso.ledger import Proposal
+from sayso.ledger import Proposal, beginnings, choices, claims
+from sayso.ledger.beginnings import NotBegun
 from sayso.ledger.choices import Continuation, Conversation, Decided, Requester
 from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger
@@ -626,6 +627,105 @@ def test_nothing_is_claimed_that_no_thread_would_keep_alive(
                     await decide(ledger, approve(row))
         (grant,) = (await decide(ledger, approve(row))).grants
         assert grant.proposal.id == row.id
+        await ledger.close()
+
+    run(work())
+
+
+def test_what_is_handed_back_is_approved_unless_somebody_reported_it_unknown(make: Make) -> None:
+    async def work() -> None:
+        ledger, other = make(lease=500), make(lease=500)
+        rows = [call("t"), call("t", 1)]
+        await proposed(ledger, *rows)
+        await other.open()
+        (early,) = (await decide(ledger, approve(rows[0]))).grants
+        await ledger.give_back([early])
+        assert (await other.settle([rows[0].id]))[rows[0].id].state == "APPROVED"
+        (late,) = (await decide(ledger, approve(rows[1]))).grants
+        staged(ledger).world.late = 601
+        told = (await other.settle([rows[1].id]))[rows[1].id]
+        assert told.state == "INDETERMINATE"
+        await ledger.give_back([late])
+        ended = (await other.settle([rows[1].id]))[rows[1].id]
+        assert (ended.state, (ended.output or "")[:14]) == ("FAILED", "Error: not run")
+        assert (await decide(other, approve(rows[1]))).grants == []
+        for grant in (early, late):
+            with pytest.raises(NotBegun):
+                grant.begin()
+        await ledger.close()
+        await other.close()
+
+    run(work())
+
+
+def test_a_lost_claim_that_somebody_reported_unknown_has_failed(make: Make) -> None:
+    async def work() -> None:
+        ledger, other, row = make(lease=500), make(lease=500), call("t")
+        await proposed(ledger, row)
+        await other.open()
+        staged(ledger).loses = 1
+        with pytest.raises(LedgerUnavailable):
+            await decide(ledger, approve(row))
+        # The claim is taken back in the background, at the second attempt.
+        staged(ledger).refuses = 1
+        staged(ledger).world.late = 601
+        assert (await other.settle([row.id]))[row.id].state == "INDETERMINATE"
+
+        async def failed() -> bool:
+            return (await other.settle([row.id]))[row.id].state == "FAILED"
+
+        await comes(failed)
+        await ledger.close()
+        await other.close()
+
+    run(work())
+
+
+def test_a_call_begins_only_while_its_lease_lasts_less_a_margin(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(beginnings, "boottime", lambda: now)
+    monkeypatch.setattr(choices, "boottime", lambda: now)
+    monkeypatch.setattr(claims, "boottime", lambda: now)
+
+    async def work() -> None:
+        nonlocal now
+        ledger, rows = make(lease=10), [call("t"), call("t", 1)]
+        await proposed(ledger, *rows)
+        grants = [(await decide(ledger, approve(row))).grants[0] for row in rows]
+        now += 7.9
+        grants[0].begin()
+        with pytest.raises(NotBegun):
+            grants[0].begin()
+        now += 0.2
+        with pytest.raises(NotBegun):
+            grants[1].begin()
+        await ledger.close()
+
+    run(work())
+
+
+@pytest.mark.parametrize("forgets", ["the claim", "the approval"])
+def test_a_process_runs_nothing_again_that_it_began_though_the_store_forgot_it(
+    make: Make, forgets: str
+) -> None:
+    async def work() -> None:
+        ledger, row = make(), call("t")
+        await proposed(ledger, row)
+        if forgets == "the claim":
+            await decide(ledger, approve(row), claim=False)
+        before = (await ledger.settle([row.id]))[row.id]
+        (grant,) = (await decide(ledger, approve(row))).grants
+        grant.begin()
+        await ledger.store.run(lambda tx: tx.put(replace(before)))
+        found = await decide(ledger, approve(row))
+        assert found.grants == []
+        assert found.rows[row.id].state == "INDETERMINATE"
+        assert (await ledger.settle([row.id]))[row.id].output == (
+            "Outcome unknown: this process began it before, and the approvals store has lost what "
+            "became of it. It may or may not have taken effect; it is not run again."
+        )
         await ledger.close()
 
     run(work())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import pytest
+from importlib_metadata import entry_points
 
 from sayso.errors import ConfigError
+from sayso.installing import install_line
 from sayso.ledger.conformance import CHECKS
 from sayso.ledger.conformance.samples import Check, Factory
 from sayso.ledger.memory import MemoryStore
@@ -54,7 +56,7 @@ def test_built_in_stores_are_factories_of_the_group_that_others_add_to(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     name = url.partition(":")[0]
-    (entry,) = metadata.entry_points(group="sayso.ledgers", name=name)
+    (entry,) = entry_points(group="sayso.ledgers", name=name)
     store = entry.load()(url)
     assert type(store) is type(open_store(url, tmp_path, tmp_path))
     assert store.url == url or store.path == tmp_path / "a.db"
@@ -69,7 +71,7 @@ def test_a_wrong_url_says_what_to_write(url: str) -> None:
 def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "sayso.ledger.postgres", raising=False)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(ConfigError, match=r"pip install 'sayso\[postgres\]'"):
+    with pytest.raises(ConfigError, match=re.escape(install_line("sayso[postgres]"))):
         open_store("postgresql://host/db", Path("/base"), Path("/state"))
 
 

@@ -3,16 +3,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
 import pytest
+from importlib_metadata import EntryPoint, EntryPoints
 
 from sayso import Agent, ServiceHost
 from sayso.config import Config
 from sayso.config.settings import ModelSettings
 from sayso.errors import ConfigError
+from sayso.installing import install_line
 from sayso.models import Model, load_model
 from sayso.models.offline import Offline
 
@@ -94,13 +95,13 @@ def test_missing_extra_is_named(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ConfigError) as caught:
         load_model(spec, {})
-    assert f"pip install '{extra}'" in str(caught.value)
+    assert str(caught.value).endswith(f"; try: {install_line(extra)}")
 
 
 def test_models_of_others_are_found_by_their_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("mine", "sayso.models.offline:connect", "sayso.models")
     found = EntryPoints([entry])
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: found)
+    monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: found)
     assert load_model("mine:seven", {}).name == "seven"
     with pytest.raises(ConfigError, match="anthropic, mine, offline, openai"):
         load_model("yours", {})
@@ -113,7 +114,7 @@ def test_error_of_a_foreign_package_is_not_taken_for_a_missing_extra(
         raise ModuleNotFoundError("no", name="some_library")
 
     entry = type("Entry", (), {"name": "mine", "dist": None, "load": lambda self: broken})()
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [entry])
+    monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: [entry])
     with pytest.raises(ConfigError, match="'mine' cannot be made: ModuleNotFoundError") as caught:
         load_model("mine", {})
     assert "pip install" not in str(caught.value)
@@ -194,7 +195,7 @@ def test_client_that_cannot_be_imported_is_named_with_the_way_out(
     )
     assert done.stdout == (
         f"the model 'anthropic:x' cannot be loaded: {cause}; "
-        "try: pip install --force-reinstall 'sayso[anthropic]'\n"
+        f"try: {install_line('--force-reinstall', 'sayso[anthropic]')}\n"
     ), done.stderr
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from sayso.errors import SaysoError
+from sayso.installing import install_line
 
 Json = dict[str, Any]
 
@@ -141,7 +142,7 @@ class Client:
         raise ChatError(
             f"{self.url} answers, but has no chat endpoint; "
             + f"try {root}, or " * bool(self._prefix)
-            + "if it is a Sayso service, install one there: pip install 'sayso[v2]'"
+            + f"if it is a Sayso service, install one there, as here: {install_line('sayso[v2]')}"
         )
 
     def _lines(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:

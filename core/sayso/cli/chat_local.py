@@ -13,6 +13,7 @@ import click
 from sayso.cli.chat_http import ChatError
 from sayso.cli.demo import ALONE
 from sayso.cli.options import configuration
+from sayso.installing import install_line
 
 _SILENT = 1.5
 """Seconds that the end may take without a word."""
@@ -35,7 +36,7 @@ def serving(target: str, config_file: Path | None) -> Iterator[str]:
     logging.getLogger("sayso").setLevel(logging.WARNING)
     app = create_app(load_agent(target, Path.cwd()), config=config)
     if not any(name in app.host.plugins.names for name in ("v1", "v2")):
-        raise ChatError("chat needs a protocol plugin; try: pip install 'sayso[v2]'")
+        raise ChatError(f"chat needs a protocol plugin; try: {install_line('sayso[v2]')}")
     words = "waiting for what still runs; Ctrl-C leaves at once"
     note = Timer(_SILENT, click.echo, [words], {"err": True})
     note.daemon = True

@@ -14,6 +14,7 @@ import click
 
 from sayso._version import __version__
 from sayso.errors import SaysoError, nearest
+from sayso.installing import install_line
 
 COMMANDS = ("serve", "dev", "demo", "chat", "approvals", "plugins", "config", "new")
 """The built-in sub-commands, in the order in which help lists them."""
@@ -55,7 +56,8 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             if args[0] in _EXTRAS:
-                message = f"{error.message.rstrip('.')}; try: pip install 'sayso[{args[0]}]'"
+                way = install_line(f"sayso[{args[0]}]")
+                message = f"{error.message.rstrip('.')}; try: {way}"
                 raise click.UsageError(message, ctx) from None
             known = [*COMMANDS, *ctx.meta.get(_ADDED, ())]
             close = nearest(args[0], known)

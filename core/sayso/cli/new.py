@@ -15,6 +15,7 @@ from string import Template
 import click
 
 from sayso.errors import ConfigError, nearest
+from sayso.installing import install_line
 from sayso.plugins.discovery import AGENT, BUILT_IN
 
 FILES: Mapping[str, Mapping[str, str]] = {
@@ -77,7 +78,8 @@ def plugin(name: str) -> None:
         raise ConfigError(f"{name!r} is a plugin of sayso itself; choose another name")
     written("plugin", name, Path.cwd())
     module = name.replace("-", "_")
-    _say(name, f"pip install -e '{name}[test]'", f"pytest {name}", f"sayso plugins check {module}")
+    way = install_line(Path(f"{name}[test]"), "sayso[v2]")
+    _say(name, way, f"pytest {name}", f"sayso plugins check {module}")
 
 
 @command.command()
@@ -93,8 +95,8 @@ def agent(folder: Path) -> None:
     """
     whole = Path(os.path.abspath(folder))  # "." has no name of its own
     written("agent", whole.name, whole.parent)
-    way = f"cd {quote(str(folder))}"
-    _say(str(folder), way, "pip install -e . pytest", "pytest", "sayso serve")
+    way = install_line(folder, "sayso[v1,v2]", "pytest")
+    _say(str(folder), way, f"cd {quote(str(folder))}", "pytest", "sayso serve")
 
 
 def written(kind: str, name: str, directory: Path) -> Path:

@@ -18,6 +18,7 @@ from sayso.config.layers import canonical
 from sayso.config.settings import ApprovalSettings, ModelSettings
 from sayso.config.targets import load_agent
 from sayso.errors import SaysoError
+from sayso.installing import install_line
 from sayso.plugins import PluginInfo
 from sayso.plugins.discovery import BUILT_IN, Installed, discover, way_out
 from sayso.plugins.versions import names
@@ -57,7 +58,8 @@ def command(ctx: click.Context, config_file: Path | None, as_json: bool) -> None
         for line in _details(info):
             click.echo(f"  {line}")
     if not any(info.active for info in infos):
-        click.echo("no plugin is active; name one in plugins, or try: pip install 'sayso[v1,v2]'")
+        way = install_line("sayso[v1,v2]")
+        click.echo(f"no plugin is active; name one in plugins, or try: {way}")
 
 
 def _host(config: Config, given: Sequence[object] = ()) -> ServiceHost:

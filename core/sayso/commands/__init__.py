@@ -92,15 +92,17 @@ class LocalShell:
         *,
         conversation: str,
         context: RequestContext,
+        begin: Callable[[], None] = lambda: None,
     ) -> CommandResult:
         """Write `files`, run `command` and return its output.
 
-        Cancelling it kills the command and all it started, and returns only when they are gone.
-        Raises what `env` raises; everything else is a failed result. Works on any event loop.
+        `begin` is called before anything of it is done; what it raises ends the run. Cancelling it
+        kills the command and all it started, and returns only when they are gone. Raises what `env`
+        and `begin` raise; everything else is a failed result. Works on any event loop.
         """
         with closing(Stop()) as stop:
             return await _in_thread(
-                lambda: self._run(command, files or (), conversation, context, stop), stop
+                lambda: self._run(command, files or (), conversation, context, stop, begin), stop
             )
 
     def _run(
@@ -110,8 +112,10 @@ class LocalShell:
         conversation: str,
         context: RequestContext,
         stop: Stop,
+        begin: Callable[[], None],
     ) -> CommandResult:
         added = self._added(context)
+        begin()
         try:
             folder = self.folder(conversation)
             _write(folder, files)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from importlib import metadata
-from importlib.metadata import EntryPoint
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sayso.errors import ConfigError, named
+
+if TYPE_CHECKING:
+    from importlib_metadata import EntryPoint
 
 
 def installed(group: str) -> dict[str, list[EntryPoint]]:
     """The factories in `group` by name; several distributions may provide the same name."""
+    from importlib_metadata import entry_points
+
     found: dict[str, list[EntryPoint]] = {}
-    for entry in metadata.entry_points(group=group):
+    for entry in entry_points(group=group):
         found.setdefault(entry.name, []).append(entry)
     return found
 

@@ -13,7 +13,7 @@ from sayso.commands.identity import shell_deed
 from sayso.context import RequestContext
 from sayso.decisions import places
 from sayso.ledger import Proposal
-from sayso.ledger.choices import WAITS, Starts
+from sayso.ledger.choices import WAITS, Hinders
 from sayso.tools import Tool
 from sayso.tools.inputs import recorded
 from sayso.wire.messages import PlatformContext
@@ -47,7 +47,7 @@ def tool_deed(tool: Tool[..., Any], sent: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def starts(agent: Agent, context: RequestContext) -> Starts:
+def hinders(agent: Agent, context: RequestContext) -> Hinders:
     """What keeps this request from starting a call that is another deed here than the one that was
     proposed, or that lacks what it needs."""
     return partial(changed, agent, places.place(context.stated_platform))
@@ -113,7 +113,7 @@ def _needs(agent: Agent, row: Proposal, credential: str) -> bool:
         shell = agent.commands
         return shell is not None and (shell.reads_context or credential == "kubeconfig")
     tool = agent.tools.get(row.name)
-    return tool is not None and tool.takes_context
+    return tool is not None and tool.reads_context
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -10,9 +10,10 @@ from typing import Any
 
 from sayso.context import RequestContext
 from sayso.conversation import approvals
-from sayso.decisions.deed import starts
+from sayso.decisions.deed import hinders
 from sayso.decisions.edits import Edits
 from sayso.decisions.execution import carry_out
+from sayso.decisions.starts import Start, latest
 from sayso.engine import Engine, Unrecorded
 from sayso.errors import InvalidRequest
 from sayso.gate import Outcome
@@ -46,20 +47,20 @@ class DirectDecision:
         unrecorded: Unrecorded = asyncio.get_running_loop().create_future()
         while True:
             # A claim that commits is carried out, also when the caller leaves meanwhile.
-            row = await self.engine.carried(self._take(unrecorded), unrecorded)
+            row = await self.engine.carried(self._take(until, unrecorded), unrecorded)
             if row.state != "EXECUTING":
                 return row
             row = (await self.engine.ledger.outcomes([row.id], until))[row.id]
             if not (self.run and row.startable):
                 return row
 
-    async def _take(self, unrecorded: Unrecorded) -> Proposal:
+    async def _take(self, until: float, unrecorded: Unrecorded) -> Proposal:
         """The row as it stands when the decision is recorded and, if it is ours to run, has run."""
         found = await self._recorded()
         row = found.rows[found.chosen[0][1].id]
         if found.fresh:
             await self.engine.fire(approvals.decision_event(row, self.who.principal))
-        rows = {row.id: row}
+        rows: dict[str, Proposal] = {}
 
         async def ended(row: Proposal, outcome: Outcome) -> None:
             rows[row.id] = row
@@ -67,10 +68,10 @@ class DirectDecision:
                 self.ran(outcome)
             await self.engine.fire(outcome.event(approvals.approval(row, execute=True)))
 
-        for grant in found.grants:
-            claimed = found.rows[grant.proposal.id]
-            await carry_out(self.engine, claimed, grant, self.context, ended, unrecorded)
-        return rows[row.id]
+        for choice, known in found.starts if self.run else ():
+            start = Start(choice, known.id, found, self.who, latest(until))
+            await carry_out(self.engine, start, self.context, ended, unrecorded)
+        return rows.get(row.id) or found.rows[row.id]
 
     async def _recorded(self) -> Decided:
         async def with_edit(edit: Edit) -> Decided:
@@ -81,8 +82,8 @@ class DirectDecision:
                 self.who,
                 Conversation(),
                 edit=allowed,
-                starts=starts(self.engine.agent, self.context),
-                claim=self.run,
+                hinders=hinders(self.engine.agent, self.context) if self.run else None,
+                claim=False,
             )
 
         found = await Edits(self.engine, self.context.platform.secrets()).decided(with_edit)

@@ -8,14 +8,18 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
+from sayso.commands import CommandResult
 from sayso.context import RequestContext
 from sayso.decisions.deed import acting
+from sayso.decisions.starts import Start, hand_back, is_ready
 from sayso.engine import Engine, Unrecorded
 from sayso.errors import LedgerUnavailable, reasons
 from sayso.gate import Outcome
 from sayso.ledger import Proposal
+from sayso.ledger.beginnings import NotBegun
 from sayso.ledger.choices import Continuation, Grant
 from sayso.wire.lenient_json import dump_json
 from sayso.wire.masking import mask
@@ -41,28 +45,59 @@ class Resume:
 
 async def carry_out(
     engine: Engine,
-    row: Proposal,
-    grant: Grant,
+    start: Start,
     context: RequestContext,
     ran: Ran,
     unrecorded: Unrecorded,
     resume: Resume | None = None,
 ) -> None:
-    """Run the call of `grant` once, record its outcome and its session change, and tell `ran`.
+    """Run an approved call once, record its outcome and its session change, and tell `ran`.
 
-    Never raises for what the tool does; see `record` for `unrecorded`.
+    It is claimed in its place and begins there directly behind. One that does not come to that is
+    handed back, and `start` tells why; its row tells of one that another request runs. Never raises
+    for what the tool does; see `record` for `unrecorded`.
     """
-    before = state_of(context.session)
-    context = acting(row, context)
+    for times in count():
+        if not await is_ready(engine, start):
+            return
+        try:
+            before = state_of(context.session)
+            outcome = await _outcome(engine, start, acting(start.row, context))
+        except NotBegun:
+            if await hand_back(engine, start, times):
+                continue
+            return
+        await _ended(engine, start, context, before, outcome, ran, unrecorded, resume)
+        return
+
+
+async def _outcome(engine: Engine, start: Start, context: RequestContext) -> Outcome:
+    row = start.row
     try:
         if row.kind == "command":
-            outcome = await _command(engine, row, grant, context)
-        else:
-            outcome = await _tool(engine, row, grant, context)
+            return await _command(engine, start, context)
+        return await _tool(engine, start, context)
+    except NotBegun:
+        raise
     except Exception as error:
         secrets = context.platform.secrets()
         logger.error("call %s of %s failed\n%s", row.id, row.name, hidden_trace(error, secrets))
-        outcome = Outcome("FAILED", error_text(error, secrets))
+        return Outcome("FAILED", error_text(error, secrets))
+
+
+async def _ended(
+    engine: Engine,
+    start: Start,
+    context: RequestContext,
+    before: dict[str, Any] | None,
+    outcome: Outcome,
+    ran: Ran,
+    unrecorded: Unrecorded,
+    resume: Resume | None,
+) -> None:
+    """Record the outcome of a call that has ended, and tell `ran`."""
+    row, grant = start.row, start.grant
+    assert grant is not None
     if grant.again:
         outcome = _again(row, outcome)
     # What has changed while a command ran was done by calls beside it.
@@ -143,7 +178,9 @@ async def _finish(
     return recorded
 
 
-async def _tool(engine: Engine, row: Proposal, grant: Grant, context: RequestContext) -> Outcome:
+async def _tool(engine: Engine, start: Start, context: RequestContext) -> Outcome:
+    row, grant = start.row, start.grant
+    assert grant is not None
     tool = engine.agent.tools.get(row.name)
     if tool is None:
         text = f"Error: there is no tool {row.name!r} any more"
@@ -152,28 +189,38 @@ async def _tool(engine: Engine, row: Proposal, grant: Grant, context: RequestCon
     async def late(outcome: Outcome) -> None:
         await record(engine, grant, outcome)
 
-    return await engine.gate.run(tool, row.runs, context.session, context, grant, late)
+    place, session = start.place, context.session
+    return await engine.gate.run(tool, row.runs, session, context, grant, late, place)
 
 
-async def _command(engine: Engine, row: Proposal, grant: Grant, context: RequestContext) -> Outcome:
-    shell = engine.agent.commands
-    if shell is None:
-        return Outcome("FAILED", "Error: this agent runs no commands")
+async def _command(engine: Engine, start: Start, context: RequestContext) -> Outcome:
+    row, grant, place, shell = start.row, start.grant, start.place, engine.agent.commands
+    if shell is None or place is None:
+        return Outcome("FAILED", "Error: this agent runs no commands", began=False)
+    assert grant is not None
     grant.spend()
-    start = time.perf_counter()
+    began = time.perf_counter()
     files = [CommandFile.model_validate(f) for f in row.input.get("files") or []]
     # A command that was never proposed may come without a conversation's id.
     conversation = row.conversation or row.turn
-    result = await engine.code.workers.spawn(
-        lambda: shell.run(row.input["command"], files, conversation=conversation, context=context)
-    )
+
+    async def run() -> CommandResult:
+        return await shell.run(
+            row.input["command"],
+            files,
+            conversation=conversation,
+            context=context.for_call(row.id, grant.fence),
+            begin=grant.begin,
+        )
+
+    result = await engine.code.in_place(place, run)
     secrets = context.platform.secrets()
     limit = engine.limits.command_output
     if limit >= shell.max_output:
         # What the shell has cut at the same length keeps the line that says so.
         limit += _NOTE
     output = cut(mask(result.output, secrets), limit)
-    took = time.perf_counter() - start
+    took = time.perf_counter() - began
     if result.failed:
         output = output if output.startswith("Error:") else f"Error: {output}"
         return Outcome("FAILED", output, took)

@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -63,15 +63,20 @@ async def _deny(answer: Fixed, scope: Scope, receive: Receive, send: Send) -> No
 class Authentication:
     """Names the caller on every route except the public ones; 401 for an unknown caller."""
 
-    def __init__(self, app: ASGIApp, host: ServiceHost) -> None:
+    def __init__(
+        self, app: ASGIApp, host: ServiceHost, leads: Callable[[Scope], bool] | None = None
+    ) -> None:
         self.app = app
         self.host = host
         self.files = host.plugins.public_paths
+        self._leads = leads or (lambda _: False)
+        """Whether the answer at `/` is no more than the way to a page that everybody may read."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = _path(scope)
         is_file = path in self.files and scope.get("method") in ("GET", "HEAD")
-        if scope["type"] in ("http", "websocket") and not (path in PUBLIC or is_file):
+        public = path in PUBLIC or is_file or (path == "/" and self._leads(scope))
+        if scope["type"] in ("http", "websocket") and not public:
             try:
                 scope[PRINCIPAL] = await authenticate(self.host, scope)
             except (Exception, asyncio.CancelledError) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -11,6 +13,7 @@ from pydantic import ValidationError
 
 from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import OPEN, Decision, Proposal, SuspendedTurn
+from sayso.ledger.beginnings import Beginnings, NotBegun, boottime
 from sayso.wire.canonical import canonical
 from sayso.wire.messages import Command, Kind
 
@@ -69,24 +72,67 @@ MINT = object()
 class Grant:
     """The right to run one approved call once; only the ledger makes one.
 
-    `again` is true for an idempotent call of which an earlier run has an unknown outcome.
+    `again` is true for an idempotent call of which an earlier run has an unknown outcome. The call
+    may begin before `until` (`boottime`), and `begun` says when it did (`time.monotonic`).
     """
 
-    __slots__ = ("again", "fence", "proposal", "spent")
+    __slots__ = ("_known", "_word", "again", "begun", "fence", "proposal", "spent", "until")
 
-    def __init__(self, proposal: Proposal, _mint: object, *, again: bool = False) -> None:
+    def __init__(
+        self,
+        proposal: Proposal,
+        _mint: object,
+        *,
+        until: float,
+        known: Beginnings,
+        again: bool = False,
+    ) -> None:
         if _mint is not MINT:
             raise TypeError("a Grant comes from the ledger only")
         self.proposal = proposal
         self.fence = proposal.fence
         self.again = again
+        self.until = until
+        self.begun: float | None = None
         self.spent = False
+        self._known = known
+        # Whoever acquires it decides whether the call begins or is withdrawn.
+        self._word = threading.Lock()
 
     def spend(self) -> None:
         """Use the right; a second use is a RuntimeError."""
         if self.spent:
             raise RuntimeError(f"the grant for call {self.proposal.id!r} is spent")
         self.spent = True
+
+    @property
+    def in_time(self) -> bool:
+        """Whether the call may still begin: no other process takes this one for dead yet."""
+        return boottime() < self.until
+
+    def begin(self) -> None:
+        """Say that the call begins: the caller's next step is the tool. Raises NotBegun when it is
+        too late, or the grant was withdrawn."""
+        if not self.in_time or not self._word.acquire(blocking=False):
+            raise NotBegun
+        self.begun = time.monotonic()
+        self._known.add(self.proposal.id)
+
+    def withdraw(self) -> bool:
+        """Whether the call has not begun, and from now on never will on this grant."""
+        if not self._word.acquire(blocking=False):
+            return False
+        self.spent = True
+        return True
+
+
+def begin_all(grants: Sequence[Grant]) -> None:
+    """Say that all these calls begin, which one step carries out. Raises NotBegun, of all, when it
+    is too late for one."""
+    if not all(grant.in_time for grant in grants):
+        raise NotBegun
+    for grant in grants:
+        grant.begin()
 
 
 @dataclass(slots=True)
@@ -96,7 +142,8 @@ class Decided:
     `rows` are the visible proposals that the request shows or decides, and all others of their
     turns; `turns` are those of the requester's own principal, `callables` the ids of all turns of a
     plain callable; `chosen` pairs each choice with its row; `fresh` are the rows decided by this
-    request, `told` the rejected ones that it tells a callable.
+    request, `starts` those of `chosen` that are to be started, `told` the rejected ones that it
+    tells a callable.
     """
 
     rows: dict[str, Proposal] = field(default_factory=dict)
@@ -104,6 +151,9 @@ class Decided:
     callables: set[str] = field(default_factory=set)
     chosen: list[tuple[Choice, Proposal]] = field(default_factory=list)
     fresh: list[str] = field(default_factory=list)
+    starts: list[tuple[Choice, Proposal]] = field(default_factory=list)
+    hinders: Hinders | None = None
+    """What keeps this request from starting a call; see `sayso.decisions.deed`."""
     grants: list[Grant] = field(default_factory=list)
     told: list[Proposal] = field(default_factory=list)
     _inputs: dict[str, list[bytes]] = field(default_factory=dict)
@@ -154,7 +204,7 @@ Edit = Callable[[Proposal, dict[str, Any]], dict[str, Any] | None]
 that is and does not fit."""
 
 
-Starts = Callable[[Proposal], tuple[str, str] | None]
+Hinders = Callable[[Proposal], tuple[str, str] | None]
 """Gives why a request does not start a call here, as an error type and a message, else None."""
 WAITS = ""
 """In place of the type: the request is not refused, and the approved call waits for another."""

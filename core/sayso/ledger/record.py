@@ -23,6 +23,7 @@ from sayso.ledger import (
     SuspendedTurn,
     Transaction,
 )
+from sayso.ledger.beginnings import Beginnings, Claim
 from sayso.ledger.choices import (
     WAITS,
     Choice,
@@ -31,14 +32,15 @@ from sayso.ledger.choices import (
     Decided,
     Edit,
     Grant,
+    Hinders,
     Requester,
-    Starts,
     name_of,
 )
+from sayso.ledger.claims import suspend_again
 from sayso.ledger.lease import Lease
 from sayso.ledger.log import log, log_unstarted
 from sayso.ledger.owners import boot_id
-from sayso.ledger.rules import Rules, suspend_again
+from sayso.ledger.rules import Rules
 from sayso.ledger.writes import Writes
 
 T = TypeVar("T")
@@ -67,19 +69,20 @@ class Ledger:
         self._rules = Rules(
             self.owner,
             boot_id(),
-            ttl,
             lease,
+            store.dead,
+            ttl,
             deciders,
             accept_unissued,
             for_callable,
-            store.dead,
+            Beginnings(ttl),
             agent=agent,
         )
         self._lease = Lease(store, self.owner, lease)
         self._writes = Writes(store)
 
     def visible(self, row: Proposal, who: Requester) -> bool:
-        """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
+        """Whether the proposal exists for `who`."""
         return self._rules.visible(row, who)
 
     async def open(self) -> None:
@@ -142,31 +145,31 @@ class Ledger:
         conversation: Conversation,
         *,
         edit: Edit | None = None,
-        starts: Starts | None = None,
+        hinders: Hinders | None = None,
         dry: bool = False,
         claim: bool = True,
+        alone: bool = False,
         decided_by: str | None = None,
     ) -> Decided:
-        """Match the choices to proposals, record the decisions, and claim what may run now.
+        """Match the choices to proposals, record the decisions, and claim what begins now.
 
         `shown` are further ids of the history. Raises InvalidRequest, with one item for each
         refused choice and nothing recorded. `dry` only looks: no decision, no grant; without
-        `claim` decisions are recorded and nothing is granted. `decided_by` names the person
-        where `who` only stands for the proposal's principal (the command line). A call that
-        `starts` refuses is not claimed: the request that decides it is refused, the log says why,
-        and the row stays as it is, for a service that may start it.
+        `claim` decisions are recorded and nothing is granted, `alone` claims only where a single
+        call is to be started. `decided_by` names the person where `who` only stands for the
+        proposal's principal (the command line). A call that `hinders` keeps from starting is not
+        claimed: the request that decides it is refused, or the call waits; the log says why it was
+        refused, and the row stays as it is, for a service that may start it.
         """
         ids = list(dict.fromkeys([*shown, *(c.id for c in choices if c.id)]))
-        token = secrets.token_hex(8)
         claim = claim and not dry and any(c.approved for c in choices)
-        if claim:
-            self._lease.hold()
+        sent = self._sent() if claim else self._rules.new_claim()
 
         late: list[str] = []
         unstarted: dict[str, str] = {}
 
         def may_start(row: Proposal) -> tuple[str, str] | None:
-            if (why := starts(row) if starts and claim else None) and why[0] != WAITS:
+            if (why := hinders(row) if hinders else None) and why[0] != WAITS:
                 unstarted[row.id] = why[0]
             return why
 
@@ -174,17 +177,19 @@ class Ledger:
             found = self._rules.rows(tx, ids, who)
             self._rules.choose(tx, choices, found, who, conversation, dry=dry)
             late[:] = [row.id for _, row in found.chosen if row.state == "EXPIRED"]
-            self._rules.check(found, edit, may_start)
+            self._rules.check(found, edit, None if dry else may_start)
             if not dry:
                 self._rules.record(tx, found, who, edit, decided_by)
-                if claim:
-                    self._rules.claim(tx, found, who, token, may_start)
+                found.hinders = may_start
+                found.starts = self._rules.starts(found)
+                if claim and not (alone and len(found.starts) > 1):
+                    self._rules.claim(tx, found, who, sent)
                 self._rules.write(tx, found)
             return found
 
         reading = Reading(work, proposals=ids)
         try:
-            return await (self._claiming(reading, token) if claim else self.store.run(reading))
+            return await (self._claiming(reading, sent.token) if claim else self.store.run(reading))
         except InvalidRequest:
             # What was told to have expired stays so, whatever becomes of the clock; the refusal
             # has undone that it was recorded.
@@ -193,6 +198,27 @@ class Ledger:
             if unstarted:
                 await self.store.run(partial(log_unstarted, unstarted=unstarted))
             raise
+
+    async def claim(self, choice: Choice, found: Decided, id_: str, who: Requester) -> Grant | None:
+        """The grant for a call that was approved and whose place is there; None where it is not to
+        be started any more. `found` has its row as it stands then."""
+        sent = self._sent()
+
+        def work(tx: Transaction) -> Decided:
+            rows = {row.id: self._rules.settle(tx, row) for row in tx.proposals([id_]).values()}
+            now = Decided(rows=rows, chosen=[(choice, row) for row in rows.values()])
+            now.hinders = found.hinders
+            now.starts = self._rules.starts(now)
+            self._rules.claim(tx, now, who, sent)
+            return now
+
+        now = await self._claiming(Reading(work, proposals=[id_]), sent.token)
+        found.rows |= now.rows
+        return now.grants[0] if now.grants else None
+
+    def _sent(self) -> Claim:
+        self._lease.hold()
+        return self._rules.new_claim()
 
     async def _claiming(
         self, work: Callable[[Transaction], T], token: str, turns: Sequence[str] = ()
@@ -206,43 +232,40 @@ class Ledger:
             raise
 
     async def give_back(self, grants: Sequence[Grant], told: Sequence[Proposal] = ()) -> None:
-        """Undo the claims of those `grants` that were not spent, and of the rejected calls `told`
-        of which the callable was not told."""
-        unspent = [grant for grant in grants if not grant.spent]
-        ids = [grant.proposal.id for grant in unspent] + [row.id for row in told]
+        """Hand back those `grants` whose calls have not begun, and the rejected calls `told` of
+        which the callable was not told."""
+        unbegun = [grant for grant in grants if grant.withdraw()]
+        ids = [grant.proposal.id for grant in unbegun] + [row.id for row in told]
 
         def work(tx: Transaction) -> None:
             rows = tx.proposals(ids)
-            for grant in unspent:
+            for grant in unbegun:
                 row = rows.get(grant.proposal.id)
-                if row is not None and row.state == "EXECUTING" and row.fence == grant.fence:
-                    self._rules.unclaim(tx, row)
+                if row is not None and row.fence == grant.fence:
+                    self._rules.hand_back(tx, row)
             for row in told:
                 if row.id in rows and row.owner is not None:
                     self._rules.untell(tx, rows[row.id], row.owner.claim)
 
         if ids:
-            for grant in unspent:
-                grant.spend()
             await self._writes.now_or_later(work, ids)
 
     async def claim_for_callable(self, turn: str, found: Decided) -> None:
         """Claim what is decided of a callable's turn at once: approved calls to carry out, and
         rejected ones to tell it; each once."""
-        self._lease.hold()
-        token = secrets.token_hex(8)
+        sent = self._sent()
 
         def work(tx: Transaction) -> Decided:
             rows = [self._rules.settle(tx, row) for row in tx.find(turn=turn)]
             claimed = Decided(rows={row.id: row for row in rows})
             for row in rows:
                 if row.state == "APPROVED":
-                    self._rules.grant(tx, claimed, row, token)
+                    self._rules.grant(tx, claimed, row, sent)
                 elif row.state == "REJECTED" and row.owner is None:
-                    self._rules.tell(tx, claimed, row, token)
+                    self._rules.tell(tx, claimed, row, sent.token)
             return claimed
 
-        claimed = await self._claiming(work, token, [turn])
+        claimed = await self._claiming(work, sent.token, [turn])
         found.rows |= claimed.rows
         found.grants += claimed.grants
         found.told += claimed.told
@@ -282,8 +305,7 @@ class Ledger:
         One transaction instead of two. Without a continuation, because another request has
         continued the turn or does so now, `continue_turns` has to be called.
         """
-        self._lease.hold()
-        token = secrets.token_hex(8)
+        token = self._sent().token
 
         def work(tx: Transaction) -> tuple[bool, Continuation | None]:
             if not self._rules.finish(tx, grant, state, output, duration, session):
@@ -323,8 +345,7 @@ class Ledger:
         its own, which need an answer. While another request continues a turn, waits; raises
         StillRunning when `until` (monotonic seconds) passes first.
         """
-        self._lease.hold()
-        token = secrets.token_hex(8)
+        token = self._sent().token
 
         def work(tx: Transaction) -> Continuation | dict[str, Any] | str:
             turns = [self._rules.settle_turn(tx, t) for t in tx.turns(ids).values()]

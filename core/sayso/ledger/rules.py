@@ -5,23 +5,23 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sayso.errors import InvalidRequest
-from sayso.ledger import OPEN, Owner, Proposal, State, SuspendedTurn, Transaction
+from sayso.ledger import OPEN, Proposal, State, Transaction
+from sayso.ledger.beginnings import Beginnings, Claim
 from sayso.ledger.choices import (
     MINT,
     WAITS,
     Choice,
-    Continuation,
     Conversation,
     Decided,
     Edit,
     Grant,
+    Hinders,
     Requester,
-    Starts,
     command_identity,
     complete,
     contradiction,
@@ -35,27 +35,28 @@ from sayso.ledger.choices import (
     would_start,
     wrong_edit,
 )
+from sayso.ledger.claims import Claims, suspend_again
 from sayso.ledger.log import log
 from sayso.ledger.lookup import Lookup
 from sayso.wire.canonical import canonical
 
 logger = logging.getLogger("sayso.ledger")
+NOT_RUN = (
+    "Error: not run: it had not begun when its process was taken for dead and its outcome was "
+    "reported as unknown; it is not run any more"
+)
 
 
 @dataclass(frozen=True)
-class Rules:
-    """The rules as configured, for the process `owner`; `gone` tells that an owner has surely
-    died."""
+class Rules(Claims):
+    """The rules as configured, for one process."""
 
-    owner: str
-    boot: str
     ttl: float
-    lease: float
     deciders: Literal["principal", "any"]
     accept_unissued: bool
     for_callable: bool
     """Whether the agent is a plain callable: then what nobody proposed is for it to carry out."""
-    gone: Callable[[Owner], bool]
+    begun: Beginnings
     agent: str | None = None
     """Whose proposals there are; None: those of all agents, for the command line."""
     logged: set[tuple[str, int]] = field(default_factory=set)
@@ -90,22 +91,19 @@ class Rules:
             row.state = "EXPIRED"
         elif row.state == "EXECUTING" and row.owner and self._dead(row.owner, tx.now):
             row.state, row.finished = "INDETERMINATE", tx.now
-            why = "the process that ran it has ended"
-            unrecorded = f"{why} before its result was recorded"
-            row.output = unknown_outcome(unrecorded, idempotent=row.idempotent)
+            why = self._loss(row.owner)
+            row.output = unknown_outcome("".join(why), idempotent=row.idempotent)
             # A transaction that is refused or retried looks again.
             if (claim := (row.id, row.owner.fence)) not in self.logged:
                 self.logged.add(claim)
-                logger.warning("call %s of %s: %s, its outcome is unknown", row.id, row.name, why)
+                logger.warning(
+                    "call %s of %s: %s, its outcome is unknown", row.id, row.name, why[0]
+                )
         else:
             return row
         tx.put(row)
         log(tx, row.state.lower(), row)
         return row
-
-    def _dead(self, owner: Owner, now: float) -> bool:
-        # This process lives, whatever became of its lease.
-        return owner.id != self.owner and (owner.lease < now or self.gone(owner))
 
     def choose(
         self,
@@ -177,9 +175,9 @@ class Rules:
             **who._asdict(),
         )
 
-    def check(self, found: Decided, edit: Edit | None, starts: Starts | None = None) -> None:
+    def check(self, found: Decided, edit: Edit | None, hinders: Hinders | None = None) -> None:
         """Raise InvalidRequest for choices that are changed, too late or contradictory, and for
-        calls that would start now and that `starts` refuses."""
+        calls that would start now and that `hinders` keeps from it."""
         items: list[dict[str, Any]] = []
         decided = [(choice, row) for choice, row in found.chosen if not choice.copy]
         for choice, row in decided:
@@ -188,7 +186,7 @@ class Rules:
             elif choice.approved and found.changed(choice, row):
                 if message := wrong_edit(choice, row, edit):
                     items.append(refused(choice, "approval_changed", message))
-            elif starts and would_start(choice, row) and (kind := starts(row)):
+            elif hinders and would_start(choice, row) and (kind := hinders(row)):
                 if kind[0] != WAITS:
                     items.append(refused(choice, *kind))
         by_row: dict[str, set[bool]] = {}
@@ -239,41 +237,52 @@ class Rules:
             if id_ not in claimed:
                 tx.put(found.rows[id_])
 
-    def claim(
-        self,
-        tx: Transaction,
-        found: Decided,
-        who: Requester,
-        token: str,
-        starts: Starts | None = None,
-    ) -> None:
-        """Grant what was approved and has not run, but for what `starts` refuses."""
+    def starts(self, found: Decided) -> list[tuple[Choice, Proposal]]:
+        """What was approved and is to be started, each call once."""
+        starts: dict[str, tuple[Choice, Proposal]] = {}
         for choice, row in found.chosen:
             again = row.state == "INDETERMINATE" and row.idempotent
             again = again and not (choice.copy or row.purged)
             startable = choice.approved and (row.state == "APPROVED" or again)
-            if not startable or row.turn in found.callables:
-                continue
-            if starts is not None and starts(row):
-                continue  # It waits, or is a copy in the history, which refuses no request.
-            if again:
+            # A hindered one waits, or is a copy in the history, which refuses no request.
+            hindered = found.hinders is not None and startable and found.hinders(row)
+            if startable and not hindered and row.turn not in found.callables:
+                starts.setdefault(row.id, (choice, row))
+        return list(starts.values())
+
+    def claim(self, tx: Transaction, found: Decided, who: Requester, claim: Claim) -> None:
+        """Grant what is to be started."""
+        for choice, row in found.starts:
+            if row.state == "INDETERMINATE":
                 # A second run is this decision's, perhaps another person's.
                 row.decision = decision_of(choice, who, tx.now)
                 log(tx, "approved", row)
-            self.grant(tx, found, row, token)
+            self.grant(tx, found, row, claim)
 
-    def grant(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
+    def grant(self, tx: Transaction, found: Decided, row: Proposal, claim: Claim) -> None:
         """Claim one row and mint the grant for it."""
         again = row.state == "INDETERMINATE"
+        if not again and row.id in self.begun:
+            self._forgotten(tx, row)
+            return
         if again:
             self._reopen(tx, row.turn)
         row.fence += 1
         # The output of a run of which nobody knows the end stays, for `unclaim`.
         row.state, row.finished = "EXECUTING", None
-        row.owner = self.owner_of(row.fence, tx.now, token)
+        row.owner = self.owner_of(row.fence, tx.now, claim.token)
         tx.put(row)
         log(tx, "claimed", row)
-        found.grants.append(Grant(row, MINT, again=again))
+        found.grants.append(Grant(row, MINT, until=claim.until, known=self.begun, again=again))
+
+    def _forgotten(self, tx: Transaction, row: Proposal) -> None:
+        """Record that this process began the call, which the store has forgotten: one that took
+        the place of another may be behind it."""
+        row.state, row.finished = "INDETERMINATE", tx.now
+        why = "this process began it before, and the approvals store has lost what became of it"
+        row.output = unknown_outcome(why, idempotent=row.idempotent)
+        tx.put(row)
+        log(tx, row.state.lower(), row)
 
     def _reopen(self, tx: Transaction, id_: str) -> None:
         """Let the turn be continued again: its recorded replies tell an outcome that is about to
@@ -283,15 +292,12 @@ class Rules:
             turn.state, turn.reply, turn.ended = "SUSPENDED", None, None
             tx.put_turn(turn)
 
-    def owner_of(self, fence: int, now: float, token: str) -> Owner:
-        """This process as the owner of a row, for the claim `token`."""
-        return Owner(self.owner, self.boot, fence, now + self.lease, token)
-
     def disown(self, tx: Transaction, token: str, turns: Sequence[str]) -> None:
         """Undo whatever a claim of ours, whose commit is in doubt, has claimed."""
-        for row in tx.find(owner=self.owner, state="EXECUTING"):
+        states: tuple[State, ...] = ("EXECUTING", "INDETERMINATE")
+        for row in [row for state in states for row in tx.find(owner=self.owner, state=state)]:
             if row.owner is not None and row.owner.claim == token:
-                self.unclaim(tx, row)
+                self.hand_back(tx, row)
         for id_ in turns:
             for row in tx.find(turn=id_, state="REJECTED"):
                 self.untell(tx, row, token)
@@ -311,7 +317,18 @@ class Rules:
             row.owner = None
             tx.put(row)
 
-    def unclaim(self, tx: Transaction, row: Proposal) -> None:
+    def hand_back(self, tx: Transaction, row: Proposal) -> None:
+        """Take back a claim of ours on which nothing ran; if somebody has reported meanwhile that
+        the outcome is unknown, the call has failed and never runs."""
+        if row.state == "EXECUTING":
+            self._unclaim(tx, row)
+        elif row.state == "INDETERMINATE" and row.owner is not None:
+            row.state, row.output, row.owner = "FAILED", NOT_RUN, None
+            row.finished = tx.now
+            tx.put(row)
+            log(tx, "failed", row)
+
+    def _unclaim(self, tx: Transaction, row: Proposal) -> None:
         """Restore the row to its state before a claim of which nothing ran."""
         row.state, row.owner = "APPROVED", None
         if row.output is not None:
@@ -343,34 +360,6 @@ class Rules:
         log(tx, state.lower(), row)
         return True
 
-    def go_on(self, tx: Transaction, grant: Grant, request: str, token: str) -> Continuation | None:
-        """Claim the continuation of the turn if this was its only call and nobody continues it
-        yet."""
-        turn = tx.turns([grant.proposal.turn]).get(grant.proposal.turn)
-        if turn is None or turn.calls != [grant.proposal.id]:
-            return None
-        if turn.state != "SUSPENDED" or turn.reply:
-            return None
-        return self.claim_turns(tx, [turn], request, token)
-
-    def claim_turns(
-        self, tx: Transaction, turns: Sequence[SuspendedTurn], request: str, token: str
-    ) -> Continuation:
-        """Claim the continuation of these turns."""
-        for turn in turns:
-            turn.fence += 1
-            # No end any more, or a purge would take the turn while it goes on.
-            turn.state, turn.request, turn.ended = "RESUMING", request, None
-            turn.owner = self.owner_of(turn.fence, tx.now, token)
-            tx.put_turn(turn)
-        return Continuation([(t.id, t.fence) for t in turns], request)
-
-    def settle_turn(self, tx: Transaction, turn: SuspendedTurn) -> SuspendedTurn:
-        """The turn, updated if its owner has died."""
-        if turn.state == "RESUMING" and turn.owner and self._dead(turn.owner, tx.now):
-            turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
-        return turn
-
 
 def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:
     row = found.rows.get(choice.id) if choice.id else lookup.row(choice)
@@ -387,11 +376,3 @@ def _name(choice: Choice, who: Requester, conversation: Conversation) -> str:
     wanted = command_identity(choice.input or {})
     parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
     return hashlib.sha256(canonical(parts)).hexdigest()[:32]
-
-
-def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
-    """Suspend a turn again whose continuation failed, so that another request can continue it."""
-    if turn.state == "RESUMING":
-        turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
-        turn.ended = tx.now if turn.reply else None
-        tx.put_turn(turn)

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from sayso.config import Config, state_dir
 from sayso.config.factories import installed, made
 from sayso.errors import ConfigError, nearest
+from sayso.installing import install_line
 from sayso.ledger import Store
 from sayso.ledger.record import Ledger
 
@@ -54,7 +55,7 @@ def _postgresql(url: str) -> Store:
         from sayso.ledger.postgres import PostgresStore
     except ImportError as error:
         raise ConfigError(
-            "the PostgreSQL ledger needs psycopg; try: pip install 'sayso[postgres]'"
+            f"the PostgreSQL ledger needs psycopg; try: {install_line('sayso[postgres]')}"
         ) from error
     return PostgresStore(url)
 

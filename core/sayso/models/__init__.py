@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from sayso.errors import ConfigError, ModelError, named
+from sayso.installing import install_line
 from sayso.wire.events import TextDelta
 
 __all__ = [
@@ -264,13 +265,13 @@ def _built_in(provider: str, spec: str) -> _Factory:
         raise
     except BaseException as error:
         if isinstance(error, ModuleNotFoundError) and error.name in _PACKAGES:
+            way = install_line(f"sayso[{provider}]")
             raise ConfigError(
-                f"model {spec!r} needs the package {error.name!r}; "
-                f"try: pip install 'sayso[{provider}]'"
+                f"model {spec!r} needs the package {error.name!r}; try: {way}"
             ) from None
+        way = install_line("--force-reinstall", f"sayso[{provider}]")
         raise ConfigError(
-            f"the model {spec!r} cannot be loaded: {named(error)}; "
-            f"try: pip install --force-reinstall 'sayso[{provider}]'"
+            f"the model {spec!r} cannot be loaded: {named(error)}; try: {way}"
         ) from error
 
 

@@ -135,6 +135,12 @@ class Plugins:
         named = [getattr(a.plugin, "public_paths", ()) for a in self._active]
         return frozenset(path for paths in named for path in paths)
 
+    @property
+    def page(self) -> str | None:
+        """The page of the first active plugin that has one."""
+        pages = (getattr(a.plugin, "page", None) for a in self._active)
+        return next((page for page in pages if page in self.public_paths), None)
+
     def get(self, name: str) -> object | None:
         """The active plugin `name`, or None."""
         return next((a.plugin for a in self._active if a.name == name), None)

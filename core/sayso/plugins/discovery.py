@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sayso._version import __version__
 from sayso.config import Config
 from sayso.config.layers import canonical, dotted
 from sayso.errors import ConfigError, PluginError, nearest
+from sayso.installing import install_line
 from sayso.plugins.versions import admits
+
+if TYPE_CHECKING:
+    from importlib_metadata import EntryPoint
 
 GROUP = "sayso"
 AGENT = "agent"
@@ -63,6 +66,8 @@ class Selection:
 
 def discover() -> dict[str, Installed]:
     """The installed plugins by name, in the order of their names."""
+    from importlib_metadata import entry_points
+
     found: dict[str, Installed] = {}
     for entry_point in sorted(entry_points(group=GROUP), key=lambda e: e.name):
         plugin = _installed(entry_point)
@@ -98,7 +103,7 @@ def _installed(entry_point: EntryPoint) -> Installed:
         if not admitted:
             problem = (
                 f"it requires {requirement!r}, but this is sayso {__version__}; "
-                f"try: pip install --upgrade {name}"
+                f"try: {install_line('--upgrade', name)}"
             )
     if not entry_point.pattern.match(entry_point.value):
         problem = f"its entry point is {entry_point.value!r}, which is no 'module:object'; mend it"
@@ -192,7 +197,7 @@ def _choice(
 def way_out(name: str) -> str:
     """How to install the plugin `name`."""
     if name in BUILT_IN:
-        return f"try: pip install 'sayso[{name}]'"
+        return f"try: {install_line(f'sayso[{name}]')}"
     return "install the distribution that provides it, or take it out of the configuration"
 
 

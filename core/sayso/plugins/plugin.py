@@ -29,13 +29,15 @@ class Plugin:
     `active_by_default` false the plugin is active only where the configuration names it. With
     `own_process` true its `lifespan` is entered once a service, not once a process.
     `public_paths` are paths of static files that are nobody's data: GET and HEAD of them are
-    answered without authentication.
+    answered without authentication. `page` is the one of these that a person should see first: `/`
+    leads there, unless something else is served at `/`.
     """
 
     name: str = ""
     active_by_default: ClassVar[bool] = True
     own_process: ClassVar[bool] = False
     public_paths: tuple[str, ...] = ()
+    page: str | None = None
 
     class Settings(Section):
         """The keys of `[plugin.NAME]`; a subclass in each plugin adds its own."""

@@ -54,6 +54,9 @@ class Tool(Generic[P, R]):
     from that others run; else it is the function's own place.
     """
 
+    offered = True
+    """Whether models and clients are offered it; a plugin proposes one that is not by itself."""
+
     def __init__(
         self,
         fn: Callable[P, R],
@@ -121,9 +124,14 @@ class Tool(Generic[P, R]):
 
     @property
     def takes_context(self) -> bool:
+        """Whether the function takes a RequestContext."""
+        return "context" in self._injected.values()
+
+    @property
+    def reads_context(self) -> bool:
         """Whether the function reads the RequestContext; of one for a tool of others only its
         updates count."""
-        return "context" in self._injected.values() and self._options["origin"] is None
+        return self.takes_context and self._options["origin"] is None
 
     @functools.cached_property
     def digest(self) -> str:

@@ -36,6 +36,11 @@ class SourceHost(Protocol):
         """Where async user code runs."""
         ...
 
+    @property
+    def calls(self) -> Any:
+        """The door for single tool calls, as plugins have it (`Host.calls`)."""
+        ...
+
 
 @runtime_checkable
 class ToolSource(Protocol):

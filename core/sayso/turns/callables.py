@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from sayso.context import DecidedCall
 from sayso.conversation import approvals
 from sayso.decisions.execution import change_of, record, state_of
-from sayso.errors import AgentError, Blocked, ModelError, Silence
+from sayso.decisions.starts import NOT_BEGUN
+from sayso.errors import AgentError, Blocked, Busy, ModelError, Silence
 from sayso.gate import Outcome
 from sayso.ledger import Proposal
-from sayso.ledger.choices import Grant
+from sayso.ledger.beginnings import NotBegun
+from sayso.ledger.choices import Grant, begin_all
 from sayso.turns.ending import finish, suspend
 from sayso.turns.proposals import proposals_of
 from sayso.turns.replies import reply_of, send_outcomes
@@ -26,8 +29,9 @@ from sayso.wire.messages import (
     ExecutedToolCall,
 )
 from sayso.wire.traces import cut
+from sayso.workers.code import beginning
 
-_ANSWERS = (AgentError, ModelError, Blocked, Silence)
+_ANSWERS = (AgentError, ModelError, Blocked, Busy, Silence)
 """What a callable raises that says by itself how the turn ends."""
 _FAILED = "Error: the agent failed while it carried this out"
 """The outcome of calls during which a callable raised: its error is in the log, not for callers."""
@@ -74,7 +78,9 @@ def _to_carry_out(turn: RunningTurn) -> tuple[DecidedCall, ...]:
 def _decided(row: Proposal) -> DecidedCall:
     reason = row.decision.reason if row.decision else None
     approved = row.state != "REJECTED"
-    return DecidedCall(row.id, row.call_id, row.kind, row.name, row.runs, approved, reason)
+    return DecidedCall(
+        row.id, row.call_id, row.kind, row.name, row.runs, approved, reason, row.fence
+    )
 
 
 async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMessage:
@@ -85,7 +91,11 @@ async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMe
     before = state_of(turn.session)
     start = time.perf_counter()
     try:
-        reply = await reply_of(turn, function, quiet=True)
+        begun = beginning(function, partial(begin_all, grants))
+        reply = await reply_of(turn, begun, quiet=True, place=turn.place)
+    except NotBegun:
+        await turn.engine.ledger.give_back(grants, turn.found.told)
+        raise Busy(NOT_BEGUN) from None
     except Exception:
         took = time.perf_counter() - start
         change = _change(turn, before)

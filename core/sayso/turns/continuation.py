@@ -7,7 +7,9 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from sayso.conversation.mentions import Mentions
-from sayso.decisions.deed import starts
+from sayso.decisions.deed import hinders
+from sayso.decisions.starts import NOT_BEGUN, latest, words
+from sayso.errors import Busy
 from sayso.ledger import Proposal
 from sayso.turns.decisions import message_digest, wait_for_others
 from sayso.turns.ending import finish
@@ -17,6 +19,7 @@ from sayso.turns.plan import Asking, GoOn, Restate, decided_at, plan
 from sayso.turns.state import RunningTurn
 from sayso.wire.messages import AgentMessage, Data
 from sayso.wire.session import Session
+from sayso.workers.code import is_async_generator_function, is_coroutine_function
 
 
 def next_step(turn: RunningTurn) -> Restate | GoOn:
@@ -39,7 +42,9 @@ async def resume(turn: RunningTurn, step: Restate | GoOn, known: set[str]) -> bo
     await turn.accepted()
     if isinstance(step, Restate):
         await turn.out.outcomes(turn.data)
-        await turn.say("\n".join(_needed(turn, step.pending)))
+        held_up = [(row, turn.not_begun.get(row.id)) for row in step.pending]
+        held_up_by = [words(row, why) for row, why in held_up if why]
+        await turn.say("\n".join([*held_up_by, *_needed(turn, step.pending)]))
         await finish(turn, "approval_required", pending=step.pending)
         return True
     recorded = await _continue(turn, step.own) if step.own else None
@@ -52,6 +57,8 @@ async def resume(turn: RunningTurn, step: Restate | GoOn, known: set[str]) -> bo
         ran = {g.proposal.id for g in turn.found.grants}
         turn.found.grants = []
         await _claim_for_callable(turn, step.callables, known, ran)
+        if turn.place is not None and not turn.found.grants:
+            turn.place.leave()
     # A callable that carries calls out reports them when it has, and all outcomes leave in order.
     if not (turn.engine.agent.function and turn.found.grants):
         await turn.out.outcomes(turn.data)
@@ -62,7 +69,7 @@ def _needed(turn: RunningTurn, pending: Sequence[Proposal]) -> Iterator[str]:
     """What the approved calls wait for that this request has not stated."""
     if not turn.context.has_decision:
         return
-    why = starts(turn.engine.agent, turn.context)
+    why = hinders(turn.engine.agent, turn.context)
     for row in pending:
         if row.state == "APPROVED" and (found := why(row)):
             yield found[1]
@@ -105,15 +112,29 @@ async def _claim_for_callable(
     turn: RunningTurn, turns: Collection[str], known: set[str], ran: set[str]
 ) -> None:
     """Claim the decisions that the callable is given, whichever of the deciders asks, and find what
-    else it is told."""
+    else it is told. Raises Busy where there is no place for it to carry out what was approved."""
+    rows = turn.found.rows.values()
+    if any(row.state == "APPROVED" and row.turn in turns for row in rows):
+        await _take_place(turn)
     try:
         for id_ in turns:
             await turn.engine.ledger.claim_for_callable(id_, turn.found)
         await _look_again(turn, known, ran)
     except BaseException:
+        if turn.place is not None:
+            turn.place.leave()
         given_back = turn.engine.ledger.give_back(turn.found.grants, turn.found.told)
         await asyncio.shield(turn.engine.keep(given_back))
         raise
+
+
+async def _take_place(turn: RunningTurn) -> None:
+    function = turn.engine.agent.function
+    is_async = is_coroutine_function(function) or is_async_generator_function(function)
+    place = turn.place = turn.engine.code.place(is_async=is_async)
+    if not await place.comes(latest(turn.until)):
+        place.leave()
+        raise Busy(NOT_BEGUN)
 
 
 async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:

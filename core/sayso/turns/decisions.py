@@ -7,34 +7,62 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sayso.conversation import approvals
-from sayso.decisions.deed import starts
+from sayso.decisions.deed import hinders
 from sayso.decisions.execution import Resume, carry_out
+from sayso.decisions.starts import Start, decide_in_place, latest
 from sayso.errors import ApprovalsPending, InvalidRequest
-from sayso.ledger.choices import Choice, Decided, Edit, Grant
+from sayso.ledger.choices import Choice, Decided, Edit
 from sayso.turns.outcomes import catch_up, collect_outcomes, heard
 from sayso.turns.state import RunningTurn
 from sayso.wire.masking import holds_secret, mask
+from sayso.workers.places import Place
 
 _SUPERSEDED = "superseded by a new message"
 
 
-async def decide(turn: RunningTurn, *, dry: bool = False, claim: bool = True) -> Decided:
-    """Match the request's decisions to the ledger, record them, claim what may run."""
+async def look(turn: RunningTurn) -> Decided:
+    """Match the request's decisions to the ledger, and record nothing."""
     choices = [_storable(turn, choice) for choice in turn.decisions]
 
     async def with_edit(edit: Edit) -> Decided:
         return await turn.engine.ledger.decide(
-            choices,
-            turn.shown,
-            turn.who,
-            turn.conversation,
-            edit=edit,
-            starts=starts(turn.engine.agent, turn.context),
-            dry=dry,
-            claim=claim,
+            choices, turn.shown, turn.who, turn.conversation, edit=edit, dry=True
         )
 
     return await turn.edits.decided(with_edit)
+
+
+async def decide(turn: RunningTurn) -> list[Start]:
+    """Match the request's decisions to the ledger and record them; gives the calls to start, a
+    single one claimed already where its place is there."""
+    choices = [_storable(turn, choice) for choice in turn.decisions]
+    # A new message may yet be refused, and then nothing must have been claimed.
+    claims = turn.context.has_decision or turn.blank
+    place: Place | None = None
+
+    async def with_edit(edit: Edit) -> Decided:
+        async def recorded(at_once: bool) -> Decided:
+            return await turn.engine.ledger.decide(
+                choices,
+                turn.shown,
+                turn.who,
+                turn.conversation,
+                edit=edit,
+                hinders=hinders(turn.engine.agent, turn.context),
+                claim=at_once and claims,
+                alone=True,
+            )
+
+        nonlocal place
+        found, place = await decide_in_place(turn.engine, choices, recorded)
+        return found
+
+    found = turn.found = await turn.edits.decided(with_edit)
+    until = latest(turn.until)
+    starts = [Start(choice, row.id, found, turn.who, until) for choice, row in found.starts]
+    if found.grants:
+        starts[0].place, starts[0].grant = place, found.grants.pop()
+    return starts
 
 
 def _storable(turn: RunningTurn, choice: Choice) -> Choice:
@@ -67,24 +95,22 @@ async def _decide_and_run(turn: RunningTurn, known: set[str]) -> None:
     """Record the decisions and run what was approved; `known` are the calls whose changes the
     session has."""
     # A new message may yet be refused, and then nothing must have been claimed.
-    decides = turn.context.has_decision or turn.blank
-    turn.found = await decide(turn, claim=decides)
-    if not decides:
-        await _refuse_new_message(turn)
-        if any(c.approved and row.state == "APPROVED" for c, row in turn.found.chosen):
-            turn.found = await decide(turn)
-    grants = turn.found.grants
+    starts = await decide(turn)
     try:
-        if turn.found.fresh or grants:
+        if not (turn.context.has_decision or turn.blank):
+            await _refuse_new_message(turn)
+        if turn.found.fresh or starts:
             await turn.accepted()
             await _tell_decided(turn)
         catch_up(turn, known)
     except BaseException:
-        await turn.engine.ledger.give_back(grants)
+        for start in starts:
+            start.leave()
+        await turn.engine.ledger.give_back([s.grant for s in starts if s.grant])
         raise
-    known |= {g.proposal.id for g in grants}
-    commands = [g for g in grants if g.proposal.kind == "command"]
-    groups = [[g] for g in grants if g.proposal.kind != "command"]
+    known |= {start.id for start in starts}
+    commands = [start for start in starts if start.row.kind == "command"]
+    groups = [[start] for start in starts if start.row.kind != "command"]
     if commands:
         groups.append(commands)
     if len(groups) == 1:
@@ -94,13 +120,15 @@ async def _decide_and_run(turn: RunningTurn, known: set[str]) -> None:
         await asyncio.gather(*(_carry_out(turn, group) for group in groups))
 
 
-async def _carry_out(turn: RunningTurn, grants: Sequence[Grant]) -> None:
+async def _carry_out(turn: RunningTurn, starts: Sequence[Start]) -> None:
     """Run calls one after another: commands build on each other, tool calls do not."""
     resume = Resume(message_digest(turn), turn.take) if _goes_on_at_once(turn) else None
-    for grant in sorted(grants, key=lambda g: g.proposal.order):
-        row = turn.found.rows[grant.proposal.id]
+    for start in sorted(starts, key=lambda start: start.row.order):
         context, ran = turn.context, turn.ran
-        await carry_out(turn.engine, row, grant, context, ran, turn.unrecorded, resume)
+        await carry_out(turn.engine, start, context, ran, turn.unrecorded, resume)
+        if start.grant is not None:
+            turn.found.grants.append(start.grant)
+        turn.not_begun[start.id] = start.why
 
 
 def _goes_on_at_once(turn: RunningTurn) -> bool:
@@ -110,8 +138,8 @@ def _goes_on_at_once(turn: RunningTurn) -> bool:
     touched = {row.turn for _, row in found.chosen}
     return (
         turn.context.has_decision
-        and len(found.grants) == 1
-        and touched == {found.grants[0].proposal.turn}
+        and len(found.starts) == 1
+        and touched == {found.starts[0][1].turn}
         and touched <= found.turns.keys()
     )
 

@@ -12,7 +12,7 @@ from sayso.errors import AgentError, Blocked, InvalidRequest, Silence
 from sayso.ledger import OPEN, Proposal
 from sayso.ledger.choices import Choice
 from sayso.plugins.implementations import Impl
-from sayso.turns.decisions import decide
+from sayso.turns.decisions import look
 from sayso.turns.state import RunningTurn
 from sayso.wire.events import Event
 from sayso.wire.messages import (
@@ -74,7 +74,7 @@ async def _show(turn: RunningTurn) -> None:
     states: dict[str, str] = {}
     decided: Sequence[tuple[Choice, Proposal]] = ()
     if turn.involved:
-        looked = await decide(turn, dry=True)
+        looked = await look(turn)
         decided = looked.chosen
         live = {row.id for c, row in looked.chosen if c.approved and row.state in OPEN}
         states = {row.id: row.state for row in looked.rows.values()}

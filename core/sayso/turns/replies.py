@@ -32,6 +32,7 @@ from sayso.wire.events import (
 )
 from sayso.wire.messages import AgentMessage, Data
 from sayso.workers import cancelled_here, let_cancel
+from sayso.workers.places import Place
 
 INVALID = "the agent returned neither text nor a message"
 """What is wrong with a reply that is none."""
@@ -40,11 +41,11 @@ _EVENTS = frozenset(get_args(Event))
 
 
 async def reply_of(
-    turn: RunningTurn, function: Callable[..., Any], *, quiet: bool
+    turn: RunningTurn, function: Callable[..., Any], *, quiet: bool, place: Place | None = None
 ) -> AgentMessage | str:
     """The reply of the callable; a text where it is nothing else, as much of it as is not sent.
 
-    With `quiet` nothing is sent while it streams.
+    With `quiet` nothing is sent while it streams. It begins in `place` where there is one.
     """
     agent, code = turn.engine.agent, turn.engine.code
     arguments = [turn.seen.messages.copy(), turn.context, turn.session][: agent.argument_count]
@@ -52,7 +53,8 @@ async def reply_of(
     if agent.generates:
         result = function(*arguments)
     else:
-        result, own = await code.begin(function, *arguments)
+        result, own = await code.begin(function, *arguments, place=place)
+        place = None
     if type(result) is str:
         return result
     if isinstance(result, (list, tuple)):
@@ -62,7 +64,7 @@ async def reply_of(
     # The abstract classes take their time to say so of a generator.
     if type(result) is AsyncGeneratorType or isinstance(result, (AsyncIterator, Iterator)):
         collected = _Collected(turn, quiet)
-        await collected.all_of(code.items(result, own))
+        await collected.all_of(code.items(result, own, place))
         return "" if collected.only_text and not quiet else collected.whole()
     return _message(result)
 

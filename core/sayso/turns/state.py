@@ -30,6 +30,7 @@ from sayso.wire.events import (
 )
 from sayso.wire.messages import ChatRequest, Command, Data, Message, platform_of, said_in
 from sayso.wire.session import Session
+from sayso.workers.places import Place
 
 
 class RunningTurn:
@@ -42,6 +43,10 @@ class RunningTurn:
     conversation = Conversation()
     found = Decided()
     """What the ledger found; nothing, where no call is involved."""
+    place: Place | None = None
+    """Where a callable carries out what was approved."""
+    not_begun: dict[str, str]
+    """Why approved calls have not begun, by their ids; empty for the others."""
     continuing: Continuation | None = None
     gone = False
     added = False
@@ -88,6 +93,7 @@ class RunningTurn:
             self.shown = approvals.shown(messages)
             self.references = approvals.references(self.said)
             self.found = Decided()
+            self.not_begun = {}
         if more:
             self.conversation = Conversation(self.session.conversation or "", self.references)
         self.context = RequestContext(
@@ -104,7 +110,7 @@ class RunningTurn:
         self.seen = request
 
     @cached_property
-    def place(self) -> dict[str, Any]:
+    def acts_in(self) -> dict[str, Any]:
         """Where the calls act that this request proposes."""
         return place(self.context.stated_platform)
 
@@ -182,7 +188,7 @@ class RunningTurn:
 
     def new_proposal(self, **fields: Any) -> Proposal:
         """A proposal of this request, not yet recorded."""
-        return proposal(self.who, agent=self.engine.agent.id, context=self.place, **fields)
+        return proposal(self.who, agent=self.engine.agent.id, context=self.acts_in, **fields)
 
     def new_command(
         self,

@@ -76,7 +76,9 @@ class RequestedCalls:
             words = f"Running {tool.name}"
             content = {"kind": "tool_call", "tool": tool.name, "id": call.id}
             turn.out.update(IntermittentUpdate(words, content), words)
-        outcome = await turn.engine.gate.run(tool, call.input, turn.session, turn.context)
+        outcome = await turn.engine.gate.run(
+            tool, call.input, turn.session, turn.context, call_id=call.id
+        )
         if turn.events_on:
             await self._tell(call, outcome)
         return _result(call, outcome)

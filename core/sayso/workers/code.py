@@ -6,6 +6,7 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing
 from contextvars import Context, copy_context
 from threading import Event
 from types import AsyncGeneratorType, FunctionType, MethodType
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 from sayso.workers import Channel, Workers
 from sayso.workers.forks import leave_fork
 from sayso.workers.loop import may_block_here
+from sayso.workers.places import LoopPlace, Place, ThreadPlace
 from sayso.workers.running import contained
 
 T = TypeVar("T")
@@ -69,15 +71,19 @@ class UserCode:
                 raise
             raise passing from error
 
-    async def begin(self, fn: Callable[..., Any], *args: Any) -> tuple[Any, Context]:
-        """The result of `call`, and the context variables as the code left them, for `items`."""
+    async def begin(
+        self, fn: Callable[..., Any], *args: Any, place: Place | None = None
+    ) -> tuple[Any, Context]:
+        """The result of `call`, or of `in_place`, and the context variables as the code left them,
+        for `items`."""
 
         async def awaited() -> tuple[Any, Context]:
             return await _begun(fn(*args))
 
         is_async = is_coroutine_function(fn)
         bound = awaited if is_async else functools.partial(_begun_in_thread, fn, *args)
-        begun: tuple[Any, Context] = await self.call(bound)
+        call = self.call(bound) if place is None else self.in_place(place, bound)
+        begun: tuple[Any, Context] = await call
         return begun
 
     async def in_thread(self, fn: Callable[..., Any], *args: Any) -> Any:
@@ -89,6 +95,25 @@ class UserCode:
             return await self.workers.spawn(lambda: _await(awaitable))
         return result
 
+    def place(self, *, is_async: bool) -> Place:
+        """A place for one call of user code, which has yet to come; raises RuntimeError where there
+        is none to be had."""
+        return LoopPlace(self.workers) if is_async else ThreadPlace(self.workers.threads)
+
+    async def in_place(self, place: Place, fn: Callable[..., Any]) -> Any:
+        """The result of `fn()`, begun in its place, as `call` gives it."""
+        try:
+            result = await place.run(fn)
+            if inspect.isawaitable(result):
+                awaitable = result
+                return await self.workers.spawn(lambda: _await(awaitable))
+            return result
+        except BaseException as error:
+            passing = passed_on(error)
+            if passing is error:
+                raise
+            raise passing from error
+
     async def check(self, fn: Callable[..., T], *args: Any) -> T:
         """The result of a plain function that is usually quick, such as a validator."""
         if may_block_here():
@@ -96,19 +121,24 @@ class UserCode:
         return await self.workers.threads.run(fn, *args)
 
     def items(
-        self, iterator: AsyncIterator[T] | Iterator[T], context: Context | None = None
+        self,
+        iterator: AsyncIterator[T] | Iterator[T],
+        context: Context | None = None,
+        place: Place | None = None,
     ) -> AsyncIterator[T]:
         """The items of a user's iterator, plain or async, pulled away from this loop.
 
-        In `context`, else in a copy of the caller's context variables. Close the result with
-        `aclose` where it has one.
+        In `context`, else in a copy of the caller's context variables, and in `place` where there
+        is one. Close the result with `aclose` where it has one.
         """
         # Most are generators, and the abstract class takes its time to say so of others.
         if type(iterator) is not AsyncGeneratorType and not isinstance(iterator, AsyncIterator):
-            return self._threaded(iterator, context)
-        return iterator if may_block_here() else self._spawned(iterator, context)
+            return self._threaded(iterator, context, place)
+        return iterator if may_block_here() else self._spawned(iterator, context, place)
 
-    async def _threaded(self, iterator: Iterator[T], context: Context | None) -> AsyncIterator[T]:
+    async def _threaded(
+        self, iterator: Iterator[T], context: Context | None, place: Place | None
+    ) -> AsyncIterator[T]:
         channel: Channel[T] = Channel(_AHEAD, size=_size)
         wanted = Event()
         channel.on_space = wanted.set
@@ -132,7 +162,8 @@ class UserCode:
                 channel.close(error)
 
         own = context or copy_context()
-        self.workers.threads.submit(lambda: own.run(pump))
+        threads = place if isinstance(place, ThreadPlace) else self.workers.threads
+        threads.submit(lambda: own.run(pump))
         try:
             while items := await channel.ready():
                 for item in items:
@@ -141,7 +172,7 @@ class UserCode:
             channel.cancel()
 
     async def _spawned(
-        self, iterator: AsyncIterator[T], context: Context | None
+        self, iterator: AsyncIterator[T], context: Context | None, place: Place | None
     ) -> AsyncIterator[T]:
         channel: Channel[T] = Channel(_AHEAD, size=_size)
 
@@ -161,7 +192,8 @@ class UserCode:
                 if close := getattr(iterator, "aclose", None):
                     await close()
 
-        running = (context or copy_context()).run(self.workers.spawn, pump)
+        loops = place if isinstance(place, LoopPlace) else self.workers
+        running = (context or copy_context()).run(loops.spawn, pump)
         try:
             while items := await channel.ready():
                 for item in items:
@@ -170,6 +202,39 @@ class UserCode:
             channel.cancel()
             if not running.done():
                 running.cancel()
+
+
+def beginning(fn: Callable[..., Any], begin: Callable[[], None]) -> Callable[..., Any]:
+    """`fn` with `begin` as its first step; of the same kind, so that it is called alike."""
+    if is_async_generator_function(fn):
+
+        async def generate(*args: Any) -> AsyncIterator[Any]:
+            begin()
+            async with aclosing(fn(*args)) as items:
+                async for item in items:
+                    yield item
+
+        return generate
+    if _gives(fn, inspect.CO_GENERATOR, inspect.isgeneratorfunction):
+
+        def generate_here(*args: Any) -> Iterator[Any]:
+            begin()
+            yield from fn(*args)
+
+        return generate_here
+    if is_coroutine_function(fn):
+
+        async def call(*args: Any) -> Any:
+            begin()
+            return await fn(*args)
+
+        return call
+
+    def call_here(*args: Any) -> Any:
+        begin()
+        return fn(*args)
+
+    return call_here
 
 
 def _size(item: object) -> int:

@@ -37,6 +37,7 @@ class Threads:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._wanted = 0
+        self._lent = 0
         self._threads: set[threading.Thread] = set()
         self._closed = False
 
@@ -45,21 +46,9 @@ class Threads:
 
         Cancelling leaves a call that has begun to finish on its thread; its result is dropped.
         """
-        box, context = mailbox(), copy_context()
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-
-        def job() -> None:
-            if future.cancelled():
-                return
-            try:
-                result = context.run(fn, *args)
-            except BaseException as error:
-                box.post(partial(_fail, future, _settable(error)))
-            else:
-                box.post(partial(_settle, future, result))
-
+        job, result = call_of(fn, *args)
         self.submit(job)
-        return await future
+        return await result
 
     def close(self) -> None:
         """Take no more calls and let every idle thread end."""
@@ -70,8 +59,18 @@ class Threads:
 
     @property
     def alive(self) -> bool:
-        """Whether any thread has not ended."""
-        return bool(self._threads)
+        """Whether any thread has not ended, of those that somebody waits for."""
+        return len(self._threads) > self._lent
+
+    def lend(self, by: int) -> None:
+        """Have a thread more, or no more, in place of one whose call was abandoned."""
+        with self._lock:
+            self._lent += by
+            self._limit += by
+            if by > 0 and not self._closed and self._wanted > len(self._threads) < self._limit:
+                self._grow()
+        if by > 0:
+            self._on_end()
 
     def submit(self, job: Callable[[], None]) -> None:
         """Run `job`, which raises nothing, on the next free thread; from any thread."""
@@ -153,6 +152,24 @@ class Executor(ThreadPoolExecutor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Do nothing: the threads outlive the loop."""
+
+
+def call_of(fn: Callable[..., T], *args: Any) -> tuple[Callable[[], None], asyncio.Future[T]]:
+    """A job that calls `fn(*args)` in a copy of this context, and the future of its result."""
+    box, context = mailbox(), copy_context()
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def job() -> None:
+        if future.cancelled():
+            return
+        try:
+            result = context.run(fn, *args)
+        except BaseException as error:
+            box.post(partial(_fail, future, _settable(error)))
+        else:
+            box.post(partial(_settle, future, result))
+
+    return job, future
 
 
 def _settle(future: asyncio.Future[T], result: T) -> None:

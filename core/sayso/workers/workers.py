@@ -154,6 +154,14 @@ class Workers:
             self._arm_from_here()
         return running
 
+    def lend(self, is_async: bool, by: int) -> None:
+        """Have a thread or a loop more, or no more, in place of one whose call was abandoned."""
+        if not is_async:
+            self.threads.lend(by)
+        elif self.looks:
+            with self._lock:
+                self._limit += by
+
     @property
     def calm(self) -> bool:
         """Whether nothing has blocked home lately, so that work placed there will start soon."""

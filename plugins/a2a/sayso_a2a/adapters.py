@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from importlib.metadata import entry_points
 from typing import Any, Protocol
 
+from importlib_metadata import entry_points
 from starlette.routing import Router
 
 from sayso import ConfigError, Host, PluginError, StartupError

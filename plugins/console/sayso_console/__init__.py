@@ -23,6 +23,7 @@ class Console(Plugin):
     name = "console"
     active_by_default = False
     public_paths = tuple(FILES)
+    page = "/console"
 
     @hookimpl
     def register_routes(self, host: Host) -> Router:

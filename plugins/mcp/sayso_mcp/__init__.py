@@ -16,7 +16,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -56,7 +56,8 @@ class MCP(Plugin):
         ask_timeout: Duration = Field(default=600.0, gt=0)
         """How long a question to a human may stay open."""
         page: str | None = None
-        """Address of Sayso's page as people reach it, for approvals = "console"."""
+        """Address of Sayso's page as people reach it; absent: that of the console, where the same
+        service has it on an address of its own."""
         chat: str = Field(default="chat", pattern=r"^[a-zA-Z0-9_-]{0,64}$")
         """Name of the tool that talks to the agent; empty: there is none."""
         hosts: list[str] = []
@@ -104,10 +105,16 @@ class MCP(Plugin):
         """The MCP server's life on the service's loop."""
         from sayso_mcp.running import beside
 
-        async with beside(host, self.settings) as where:
+        settings = self.settings_beside(host)
+        async with beside(host, settings) as where:
             if self.settings.transport != "stdio":
                 logger.info("MCP (%s) on %s", self.settings.transport, where)
             yield
+
+    def settings_beside(self, host: Host) -> Any:
+        """The settings with the page that the service itself has."""
+        page = self.settings.page or _page(host)
+        return self.settings.model_copy(update={"page": page})
 
     @hookimpl
     def register_commands(self, cli: click.Group) -> None:
@@ -115,3 +122,16 @@ class MCP(Plugin):
         from sayso_mcp.command import command
 
         cli.add_command(command)
+
+
+def _page(host: Host) -> str | None:
+    """The address of the console beside the MCP server, where people can reach it by that."""
+    server = host.config.server
+    if (
+        host.plugins.get("console") is None
+        or server.host in ("0.0.0.0", "::", "")
+        or not server.port
+    ):
+        return None
+    name = f"[{server.host}]" if ":" in server.host else server.host
+    return f"http://{name}:{server.port}/console"

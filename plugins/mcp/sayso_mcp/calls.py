@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 from collections.abc import Coroutine
+from functools import cached_property, partial
 from typing import Any
 
 import mcp_types as types
@@ -23,9 +25,11 @@ from sayso import (
     ToolInputError,
 )
 from sayso_mcp import questions, waiting
-from sayso_mcp.content import check_json, result_of, said, unknown
+from sayso_mcp.content import check_json, result_of, said, unknown, without_nulls
+from sayso_mcp.outputs import output_schema, typed
 from sayso_mcp.peers import Context, Peer, Remembered, caller_of, is_modern, peer_of
-from sayso_mcp.progress import progress
+from sayso_mcp.person import Person
+from sayso_mcp.progress import Progress, progress_of, told
 from sayso_mcp.questions import Answer
 from sayso_mcp.waiting import Waiting
 
@@ -33,7 +37,7 @@ logger = logging.getLogger("sayso.mcp")
 Result = types.CallToolResult | types.InputRequiredResult
 INTENT = "sayso/intent"
 """The key of `_meta` under which a client may say why it calls."""
-_LOOK = 0.3
+_TIMED_OUT = re.compile(r"tim(e|ed)[\s_-]*out", re.IGNORECASE)
 _AROUND = 2
 """Levels of JSON around the arguments of a call."""
 
@@ -54,7 +58,38 @@ class ToolCalls:
         """The result of one `tools/call`, or the question that its client must answer first."""
         if params.name not in self.host.agent.tools:
             raise MCPError(code=types.INVALID_PARAMS, message=f"unknown tool: {params.name!r}")
-        return await _Call(self, context, params).result()
+        result = await _Call(self, context, params).result()
+        if isinstance(result, types.CallToolResult):
+            return typed(result, output_schema(self.host.agent.tools[params.name]))
+        return result
+
+    def person(self, context: Context, sending: Progress | None) -> Person:
+        """Whoever can be asked behind a request."""
+        gone = partial(self.is_gone, context)
+        caller = caller_of(context)
+        return Person(self.host, self.settings, self.stopping, context, caller, sending, gone)
+
+    async def is_gone(self, context: Context) -> bool:
+        """Whether the client has closed the connection that the result of a request would take."""
+        request: Request | None = context.request
+        # Over sse the result takes another way than the request, which is answered at once.
+        if request is None or self.settings.transport == "sse":
+            return False
+        return await request.is_disconnected()
+
+    async def cancelled(self, context: Context, params: types.CancelledNotificationParams) -> None:
+        """Withdraw the calls that a client wants no more while its person is asked; those that the
+        client only gave up waiting for stay open."""
+        asked = peer_of(context).asked
+        ids = asked.get(str(params.request_id))
+        if ids is None or _TIMED_OUT.search(params.reason or ""):
+            return
+        del asked[str(params.request_id)]
+        caller = caller_of(context)
+        for id_ in ids:
+            self.waiting.get(waiting.who(caller)).drop(id_)
+            logger.info("the client has cancelled call %s while its person was asked", id_)
+        await self.keep(self.host.calls.withdraw(ids, caller, waiting.CANCELLED))
 
     def keep(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run `work` to its end, also without anybody waiting."""
@@ -86,11 +121,20 @@ class _Call:
         self.context = context
         self.params = params
         self.name = params.name
-        self.input = params.arguments or {}
+        self.tool = calls.host.agent.tools[params.name]
+        self.input = without_nulls(params.arguments or {}, self.tool.input_schema)
         self.caller: Caller = caller_of(context)
         self.peer: Peer = peer_of(context)
+        self.sending = progress_of(context)
+        self.person = calls.person(context, self.sending)
+        self.known = calls.waiting.get(waiting.who(self.caller))
         self.runs_on = False
         """Whether the client was told that its call still runs: it has yet to learn the end."""
+
+    @cached_property
+    def key(self) -> str:
+        """What finds the proposal of the same call; for an input that was checked."""
+        return waiting.digest(self.name, self.input)
 
     async def result(self) -> Result:
         try:
@@ -100,13 +144,8 @@ class _Call:
                 return await self._run()
             if verdict == "deny":
                 return said(f"Error: {self.name!r} may not run with this input", error=True)
-            match self.settings.approvals:
-                case "client" if is_modern(self.context):
-                    return await self._ask_by_rounds()
-                case "client":
-                    return await self._ask_live()
-                case "console":
-                    return await self._wait_for_page()
+            if self.settings.approvals != "deny":
+                return await self._gated()
             return said(
                 f"Error: the tool {self.name!r} needs approval, which is not given over MCP here",
                 error=True,
@@ -125,7 +164,7 @@ class _Call:
             raise Busy
         self.calls.running += 1
         try:
-            async with progress(self.context) as update:
+            async with told(self.sending) as update:
                 async with asyncio.timeout(self.host.config.limits.turn_time) as limit:
                     outcome = await self.host.calls.run(
                         self.name,
@@ -148,7 +187,9 @@ class _Call:
 
     def _shown(self, outcome: Outcome) -> types.CallToolResult:
         limit = self.host.config.limits.tool_output
-        return result_of(outcome, limit=limit, modern=is_modern(self.context))
+        structured = output_schema(self.tool) is not None
+        modern = is_modern(self.context)
+        return result_of(outcome, limit=limit, modern=modern, structured=structured)
 
     async def _propose(self) -> Proposal:
         meta: Any = self.context.meta or {}
@@ -160,81 +201,130 @@ class _Call:
             intent=intent[:1000] if isinstance(intent, str) else None,
         )
 
-    async def _ask_by_rounds(self) -> Result:
-        """From 2026-07-28 on: the question is a result, the answer comes with a second call.
+    async def _gated(self) -> Result:
+        """Have the person decide: at the client where it can ask, else on Sayso's page.
 
-        The sealed state brings the proposal's id back, bound to this tool and these arguments.
+        From 2026-07-28 on the question is a result, and the answer comes with a second call whose
+        sealed state brings the proposal's id back, bound to this tool and these arguments.
         """
-        id_ = self.params.request_state
+        if not self._has_a_way:
+            return said(f"Error: {waiting.no_way(self.name)}", error=True)
+        state, answer = self._round()
+        if state is not None and answer is not None and self.person.fills_forms:
+            return await self._decided(state, questions.answer_of(answer))
+        row = await self._proposal(state)
+        if row.state == "PENDING" and self.person.reads(row):
+            if not is_modern(self.context):
+                given = await self._asked(row)
+                if given is not None:
+                    return await self._decided(row.id, given)
+            elif state is None or answer is None:
+                request = self.person.question(row)
+                return types.InputRequiredResult(
+                    input_requests={"approval": request}, request_state=row.id
+                )
+            elif answer.action == "accept":
+                await self.person.at_page(row)
+            row = await self.host.calls.look(row.id, self.caller) or row
+        if row.state == "PENDING":
+            self.known.leave(self.key, row.id)
+            return waiting.pending(row, self.settings.page)
+        return await self._delivered(row.id, await self._standing(row))
+
+    @property
+    def _has_a_way(self) -> bool:
+        """Whether anybody could ever decide: another process, too, where they share the ledger."""
+        elsewhere = self.settings.approvals == "console" or self.settings.page
+        return bool(self.person.is_there or elsewhere or self.host.shares_ledger)
+
+    def _round(self) -> tuple[str | None, types.ElicitResult | None]:
+        """The proposal's id of an earlier round, and the answer that this one brings."""
+        if not is_modern(self.context):
+            return None, None
         answer = (self.params.input_responses or {}).get("approval")
-        if id_ is not None and isinstance(answer, types.ElicitResult):
-            return await self._decided(id_, questions.answer_of(answer))
-        if not questions.takes_forms(self.context):
-            raise questions.cannot_ask(self.name)
-        row = await self._asked(id_) if id_ is not None else await self._propose()
-        if row.state != "PENDING":
-            return await self._standing(row)
-        return types.InputRequiredResult(
-            input_requests={"approval": questions.form(row)}, request_state=row.id
+        return self.params.request_state, (
+            answer if isinstance(answer, types.ElicitResult) else None
         )
 
-    async def _asked(self, id_: str) -> Proposal:
-        """The proposal of an earlier round."""
+    async def _proposal(self, state: str | None) -> Proposal:
+        """The proposal of an earlier round, or the one that this call already has, else a new one.
+
+        One whose person is asked at the client is this call's alone: the same call beside it is
+        another one, until this one has given up.
+        """
+        async with self.known.lock:
+            row = await (self._open() if state is None else self._of_round(state))
+            row = row or await self._propose()
+            if self.person.fills_forms:
+                self.known.forget(self.key, row.id)
+            else:
+                self.known.ids[self.key] = row.id
+            return row
+
+    async def _open(self) -> Proposal | None:
+        await self.known.read(self.host, self.caller)
+        id_ = self.known.ids.get(self.key)
+        row = None if id_ is None else await self.host.calls.look(id_, self.caller)
+        asked_about = self.person.fills_forms and id_ not in self.known.given_up
+        return None if row is not None and row.state == "PENDING" and asked_about else row
+
+    async def _of_round(self, id_: str) -> Proposal:
         row = await self.host.calls.look(id_, self.caller)
         if row is None or row.name != self.name or row.asked != self.input:
             raise ToolInputError("this approval is not known, or is for another call")
         return row
 
-    async def _ask_live(self) -> types.CallToolResult:
-        """Up to 2025-11-25: the question is a request to the client while its call waits."""
-        if not questions.takes_forms(self.context):
-            raise questions.cannot_ask(self.name)
-        row = await self._propose()
-        answer = Answer(False, "the client went away before it was decided")
+    async def _asked(self, row: Proposal) -> Answer | None:
+        """The person's answer up to 2025-11-25, where the question is a request to the client while
+        its call waits; None where they gave none: the proposal then stays open."""
+        request = str(self.context.request_id)
+        self.peer.asked[request] = [row.id]
         try:
-            answer = await self._elicit(row)
+            answer = await self.person.asked(row)
         except asyncio.CancelledError:
-            self.calls.keep(self._decided(row.id, answer))
+            # Unless the client has said that it wants the call no more.
+            if request in self.peer.asked:
+                self.known.leave(self.key, row.id)
+                logger.info("the client of call %s is gone; the call can still be decided", row.id)
             raise
-        return await self._decided(row.id, answer)
-
-    async def _elicit(self, row: Proposal) -> Answer:
-        result = await self._answered(questions.form(row))
-        if result is None:
-            logger.info("the question for call %s was not answered", row.id)
-            return Answer(False, "the question was not answered")
-        return questions.answer_of(result)
-
-    async def _answered(self, request: types.ElicitRequest) -> types.ElicitResult | None:
-        return await questions.answered(
-            self.context, request, self.settings.ask_timeout, self.calls.stopping
-        )
+        self.peer.asked.pop(request, None)
+        if answer is None:
+            logger.info("the question for call %s has no answer; the call stays open", row.id)
+        return answer
 
     async def _decided(self, id_: str, answer: Answer) -> types.CallToolResult:
         """Record the answer, run what it approves, and show how the call stands."""
+        try:
+            return await self._delivered(id_, await self._carried_out(id_, answer))
+        except asyncio.CancelledError:
+            self.known.leave(self.key, id_)
+            raise
+
+    async def _carried_out(self, id_: str, answer: Answer) -> types.CallToolResult:
         ran: list[Outcome] = []
+        limit = self.host.config.limits.turn_time
         asked = await self.host.calls.look(id_, self.caller)
         # The client sent its own words, of which the ledger has what the tool gets.
         same = asked is not None and asked.asked == self.input
         input = asked.input if asked is not None and same else self.input
-        async with progress(self.context) as update:
+        async with told(self.sending) as update:
+            work = self.host.calls.decide(
+                id_,
+                self.caller,
+                approved=answer.approved,
+                reason=answer.reason,
+                input=input,
+                session=self.peer.session,
+                update=update,
+                wait=limit,
+                ran=ran.append,
+            )
             try:
-                async with asyncio.timeout(self.host.config.limits.turn_time) as limit:
-                    work = self.host.calls.decide(
-                        id_,
-                        self.caller,
-                        approved=answer.approved,
-                        reason=answer.reason,
-                        input=input,
-                        session=self.peer.session,
-                        update=update,
-                        wait=self.host.config.limits.turn_time,
-                        ran=ran.append,
-                    )
+                async with asyncio.timeout(limit) as timer:
                     # It goes on when the request is cancelled meanwhile.
                     row = await asyncio.shield(self.calls.keep(work))
             except TimeoutError:
-                if not limit.expired():
+                if not timer.expired():
                     raise
                 return self._still(
                     f"the approved call {id_} ran longer than {self._limit} seconds; its end is "
@@ -244,6 +334,11 @@ class _Call:
                 return await self._refused(id_, error)
             except StillRunning:
                 return self._still(f"the approved call {id_} is still running")
+        if row.state == "APPROVED" and answer.approved:
+            return self._still(
+                f"the call {id_} was approved and has not begun, because no thread was free for it "
+                "in time; call the tool again"
+            )
         return _told(row, self._shown(ran[0])) if ran else self._ended(row)
 
     async def _refused(self, id_: str, error: InvalidRequest) -> types.CallToolResult:
@@ -277,71 +372,21 @@ class _Call:
     async def _standing(self, row: Proposal) -> types.CallToolResult:
         """How a call stands; one that was approved and has not run, runs now."""
         if row.state in ("APPROVED", "EXECUTING"):
-            return await self._decided(row.id, Answer(True, None))
+            return await self._carried_out(row.id, Answer(True, None))
         return self._ended(row)
 
-    async def _wait_for_page(self) -> Result:
-        """A decision counts only where Sayso itself took it; the client only learns of it."""
-        state = self.params.request_state if is_modern(self.context) else None
-        key = waiting.digest(self.name, self.input)
-        known = self.calls.waiting.get(waiting.who(self.caller))
-        async with known.lock:
-            await known.read(self.host, self.caller)
-            row = await self._waiting(known.ids.get(key), state)
-            known.ids[key] = row.id
-        if row.state == "PENDING" and self.settings.page and questions.takes_links(self.context):
-            request = questions.link(row, self.settings.page)
-            if is_modern(self.context) and state is None:
-                return types.InputRequiredResult(
-                    input_requests={"approval": request}, request_state=row.id
-                )
-            if await self._sent_to_page(request):
-                row = await self._until_decided(row)
-        if row.state == "PENDING":
-            return waiting.pending(row)
-        result = await self._standing(row)
-        # The same call may have asked anew meanwhile.
-        if not await self._reaches_nobody() and known.ids.get(key) == row.id:
-            del known.ids[key]
+    async def _delivered(self, id_: str, result: types.CallToolResult) -> types.CallToolResult:
+        """The result; the same call finds the proposal again unless this reaches the client."""
+        if await self._reaches_nobody():
+            self.known.leave(self.key, id_)
+        else:
+            # The same call may have asked anew meanwhile.
+            self.known.forget(self.key, id_)
         return result
 
     async def _reaches_nobody(self) -> bool:
         """Whether the client has yet to learn the end: its call runs on, or lost its connection."""
-        request: Request | None = self.context.request
-        # Over sse the result takes another way than the request, which is answered at once.
-        if self.runs_on or request is None or self.settings.transport == "sse":
-            return self.runs_on
-        return await request.is_disconnected()
-
-    async def _waiting(self, id_: str | None, state: str | None) -> Proposal:
-        """The proposal that this call already has, else a new one."""
-        if state is not None:
-            return await self._asked(state)
-        if id_ is not None:
-            row = await self.host.calls.look(id_, self.caller)
-            if row is not None:
-                return row
-        return await self._propose()
-
-    async def _sent_to_page(self, request: types.ElicitRequest) -> bool:
-        """Whether the human went to the page; that is no decision."""
-        if is_modern(self.context):
-            answer = (self.params.input_responses or {}).get("approval")
-            return isinstance(answer, types.ElicitResult) and answer.action == "accept"
-        result = await self._answered(request)
-        return result is not None and result.action == "accept"
-
-    async def _until_decided(self, row: Proposal) -> Proposal:
-        """The proposal once it is decided, or as it stands after `ask_timeout`."""
-        deadline = asyncio.get_running_loop().time() + self.settings.ask_timeout
-        while row.state == "PENDING" and not self.calls.stopping.is_set():
-            if asyncio.get_running_loop().time() > deadline:
-                break
-            await asyncio.sleep(_LOOK)
-            row = await self.host.calls.look(row.id, self.caller) or row
-        if not is_modern(self.context) and row.state != "PENDING":
-            await self.context.session.send_elicit_complete(row.id, self.context.request_id)
-        return row
+        return self.runs_on or await self.calls.is_gone(self.context)
 
 
 def _told(row: Proposal, result: types.CallToolResult) -> types.CallToolResult:

@@ -1,8 +1,12 @@
-"""The tool `chat`: one turn with the agent. Nothing in its input can approve anything."""
+"""The tool `chat`: a turn with the agent, and those that go on with it once calls are decided.
+
+Nothing in its input can approve anything: a person answers a question, or decides elsewhere.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import mcp_types as types
@@ -15,15 +19,20 @@ from sayso import (
     Event,
     Host,
     IntermittentUpdate,
+    Proposal,
     Session,
     TextDelta,
     Tool,
     ToolInputError,
     fold,
 )
+from sayso_mcp.calls import Result, ToolCalls
 from sayso_mcp.content import said
-from sayso_mcp.peers import Context, caller_of, peer_of
-from sayso_mcp.progress import Progress, wanted
+from sayso_mcp.conversations import Conversations, Held, Standing, Wire, key_of
+from sayso_mcp.peers import Context, caller_of, is_modern, peer_of
+from sayso_mcp.progress import Progress, progress_of
+from sayso_mcp.questions import Answer, answer_of
+from sayso_mcp.waiting import ways
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -54,61 +63,202 @@ _PENDING = {"id", "type", "name", "input", "intent", "description"}
 class Chat:
     """The tool `chat` of one service."""
 
-    def __init__(self, host: Host, name: str) -> None:
+    def __init__(self, host: Host, settings: Any, calls: ToolCalls) -> None:
         self.host = host
+        self.settings = settings
+        self.calls = calls
+        self.conversations = Conversations()
         agent = host.agent
         about = f"\n\n{agent.description}" if agent.description else ""
         self.tool: Tool = Tool(
             _shape,
-            name=name,
+            name=settings.chat,
             input_schema=SCHEMA,
             title=f"Talk to {agent.name}",
             description=(
-                f"Talk to the agent {agent.name!r}. Calls that need approval are listed with their "
-                f"ids and do not run before a person has approved them elsewhere.{about}"
+                f"Talk to the agent {agent.name!r}. Calls that need approval run once a person has "
+                "approved them: here, where the client can ask, else where the result says. "
+                f"Call again with the same message and history to go on after that.{about}"
             ),
         )
 
-    async def call(
-        self, context: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
-        """The agent's reply; its text comes as progress, too, as it is written."""
-        given = params.arguments or {}
+    async def call(self, context: Context, params: types.CallToolRequestParams) -> Result:
+        """The agent's reply, or the questions that its client must answer first; its text comes as
+        progress, too, as it is written."""
         try:
-            self.tool.validate(given)
+            self.tool.validate(params.arguments or {})
+            return await _Talk(self, context, params).result()
         except ToolInputError as error:
             return said(f"Error: {error}", error=True)
-        caller = caller_of(context)
-        peer = peer_of(context)
-        newest: dict[str, Any] = {"role": "user", "content": given["message"]}
-        if (state := peer.session.dump()) is not None:
-            newest["data"] = {"session": state}
-        messages = [*given.get("history", []), newest]
+        except _Failed as error:
+            return said(f"Error: {error}", error=True)
+
+
+class _Failed(Exception):
+    """The turn failed; the words are for the client."""
+
+
+class _Talk:
+    """One call of `chat`."""
+
+    def __init__(self, chat: Chat, context: Context, params: types.CallToolRequestParams) -> None:
+        given = params.arguments or {}
+        self.chat = chat
+        self.host = chat.host
+        self.context = context
+        self.params = params
+        self.caller = caller_of(context)
+        self.peer = peer_of(context)
+        self.sending = progress_of(context)
+        self.person = chat.calls.person(context, self.sending)
+        self.said: list[Wire] = [
+            *given.get("history", []),
+            {"role": "user", "content": given["message"]},
+        ]
+        self.key = key_of(self.caller, self.said)
+
+    async def result(self) -> Result:
+        held = await self._begun()
+        while held.waiting and self.chat.settings.approvals != "deny":
+            answers = await self._answers(held)
+            if isinstance(answers, types.InputRequiredResult):
+                return answers
+            standing = await Standing.of(held, self.host, self.caller, answers)
+            if not standing.decisions:
+                break
+            held = await self._turn(held.messages, "", standing.decisions, held.texts)
+        return _result(held, self._ways)
+
+    async def _begun(self) -> Held:
+        """The conversation after the agent's first reply to this call, or where the same call has
+        left it.
+
+        A new message goes on with a conversation once all its calls are decided; before that it is
+        answered as every other, by what is said in it.
+        """
+        if is_modern(self.context) and self.params.request_state is not None:
+            return self._asked_before(self.params.request_state)
+        held, more = self.chat.conversations.find(self.caller, self.said)
+        if held is not None and self.chat.settings.approvals != "deny":
+            standing = await Standing.of(held, self.host, self.caller)
+            if not standing.is_over and not more:
+                return held
+            if not standing.is_over and not standing.open:
+                before, text = [*held.messages, *more[:-1]], more[-1]["content"]
+                answered = await self._turn(before, text, standing.decisions)
+                self.chat.conversations.drop(held)
+                return answered
+        return await self._turn(self.said[:-1], self.said[-1]["content"])
+
+    def _asked_before(self, key: str) -> Held:
+        """The conversation of an earlier round."""
+        held = self.chat.conversations.known(key)
+        if held is None:
+            raise ToolInputError("this conversation is not known any more; send the message anew")
+        return held
+
+    async def _answers(self, held: Held) -> dict[str, Answer] | types.InputRequiredResult:
+        """What the person says of the open calls, as far as the client can ask; from 2026-07-28 on
+        the questions, where they have yet to be asked."""
+        standing = await Standing.of(held, self.host, self.caller)
+        rows = [row for row in standing.open if self.person.reads(row)]
+        if not is_modern(self.context):
+            return await self._asked(rows)
+        given = self.params.input_responses or {}
+        if self.params.request_state != held.key or any(row.id not in given for row in rows):
+            given = {}
+        if rows and not given:
+            return types.InputRequiredResult(
+                input_requests={row.id: self.person.question(row) for row in rows},
+                request_state=held.key,
+            )
+        answers: dict[str, Answer] = {}
+        for row in rows:
+            answer = given[row.id]
+            if self.person.fills_forms and isinstance(answer, types.ElicitResult):
+                answers[row.id] = answer_of(answer)
+            elif isinstance(answer, types.ElicitResult) and answer.action == "accept":
+                await self.person.at_page(row)
+        return answers
+
+    async def _asked(self, rows: list[Proposal]) -> dict[str, Answer]:
+        """The answers to one question after another while the call waits, up to 2025-11-25."""
+        answers: dict[str, Answer] = {}
+        request = str(self.context.request_id)
+        self.peer.asked[request] = [row.id for row in rows]
+        for row in rows:
+            answer = await self.person.asked(row)
+            if answer is not None:
+                answers[row.id] = answer
+            elif await self._is_open(row):
+                break
+        # Left there where the request is cancelled: who cancels it withdraws the calls.
+        self.peer.asked.pop(request, None)
+        return answers
+
+    async def _is_open(self, row: Proposal) -> bool:
+        found = await self.host.calls.look(row.id, self.caller)
+        return found is not None and found.state == "PENDING"
+
+    async def _turn(
+        self,
+        before: list[Wire],
+        text: str,
+        decisions: Sequence[Wire] = (),
+        texts: Sequence[str] = (),
+    ) -> Held:
+        """The conversation after the agent's reply to `text` and the decisions."""
+        data: Wire = {"approvals": list(decisions)} if decisions else {}
+        if (state := self.peer.session.dump()) is not None:
+            data["session"] = state
+        newest: Wire = {"role": "user", "content": text} | ({"data": data} if data else {})
+        messages = [*before, newest]
         if len(messages) > self.host.config.limits.messages:
-            return said("Error: the history has too many messages", error=True)
-        request = ChatRequest.model_validate({"messages": messages})
-        stream = self.host.stream(request, caller)
+            raise _Failed("the history has too many messages")
+        reply, stop_reason = await self._reply(ChatRequest.model_validate({"messages": messages}))
+        if reply.data.session is not None:
+            self.peer.session = Session(reply.data.session)
+        texts = [*texts, reply.content] if reply.content else texts
+        answered = {"role": "assistant", "content": reply.content}
+        kept = reply.data.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+        waiting = [approval.id for approval in reply.data.approvals if not approval.execute]
+        messages.append({**answered, "data": kept})
+        held = Held(self.key, messages, reply, stop_reason, waiting, list(texts))
+        if waiting or decisions:
+            self.chat.conversations.hold(held)
+        return held
+
+    async def _reply(self, request: ChatRequest) -> tuple[AgentMessage, str]:
+        """The reply of one turn, and why it stopped."""
+        stream = self.host.stream(request, self.caller)
         # What the reply takes: a long turn may have a hundred thousand pieces and status lines.
         text: list[str] = []
         events: list[Event] = []
-        sending = Progress(context) if wanted(context) else None
         try:
             while waiting := await stream.ready():
                 text += [e.text for e in waiting if isinstance(e, TextDelta)]
                 events += [e for e in waiting if not isinstance(e, TextDelta | IntermittentUpdate)]
-                if sending is not None:
-                    await _report(sending, waiting)
+                if self.sending is not None:
+                    await _report(self.sending, waiting)
         finally:
             await stream.aclose()
         end = events[-1]
         if isinstance(end, ErrorEvent):
             incident = f" (incident {end.incident})" if end.incident else ""
-            return said(f"Error: {end.error}{incident}", error=True)
+            raise _Failed(f"{end.error}{incident}")
         assert isinstance(end, Done)
-        reply = fold([TextDelta("".join(text)), *events])
-        if reply.data.session is not None:
-            peer.session = Session(reply.data.session)
-        return _result(reply, end.stop_reason)
+        return fold([TextDelta("".join(text)), *events]), end.stop_reason
+
+    @property
+    def _ways(self) -> str:
+        """How the conversation goes on after a decision."""
+        settings = self.chat.settings
+        if settings.approvals == "deny":
+            return "They are decided elsewhere, and do not run over MCP."
+        return (
+            f"{ways('ID', settings.page)}\nThen call {self.chat.tool.name!r} again with the same "
+            "message and history: it goes on."
+        )
 
 
 async def _report(sending: Progress, events: list[Event]) -> None:
@@ -120,17 +270,22 @@ async def _report(sending: Progress, events: list[Event]) -> None:
         await sending.report(text)
 
 
-def _result(reply: AgentMessage, stop_reason: str) -> types.CallToolResult:
-    pending = [approval.model_dump(include=_PENDING) for approval in reply.data.approvals]
-    texts = [reply.content] if reply.content or not pending else []
+def _result(held: Held, ways: str) -> types.CallToolResult:
+    pending = [
+        approval.model_dump(include=_PENDING)
+        for approval in held.reply.data.approvals
+        if approval.id in held.waiting
+    ]
+    content = "\n\n".join(held.texts)
+    shown = [content] if content or not pending else []
     if pending:
         heading = "Waiting for approval; none of these has run:"
-        texts.append("\n".join([heading, *map(_line, pending)]))
-    structured: dict[str, Any] = {"content": reply.content, "stop_reason": stop_reason}
+        shown.append("\n".join([heading, *map(_line, pending), ways]))
+    structured: dict[str, Any] = {"content": content, "stop_reason": held.stop_reason}
     if pending:
         structured["pending"] = pending
     return types.CallToolResult(
-        content=[types.TextContent(text=text) for text in texts], structured_content=structured
+        content=[types.TextContent(text=text) for text in shown], structured_content=structured
     )
 
 

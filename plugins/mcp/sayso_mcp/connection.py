@@ -19,7 +19,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from sayso import ToolResult, __version__
+from sayso import RequestContext, ToolResult, __version__
+from sayso_mcp.asker import CallUnderWay
 from sayso_mcp.content import received
 from sayso_mcp.exchanges import Exchange, Http, exchange
 from sayso_mcp.lines import LARGEST, Lines, too_long
@@ -65,7 +66,8 @@ class Connection:
         self._problem = "it has not answered yet"
         self._task: asyncio.Task[None] | None = None
         self._checks: set[asyncio.Task[None]] = set()
-        self._calls: set[object] = set()
+        self.calls: dict[object, CallUnderWay] = {}
+        """The calls under way."""
         self._pause = SHORTEST
         self._refused: set[str] = set()
         self._closed = False
@@ -90,18 +92,18 @@ class Connection:
             await asyncio.wait(tasks)
 
     async def call(
-        self, name: str, arguments: dict[str, Any], update: Callable[[str], None]
+        self, name: str, arguments: dict[str, Any], context: RequestContext
     ) -> ToolResult:
         """Call a tool once. Raises RuntimeError when the server is away or refuses."""
         client = await self._ready()
 
         async def told(progress: float, total: float | None, message: str | None) -> None:
-            update(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
+            context.update(message or (f"{progress:g} of {total:g}" if total else f"{progress:g}"))
 
         noted = Exchange()
         outer = exchange.set(noted)
         this = object()
-        self._calls.add(this)
+        self.calls[this] = CallUnderWay(name, context)
         try:
             result = await client.call_tool(name, arguments, progress_callback=told)
         except asyncio.CancelledError:
@@ -112,7 +114,7 @@ class Connection:
             self._check_soon(client, FIRST)
             raise RuntimeError(f"the MCP server {self._name}{_failure(error, noted)}") from error
         finally:
-            self._calls.discard(this)
+            del self.calls[this]
             exchange.reset(outer)
         self._pause = SHORTEST
         if result.result_type != "complete":
@@ -181,7 +183,7 @@ class Connection:
             Watched(self._transport(), self._lost.set, self._refuse),
             client_info=types.Implementation(name="sayso", version=__version__),
             message_handler=self._hear,
-            elicitation_callback=_decline,
+            elicitation_callback=self._server.answer,
         )
         async with asyncio.timeout(SILENCE) as patience, client:
             client.session.validate_tool_result = _unchecked  # type: ignore[method-assign]
@@ -209,11 +211,11 @@ class Connection:
     async def _list(self, client: Client, patience: float = SILENCE) -> list[types.Tool]:
         """The tools anew. Raises TimeoutError where the server is silent for `patience` seconds,
         and no call keeps it that came before; one that does one thing at a time may be busy."""
-        before = set(self._calls)
+        before = set(self.calls)
         listing = asyncio.create_task(_tools(client))
         try:
             while not (await asyncio.wait([listing], timeout=patience))[0]:
-                if not before & self._calls:
+                if not before & set(self.calls):
                     raise TimeoutError(f"it was silent for {patience:g} seconds")
             return listing.result()
         finally:
@@ -280,7 +282,7 @@ class Connection:
                     auth=auth,
                     sse_read_timeout=_patience(server.timeout),
                     # After one that fails the SDK sends nothing more, and its call would wait.
-                    httpx_client_factory=partial(Http, self._lost.set),
+                    httpx_client_factory=partial(Http, server.own_headers, self._lost.set),
                 )
         return self._http()
 
@@ -290,6 +292,7 @@ class Connection:
         timeout = httpx2.Timeout(30.0, read=_patience(self._server.timeout))
 
         http = Http(
+            self._server.own_headers,
             headers=self._server.headers,
             auth=auth,
             timeout=timeout,
@@ -317,12 +320,6 @@ def _parts(url: str) -> tuple[str, httpx2.BasicAuth | None]:
 def _patience(timeout: float | None) -> Any:
     """Seconds without a byte from a server whose calls may take `timeout`; None is for ever."""
     return None if timeout is None else max(QUIET, timeout)
-
-
-async def _decline(context: Any, params: Any) -> types.ElicitResult:
-    """Nobody has read the question: the answer is no."""
-    logger.info("a question of an MCP server was declined")
-    return types.ElicitResult(action="decline")
 
 
 async def _unchecked(name: str, result: types.CallToolResult) -> None:

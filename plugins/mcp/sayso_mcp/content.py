@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any
@@ -19,14 +18,10 @@ from sayso import (
     TextContent,
     ToolInputError,
     ToolResult,
-    unbroken,
 )
 
 MOST_BYTES = 10 * 2**20
 """Largest image, sound or document in a result; a larger one is named, not sent."""
-EVENT = 2**20 - 2**14
-"""Most bytes of a result in one server-sent event. Clients of the official SDK read no event above
-1 MiB, and lose the call at one; over `sse` the session."""
 
 _ENDLESS: int = 10**4300
 """The first integer of more digits than those who read JSON take."""
@@ -42,23 +37,29 @@ def unknown(why: str) -> types.CallToolResult:
     return said(f"Outcome unknown: {why}. It may or may not have taken effect.", error=True)
 
 
-def result_of(outcome: Outcome, *, limit: int, modern: bool) -> types.CallToolResult:
-    """The result of a call that ended: all that a ToolResult holds, of others the text.
+def result_of(
+    outcome: Outcome, *, limit: int, modern: bool, structured: bool = False
+) -> types.CallToolResult:
+    """The result of a call that ended: all that a ToolResult holds, of others the text, and with
+    `structured` the object that the text is of.
 
     `limit` is the most bytes of text; where a result has more, its one text is cut.
     """
     value = outcome.value
     if not isinstance(value, ToolResult):
-        return said(outcome.output, error=outcome.failed)
+        result = said(outcome.output, error=outcome.failed)
+        if structured and not outcome.failed:
+            result.structured_content = _json_value(value)
+        return result
     blocks = [_block(part) for part in value.content]
     if _text_bytes(blocks) > limit or not blocks:
         others = [b for b in blocks if not isinstance(b, types.TextContent)]
         blocks = [types.TextContent(text=outcome.output), *others]
-    structured = _json_value(value.structured)
-    if not modern and not isinstance(structured, dict):
+    object_ = _json_value(value.structured)
+    if not modern and not isinstance(object_, dict):
         # Before 2026-07-28 it is an object or absent; the text has it all the same.
-        structured = None
-    given: dict[str, Any] = {} if structured is None else {"structured_content": structured}
+        object_ = None
+    given: dict[str, Any] = {} if object_ is None else {"structured_content": object_}
     return types.CallToolResult(content=blocks, is_error=outcome.failed, **given)
 
 
@@ -90,29 +91,6 @@ def fit(value: Any) -> Any:
     return value
 
 
-def fitting(result: types.CallToolResult, *, ascii: bool) -> types.CallToolResult:
-    """The result with its texts cut to what fits into one event, written in ASCII or UTF-8."""
-
-    def size(value: Any) -> int:
-        written = json.dumps(value, ensure_ascii=ascii, default=str).encode("utf-8", "replace")
-        return len(unbroken(written))
-
-    def cut(text: str, room: int) -> str:
-        kept = text
-        while kept and (used := size(kept)) > room:
-            kept = kept[: len(kept) * max(room, 0) // used]
-        if len(kept) == len(text):
-            return text
-        return f"{kept}\n[cut: no more than the first {len(kept)} characters can be sent]"
-
-    room = EVENT - size(result.structured_content)
-    for block in result.content:
-        if isinstance(block, types.TextContent):
-            block.text = cut(block.text, room)
-            room -= size(block.text)
-    return result
-
-
 def check_json(input: dict[str, Any], nesting: int) -> None:
     """Raise ToolInputError for arguments that are too deep, or hold NaN or an infinity.
 
@@ -127,6 +105,29 @@ def check_json(input: dict[str, Any], nesting: int) -> None:
         if not level:
             return
     raise ToolInputError("the input is nested too deep")
+
+
+def without_nulls(input: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without nulls for parameters that have to be neither there nor null.
+
+    A form that somebody left empty is sent with null in each of its fields.
+    """
+    optional = {
+        name: given
+        for name, given in schema.get("properties", {}).items()
+        if name not in schema.get("required", ()) and isinstance(given, dict)
+    }
+    return {
+        name: value
+        for name, value in input.items()
+        if value is not None or name not in optional or _takes_null(optional[name])
+    }
+
+
+def _takes_null(schema: dict[str, Any]) -> bool:
+    """Whether null may fit; where the schema does not say its type by itself, it may."""
+    stated = schema.get("type")
+    return stated is None or "null" in ([stated] if isinstance(stated, str) else stated)
 
 
 def _block(part: Any) -> types.ContentBlock:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +14,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from sayso_mcp.lines import LARGEST
+from sayso_mcp.source import Headers, check_headers
 
 _REFUSED = {307, 308, 401, 403, 404, 405, 406, 413, 415, 421, 429}
 """Statuses of a server that has not looked at the call, or sends it elsewhere."""
@@ -70,22 +73,31 @@ class Http(httpx2.AsyncClient):
     """An HTTP client that notes what comes of each POST.
 
     With `failed` it reads each answer whole, and calls that where the SDK would send nothing more.
+    `own` gives headers for each request.
     """
 
-    def __init__(self, failed: Callable[[], None] | None = None, **options: Any) -> None:
+    def __init__(
+        self, own: Headers | None = None, failed: Callable[[], None] | None = None, **options: Any
+    ) -> None:
         super().__init__(**options)
+        self._own = own
         self._failed = failed
+
+    async def _sent(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        if self._own is not None:
+            request.headers.update(await _made(self._own))
+        return await super().send(request, **options)
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send `request`."""
         if request.method != "POST":
-            return await super().send(request, **options)
+            return await self._sent(request, **options)
         if self._failed is not None:
             options["stream"] = False
         noted = exchange.get(Exchange())
         noted.posts += 1
         try:
-            answer = await super().send(request, **options)
+            answer = await self._sent(request, **options)
             if self._failed is None and _is_json(answer):
                 answer = await _whole(answer)
         except Exception as error:
@@ -97,6 +109,20 @@ class Http(httpx2.AsyncClient):
         if self._failed is not None and not (answer.is_success or _is_followed(answer)):
             self._failed()
         return answer
+
+
+async def _made(own: Headers) -> Mapping[str, str]:
+    """What the author's function gives; ConnectError where it fails, since nothing is sent then."""
+    try:
+        # It may ask somebody for a token, and wait.
+        made = await asyncio.to_thread(own)
+        made = await made if inspect.isawaitable(made) else made
+        check_headers(made)
+    except Exception as error:
+        # Its own words may hold a credential.
+        what = f"the function for the headers failed with {type(error).__name__}"
+        raise httpx2.ConnectError(what) from None
+    return made
 
 
 def _is_json(answer: httpx2.Response) -> bool:

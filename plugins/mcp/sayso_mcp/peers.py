@@ -22,11 +22,13 @@ Context = ServerRequestContext[Any, Any]
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Peer:
     """One client session."""
 
     session: Session = field(default_factory=Session)
+    asked: dict[str, list[str]] = field(default_factory=dict)
+    """The calls of each request whose person is being asked."""
 
 
 class Remembered(Generic[T]):

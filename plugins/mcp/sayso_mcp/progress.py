@@ -6,8 +6,9 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 from sayso import IntermittentUpdate
 from sayso_mcp.content import clean
@@ -20,6 +21,8 @@ LONGEST = 2**16
 """Characters of a status line that are sent: many clients read no event above 1 MiB."""
 LAST = 5.0
 """Seconds that a slow client has to take the last ones."""
+ALIVE = 15.0
+"""Seconds between the notifications that keep a call alive while a person is asked."""
 
 
 class Progress:
@@ -77,25 +80,53 @@ def wanted(context: Context) -> bool:
     return (context.meta or {}).get("progress_token") is not None
 
 
+def progress_of(context: Context) -> Progress | None:
+    """What sends the progress of one request, so that it only grows; None where none is wanted."""
+    return Progress(context) if wanted(context) else None
+
+
 @asynccontextmanager
-async def progress(
-    context: Context,
+async def told(
+    sending: Progress | None,
 ) -> AsyncIterator[Callable[[IntermittentUpdate], None] | None]:
     """What takes the status lines of one call, None where the client wants none."""
-    if not wanted(context):
+    if sending is None:
         yield None
         return
-    sending = Progress(context)
-    pump = asyncio.create_task(sending.pump())
-    try:
+    async with _beside(sending.pump()):
         yield sending.update
         try:
             async with asyncio.timeout(LAST):
                 await sending.flush()
         except TimeoutError:
             logger.warning("a client took too long for its progress notifications")
+
+
+@asynccontextmanager
+async def kept_alive(sending: Progress | None, text: str) -> AsyncIterator[None]:
+    """Send `text` as progress again and again: clients give a silent call up after a minute, and
+    each notification begins that minute anew."""
+    if sending is None:
+        yield
+        return
+
+    async def repeat() -> None:
+        while True:
+            await sending.report(text)
+            await asyncio.sleep(ALIVE)
+
+    async with _beside(repeat()):
+        yield
+
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Have `work` done until the block ends."""
+    task = asyncio.create_task(work)
+    try:
+        yield
     finally:
-        pump.cancel()
-        await asyncio.wait([pump])
-        if not pump.cancelled() and (error := pump.exception()) is not None:
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and (error := task.exception()) is not None:
             logger.debug("progress could not be sent", exc_info=error)

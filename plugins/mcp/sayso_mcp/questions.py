@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 from dataclasses import dataclass
 from typing import Any
 
 import mcp_types as types
-from mcp.shared.exceptions import MCPError
-from mcp.shared.message import ServerMessageMetadata
-from pydantic import ValidationError
 
 from sayso import Proposal, unseen
 from sayso_mcp.peers import Context
-
-logger = logging.getLogger("sayso.mcp")
 
 FORM: dict[str, Any] = {
     "type": "object",
@@ -50,8 +43,9 @@ class Answer:
 
 
 def question(row: Proposal) -> str:
-    """The question: the tool, its whole input, intent and description."""
-    lines = [f"Allow the tool {row.name!r} to run?"]
+    """The question: the tool or command, its whole input, intent and description."""
+    what = "this command" if row.kind == "command" else f"the tool {row.name!r}"
+    lines = [f"Allow {what} to run?"]
     if row.description:
         lines.append(f"What it does: {visible(row.description, _PROSE)}")
     if row.intent:
@@ -108,31 +102,6 @@ def answer_of(result: types.ElicitResult) -> Answer:
     return Answer(False, reason)
 
 
-async def answered(
-    context: Context, request: types.ElicitRequest, timeout: float, stopping: asyncio.Event
-) -> types.ElicitResult | None:
-    """The client's answer to `request` while its call waits, up to 2025-11-25.
-
-    None when it gives none within `timeout` seconds, or none before the service stops.
-    """
-    related = ServerMessageMetadata(related_request_id=context.request_id)
-    asking = asyncio.ensure_future(
-        context.session.send_request(
-            request, types.ElicitResult, request_read_timeout_seconds=timeout, metadata=related
-        )
-    )
-    stop = asyncio.ensure_future(stopping.wait())
-    try:
-        await asyncio.wait({asking, stop}, return_when=asyncio.FIRST_COMPLETED)
-        return asking.result() if asking.done() else None
-    except (MCPError, ValidationError) as error:
-        logger.debug("elicitation failed", exc_info=error)
-        return None
-    finally:
-        asking.cancel()
-        stop.cancel()
-
-
 def takes_forms(context: Context) -> bool:
     """Whether the client can ask its human by a form; a bare `elicitation: {}` says so, too."""
     asking = _elicitation(context)
@@ -148,21 +117,3 @@ def takes_links(context: Context) -> bool:
 def _elicitation(context: Context) -> types.ElicitationCapability | None:
     capabilities = context.session.client_capabilities
     return None if capabilities is None else capabilities.elicitation
-
-
-def cannot_ask(name: str) -> MCPError:
-    """The protocol's error for a client that cannot ask anybody."""
-    required = types.ClientCapabilities(
-        elicitation=types.ElicitationCapability(form=types.FormElicitationCapability())
-    )
-    data = types.MissingRequiredClientCapabilityErrorData(required_capabilities=required)
-    return MCPError(
-        code=types.MISSING_REQUIRED_CLIENT_CAPABILITY,
-        message=(
-            f"the tool {name!r} needs a human's approval, and this client cannot ask for it: "
-            "it does not declare form elicitation; connect one that does, or set "
-            "plugin.mcp.approvals to 'console', where a person decides on Sayso's page, or to "
-            "'deny', which hides the tool"
-        ),
-        data=data.model_dump(by_alias=True, mode="json", exclude_none=True),
-    )

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from math import inf
 from typing import Any, NoReturn, TypeVar
 
 import anyio
@@ -16,24 +17,29 @@ from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
 
-from sayso import Host, PlatformContext, PluginError, Tool, __version__
+from sayso import Host, PlatformContext, PluginError, Tool
 from sayso_mcp.calls import Result, ToolCalls
+from sayso_mcp.changes import Changes
 from sayso_mcp.chat import Chat
-from sayso_mcp.content import fitting, said, unknown
+from sayso_mcp.content import said, unknown
+from sayso_mcp.events import EVENT, LINKS_SINCE, Event, Kept
 from sayso_mcp.keys import key_of
-from sayso_mcp.peers import Context, Peer, Peers, Remembered, is_modern, principal_of
+from sayso_mcp.outputs import output_schema
+from sayso_mcp.peers import Context, Peer, Peers, Remembered, is_modern, peer_of, principal_of
 from sayso_mcp.progress import wanted
 
 logger = logging.getLogger("sayso.mcp")
 _LAST = 0.5
 """Seconds in which open questions end, and are recorded, where no time is left for calls."""
+_AROUND = 1024
+"""Bytes of JSON around a resource that is read."""
 RESOURCE_NOT_FOUND = -32002
 """What reads of unknown resources are answered with up to 2025-11-25."""
 Page = TypeVar("Page", bound=types.PaginatedResult)
 
 
 class Service:
-    """Tools, chat, and empty lists of resources and prompts, for every transport.
+    """Tools, chat, what is read by a link, and no prompts, for every transport.
 
     Once `stopping`, new calls are refused.
     """
@@ -41,9 +47,11 @@ class Service:
     def __init__(self, host: Host, settings: Any) -> None:
         self.host = host
         self.settings = settings
+        self.kept = Kept()
+        self.changes = Changes(host.agent) if host.agent.sources else None
         self._key = key_of(host, settings.key_file)
         self.calls = ToolCalls(host, settings)
-        self.chat = Chat(host, settings.chat) if settings.chat else None
+        self.chat = Chat(host, settings, self.calls) if settings.chat else None
         self._running: set[anyio.CancelScope] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -62,6 +70,8 @@ class Service:
         """Take no new call, let open questions end unanswered, and those in flight end within
         `seconds`, with or without their client; then answer the rest that their end is unknown."""
         self.calls.stopping.set()
+        if self.changes is not None:
+            self.changes.close()
         end = time.monotonic() + seconds
         try:
             async with asyncio.timeout(max(seconds, _LAST)):
@@ -81,9 +91,9 @@ class Service:
             yield remembered()
 
         agent = self.host.agent
-        server: Server[Any] = Server(
+        server = _Server(
             agent.name,
-            version=__version__,
+            version=agent.version,
             instructions=agent.description or None,
             lifespan=lifespan,
             get_tool_input_schema=self._schema,
@@ -93,9 +103,15 @@ class Service:
             on_list_resource_templates=_empty(
                 types.ListResourceTemplatesResult, "resource_templates"
             ),
-            on_read_resource=_no_resource,
+            on_read_resource=self._read,
             on_list_prompts=_empty(types.ListPromptsResult, "prompts"),
             on_get_prompt=_no_prompt,
+            on_subscriptions_listen=self.changes.listen if self.changes else None,
+        )
+        server.links = self.settings.transport != "stdio"
+        server.changes = self.changes is not None
+        server.add_notification_handler(
+            "notifications/cancelled", types.CancelledNotificationParams, self.calls.cancelled
         )
         security = RequestStateSecurity(
             keys=[self._key], ttl=self.settings.ask_timeout, bind_principal=principal_of
@@ -114,13 +130,40 @@ class Service:
 
     def _lists(self, tool: Tool) -> bool:
         verdict = self.host.policy.verdict(tool, None, PlatformContext())
+        if not tool.offered:
+            return False
         return verdict == "allow" or (verdict == "require" and self.settings.approvals != "deny")
 
     async def _list(
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         _check_first(params)
-        return types.ListToolsResult(tools=[_described(tool) for tool in self._tools().values()])
+        if self.changes is not None:
+            self.changes.tell(peer_of(context), context.session)
+        described = [self._described(tool) for tool in self._tools().values()]
+        return types.ListToolsResult(tools=described)
+
+    def _described(self, tool: Tool) -> types.Tool:
+        hints = types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.read_only,
+            destructive_hint=self._destructive(tool),
+            idempotent_hint=tool.idempotent,
+        )
+        return types.Tool(
+            name=tool.name,
+            title=tool.title,
+            description=tool.description or None,
+            input_schema=tool.input_schema,
+            output_schema=output_schema(tool),
+            annotations=hints,
+        )
+
+    def _destructive(self, tool: Tool) -> bool | None:
+        """As the tool says; else whether it needs approval, unless it changes nothing."""
+        if tool.destructive is not None or tool.read_only:
+            return tool.destructive
+        return self.host.policy.verdict(tool, None, PlatformContext()) == "require"
 
     async def _call(self, context: Context, params: types.CallToolRequestParams) -> Result:
         if self.stopping:
@@ -138,33 +181,52 @@ class Service:
                 self._running.discard(scope)
                 if not self._running:
                     self._idle.set()
-        return self._sendable(context, result)
+        return self._sendable(context, params.name, result)
 
-    def _sendable(self, context: Context, result: Result) -> Result:
-        transport = self.settings.transport
-        # The SDK answers the newer era in ASCII, and as JSON unless something was sent before.
-        modern = transport == "streamable-http" and is_modern(context)
-        is_event = transport != "stdio" and (not modern or wanted(context))
-        if is_event and isinstance(result, types.CallToolResult):
-            return fitting(result, ascii=modern)
-        return result
+    def _sendable(self, context: Context, name: str, result: Result) -> Result:
+        if not isinstance(result, types.CallToolResult) or not self._is_event(context):
+            return result
+        over_http = self.settings.transport == "streamable-http"
+        event = Event(
+            # The SDK writes the newer era in ASCII.
+            ascii=over_http and is_modern(context),
+            kept=self.kept,
+            who=principal_of(context),
+            links=context.protocol_version >= LINKS_SINCE,
+            # Over sse what is read comes as an event, too.
+            readable=inf if over_http else EVENT - _AROUND,
+        )
+        tool = self.host.agent.tools.get(name)
+        return event.fitting(result, typed=tool is not None and output_schema(tool) is not None)
+
+    def _is_event(self, context: Context) -> bool:
+        # The SDK answers the newer era as JSON unless something was sent before.
+        modern = self.settings.transport == "streamable-http" and is_modern(context)
+        return self.settings.transport != "stdio" and (not modern or wanted(context))
+
+    async def _read(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        contents = self.kept.read(uri, principal_of(context))
+        if contents is None:
+            code = types.INVALID_PARAMS if is_modern(context) else RESOURCE_NOT_FOUND
+            raise MCPError(code=code, message="there is no such resource", data={"uri": uri})
+        return types.ReadResourceResult(contents=[contents])
 
 
-def _described(tool: Tool) -> types.Tool:
-    hints = types.ToolAnnotations(
-        title=tool.title,
-        read_only_hint=tool.read_only,
-        destructive_hint=tool.destructive,
-        idempotent_hint=tool.idempotent or None,
-    )
-    given = hints.model_dump(exclude_none=True)
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description or None,
-        input_schema=tool.input_schema,
-        annotations=hints if given else None,
-    )
+class _Server(Server[Any]):
+    """Declares what there is: no prompts, no resources where nothing is ever linked, and no notice
+    of tools that never change."""
+
+    links = False
+    changes = False
+
+    def get_capabilities(self, *given: Any, **more: Any) -> types.ServerCapabilities:
+        declared = super().get_capabilities(*given, **more)
+        tools = types.ToolsCapability(list_changed=True if self.changes else None)
+        resources = types.ResourcesCapability() if self.links else None
+        return declared.model_copy(update={"tools": tools, "prompts": None, "resources": resources})
 
 
 def _check_first(params: types.PaginatedRequestParams | None) -> None:
@@ -181,12 +243,6 @@ def _empty(kind: type[Page], name: str) -> Callable[..., Awaitable[Page]]:
         return kind(**{name: []})
 
     return answer
-
-
-async def _no_resource(context: Context, params: types.ReadResourceRequestParams) -> NoReturn:
-    """Answer that there is no such resource: the list of them is empty."""
-    code = types.INVALID_PARAMS if is_modern(context) else RESOURCE_NOT_FOUND
-    raise MCPError(code=code, message="there is no such resource", data={"uri": str(params.uri)})
 
 
 async def _no_prompt(context: Context, params: types.GetPromptRequestParams) -> NoReturn:

@@ -14,7 +14,7 @@ import json
 import logging
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -25,11 +25,14 @@ from urllib.parse import urlsplit
 from sayso import ConfigError, PluginError, RequestContext, SourceHost, Tool, ToolResult
 
 if TYPE_CHECKING:
+    from sayso_mcp.asker import Asker
     from sayso_mcp.connection import Connection
 
 logger = logging.getLogger("sayso.mcp")
 Transport = Literal["stdio", "sse", "streamable-http"]
 Patterns = Sequence[str]
+Headers = Callable[[], Mapping[str, str] | Awaitable[Mapping[str, str]]]
+"""A function of the author's, plain or async, that gives the headers of a request."""
 MAKING = 5.0
 """Seconds for reading what a server lists; the tools that are left then are left out."""
 
@@ -40,7 +43,7 @@ def mcp_server(
     include: Patterns | None = None,
     exclude: Patterns = (),
     requires_approval: bool | Patterns = True,
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | Headers | None = None,
     prefix: str = "",
     env: Mapping[str, str] | None = None,
     timeout: float | None = 60.0,
@@ -52,11 +55,12 @@ def mcp_server(
     `server` is a URL, or a command, as one line or as its parts. `include` and `exclude` are
     patterns of tool names, with `*` and `?`; the server's own names are meant as well as those with
     the prefix. `requires_approval` gates all tools (the default), none, or those that match one of
-    its patterns. A pattern that fits no tool of the server stops the start. `headers` are sent with
-    every request to a URL; `env` is what a command gets beside HOME, PATH and the like; `prefix`
-    comes before each name. A call may take `timeout` seconds. Without `transport` a URL that ends
-    in `/sse` is sse, another streamable-http. An approval is of the tool of just this server: of
-    its address or command line, and of its `name`, by default what it calls itself.
+    its patterns. A pattern that fits no tool of the server stops the start. An approval is of the
+    tool of just this server: of its address or command line, and of its `name`, by default what it
+    calls itself. `headers` are sent with every request to a URL; a function, plain or async, gives
+    them for each anew, such as a token that is renewed; `env` is what a command gets beside HOME,
+    PATH and the like; `prefix` comes before each name. A call may take `timeout` seconds. Without
+    `transport` a URL that ends in `/sse` is sse, another streamable-http.
     """
     for option, given in (
         ("include", include),
@@ -67,23 +71,31 @@ def mcp_server(
             raise TypeError(f"mcp_server: {option} takes a list of patterns; write [{given!r}]")
     if timeout is not None and not 0 < timeout < math.inf:
         raise ValueError(f"mcp_server: timeout must be above 0 seconds, not {timeout!r}")
-    for header, value in (headers or {}).items():
-        # The HTTP library's own error would show the value, in logs and to the model.
-        if not (value.isascii() and value.isprintable() and value == value.strip()):
-            raise ValueError(
-                f"mcp_server: the value of the header {header!r} has a line end, a space around it "
-                "or a character that no request can carry"
-            )
+    own = headers if callable(headers) else None
+    fixed = {} if headers is None or callable(headers) else dict(headers)
+    check_headers(fixed)
     parts = [server] if isinstance(server, str) and "://" in server else _command(server)
     return MCPServer(
         parts,
         _transport(parts, transport),
         Choice(include, exclude, requires_approval, prefix),
-        dict(headers or {}),
+        fixed,
         dict(env) if env is not None else None,
         timeout,
+        own,
         name,
     )
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    """Raise ValueError for a value that no request can carry."""
+    for name, value in headers.items():
+        # The HTTP library's own error would show the value, in logs and to the model.
+        if not (value.isascii() and value.isprintable() and value == value.strip()):
+            raise ValueError(
+                f"mcp_server: the value of the header {name!r} has a line end, a space around it "
+                "or a character that no request can carry"
+            )
 
 
 def _command(server: str | Sequence[str]) -> list[str]:
@@ -158,7 +170,7 @@ class MCPServer:
     """One MCP server whose tools are the agent's; made by `mcp_server`.
 
     Connected at the start, again after a failure, with growing pauses. While it is away its
-    tools stay, and each call says so. Whatever it asks of a human while a tool runs is declined.
+    tools stay, and each call says so. What it asks while a tool runs waits for a person's decision.
     """
 
     def __init__(
@@ -169,11 +181,13 @@ class MCPServer:
         headers: dict[str, str],
         env: dict[str, str] | None,
         timeout: float | None,
+        own_headers: Headers | None = None,
         name: str | None = None,
     ) -> None:
         self.parts = list(parts)
         self.transport = transport
         self.headers = headers
+        self.own_headers = own_headers
         self.env = env
         self.timeout = timeout
         self.name = name
@@ -185,6 +199,8 @@ class MCPServer:
         self._names: dict[str, str] = {}
         self._host: SourceHost | None = None
         self._connection: Connection | None = None
+        self._changed: Callable[[], None] = _nothing
+        self._asker: Asker | None = None
 
     @property
     def label(self) -> str:
@@ -225,7 +241,7 @@ class MCPServer:
             self._tools = tuple(self._made(tools))
             changed()
 
-        self._host = host
+        self._host, self._changed = host, changed
         self._connection = Connection(self, listed)
         await self._connection.start()
         if known and self._idle:
@@ -237,8 +253,8 @@ class MCPServer:
             )
 
     def tools(self) -> Sequence[Tool]:
-        """The tools as the server last listed them."""
-        return self._tools
+        """The tools as the server last listed them, and once it has asked what it asks by."""
+        return self._tools if self._asker is None else (*self._tools, self._asker.tool)
 
     async def close(self) -> None:
         """End the connection."""
@@ -300,6 +316,21 @@ class MCPServer:
     ) -> ToolResult:
         if self._host is None or self._connection is None:
             raise RuntimeError(f"the MCP server {self.label!r} is not connected")
-        work = partial(self._connection.call, name, arguments, context.update)
+        work = partial(self._connection.call, name, arguments, context)
         # The connection lives on the home loop.
         return await self._host.workers.at_home(work)
+
+    async def answer(self, context: Any, params: Any) -> Any:
+        """What a person says to a question of the server."""
+        if self._host is None or self._connection is None:
+            raise RuntimeError(f"the MCP server {self.label!r} is not connected")
+        from sayso_mcp.asker import Asker
+
+        if self._asker is None:
+            self._asker = Asker(self.label, self._connection.calls)
+            self._changed()
+        return await self._asker(self._host, params)
+
+
+def _nothing() -> None:
+    """Before the source is open nobody hears that its tools have changed."""

@@ -12,6 +12,9 @@ from pydantic_core import to_json
 
 from sayso import Caller, Host, Proposal
 
+CANCELLED = "the client cancelled its call"
+"""Why a call is rejected that its client wants no more."""
+
 
 @dataclass(slots=True)
 class Waiting:
@@ -21,6 +24,8 @@ class Waiting:
     """
 
     ids: dict[str, str] = field(default_factory=dict)
+    given_up: set[str] = field(default_factory=set)
+    """Those of them that nobody is asked about at a client any more."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_read: bool = False
 
@@ -30,6 +35,21 @@ class Waiting:
             for row in await host.calls.proposed(caller):
                 self.ids[digest(row.name, row.asked)] = row.id
             self.is_read = True
+
+    def leave(self, key: str, id_: str) -> None:
+        """Have the same call find the proposal again."""
+        self.ids[key] = id_
+        self.given_up.add(id_)
+
+    def forget(self, key: str, id_: str) -> None:
+        """Have the same call be a new one, if it would find just this proposal."""
+        if self.ids.get(key) == id_:
+            self.drop(id_)
+
+    def drop(self, id_: str) -> None:
+        """Forget the proposal."""
+        self.given_up.discard(id_)
+        self.ids = {key: known for key, known in self.ids.items() if known != id_}
 
 
 def who(caller: Caller) -> str:
@@ -49,14 +69,31 @@ def _sorted(value: Any) -> Any:
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
-def pending(row: Proposal) -> types.CallToolResult:
-    """The result of a call that waits, with its id."""
+def pending(row: Proposal, page: str | None) -> types.CallToolResult:
+    """The result of a call that waits, with its id and the ways to decide on it.
+
+    It is an error, so that nobody takes it for the tool's own result.
+    """
     text = (
-        f"Waiting for approval: the tool {row.name!r} has not run. A person decides on Sayso's "
-        f"page, or with: sayso approvals approve {row.id}\n"
+        f"Waiting for approval: the tool {row.name!r} has not run. {ways(row.id, page)}\n"
         "Call it again with the same arguments to learn what became of it."
     )
     structured = {"approval": {"id": row.id, "state": "PENDING", "name": row.name}}
     return types.CallToolResult(
-        content=[types.TextContent(text=text)], structured_content=structured
+        content=[types.TextContent(text=text)], structured_content=structured, is_error=True
+    )
+
+
+def ways(id_: str, page: str | None) -> str:
+    """Where a person decides."""
+    where = f"on {page}#{id_}" if page else "on Sayso's page"
+    return f"A person decides {where}, or with: sayso approvals approve {id_}"
+
+
+def no_way(name: str) -> str:
+    """Why nobody could ever approve the call, and what helps."""
+    return (
+        f"the tool {name!r} needs a person's approval, and this client cannot ask for it: it does "
+        "not declare form elicitation; connect one that does, or set plugin.mcp.page to the "
+        "address of Sayso's page, or approvals.ledger to one that other processes share"
     )

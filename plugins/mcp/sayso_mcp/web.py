@@ -16,13 +16,9 @@ from mcp.server.lowlevel import Server
 from mcp.server.sse import SseServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import (
-    RequestBodyLimitMiddleware,
     TransportSecurityMiddleware,
     TransportSecuritySettings,
 )
-from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCMessage, JSONRPCRequest
-from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
@@ -31,8 +27,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sayso import Host, authenticate, standard_error, turn_to_read, unbroken
-from sayso_mcp.refusals import PART, answered, message_of, mismatch, refusal, repeated
+from sayso import Host, authenticate, standard_error, unbroken
+from sayso_mcp.posts import Messages
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 QUIET = 0.2
@@ -116,103 +112,6 @@ def _sse(server: Server[Any], security: TransportSecuritySettings, limit: int) -
             Mount("/messages/", app=Messages(transport.handle_post_message, limit)),
         ]
     )
-
-
-class Messages:
-    """Refuses a request whose id no request can have, which the SDK takes for a notification that
-    nobody answers, and words the refusals of all that is no message (400). Where `headed`, refuses
-    one whose header names another version than its body, and one with the id of another request of
-    its session that has no answer yet, which the SDK would answer no more.
-
-    The SDK's other refusals come first: of a session that is over, say, which clients begin anew.
-    """
-
-    def __init__(self, app: ASGIApp, limit: int, *, headed: bool = False) -> None:
-        self.app = app
-        self.headed = headed
-        self.unanswered: dict[tuple[str, str], Scope] = {}
-        self.whole = RequestBodyLimitMiddleware(self._read, limit)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (self.whole if scope["method"] == "POST" else self.app)(scope, receive, send)
-
-    async def _read(self, scope: Scope, receive: Receive, send: Send) -> None:
-        first = [await receive()]
-        if first[0].get("more_body", True):
-            # Who sent the begin is gone.
-            return
-        body: bytes = first[0]["body"]
-        await turn_to_read(body)
-        refused = False
-
-        async def again() -> Message:
-            return first.pop() if first else await receive()
-
-        async def worded(message: Message) -> None:
-            nonlocal refused
-            if message["type"] == "http.response.start" and message["status"] == 400:
-                refused = True
-                answer = Response(error, 400, media_type="application/json")
-                await answer(scope, receive, send)
-            elif not refused:
-                await send(message)
-
-        asked = None
-        try:
-            message = message_of(body)
-            asked = self._asked(scope, message)
-            answer = self._wrong(scope, message, asked)
-            sdk_takes_it = answer is not None
-        except ValueError as failure:
-            answer = refusal(body)
-            sdk_takes_it = not isinstance(failure, ValidationError)
-        if sdk_takes_it:
-            first[0]["body"] = b""
-        # The SDK reads it once more.
-        await turn_to_read(body)
-        error = None if answer is None else answer.message.model_dump_json(exclude_unset=True)
-        if error is not None:
-            await self.app(scope, again, worded)
-        elif asked is None:
-            await self.app(scope, again, send)
-        else:
-            await self._answered(asked, scope, again, send)
-
-    def _asked(self, scope: Scope, message: JSONRPCMessage) -> tuple[str, str] | None:
-        """The session and the id of a request, by which the SDK finds the way of its answer."""
-        session = Headers(scope=scope).get("mcp-session-id") if self.headed else None
-        if session is None or not isinstance(message, JSONRPCRequest):
-            return None
-        return session, str(message.id)
-
-    def _wrong(
-        self, scope: Scope, message: JSONRPCMessage, asked: tuple[str, str] | None
-    ) -> SessionMessage | None:
-        if asked in self.unanswered:
-            return repeated(asked[1])
-        version = Headers(scope=scope).get("mcp-protocol-version")
-        return mismatch(message, version) if self.headed else None
-
-    async def _answered(
-        self, asked: tuple[str, str], scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        """Have a request answered, whose id is not in use any more once its answer is sent."""
-        self.unanswered[asked] = scope
-
-        def over() -> None:
-            if self.unanswered.get(asked) is scope:
-                del self.unanswered[asked]
-
-        async def told(message: Message) -> None:
-            _, _, data = message.get("body", b"")[:PART].partition(b"data:")
-            if str(answered(data)) == asked[1]:
-                over()
-            await send(message)
-
-        try:
-            await self.app(scope, receive, told)
-        finally:
-            over()
 
 
 class Known:

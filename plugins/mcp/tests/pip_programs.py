@@ -1,6 +1,6 @@
-"""Servers of the protocol from PyPI, each in an environment of its own outside the repository.
+"""Servers and clients of the protocol from PyPI, in environments outside the repository.
 
-They must not share the libraries of the tests: what they need is theirs. Where they cannot be
+Each has one of its own and shares no libraries with the tests. Where they cannot be
 had, the tests that need them are skipped with the reason; in CI they fail.
 """
 
@@ -19,6 +19,7 @@ from typing import NoReturn
 import pytest
 
 GIT = "mcp-server-git==2026.10.19"
+OLD_SDK = "mcp==1.30.0"
 
 
 def _unavailable(reason: str) -> NoReturn:
@@ -68,3 +69,11 @@ def git_server(repository: Path) -> list[str]:
     if isinstance(python, str):
         _unavailable(python)
     return [str(python), "-m", "mcp_server_git", "--repository", str(repository)]
+
+
+def old_client(*arguments: str) -> list[str]:
+    """The command of a client of the official SDK of 1.x; skips where it cannot be had."""
+    python = _python(OLD_SDK)
+    if isinstance(python, str):
+        _unavailable(python)
+    return [str(python), str(Path(__file__).with_name("old_client.py")), *arguments]

@@ -12,6 +12,7 @@ from typing import Any
 
 import mcp_types as types
 import pytest
+from mcp import ClientSession
 from mcp.shared.exceptions import MCPError
 
 from sayso import Agent, Caller, ChatRequest, Session, tool
@@ -110,18 +111,68 @@ def test_anything_but_an_accepted_yes_does_not_run(serve: Any, human: Any, era: 
 
 
 @ERAS
-def test_client_that_cannot_ask_gets_the_protocols_error_with_the_ways_out(
+def test_call_of_a_client_that_cannot_ask_waits_for_the_page_and_says_so(
+    serve: Any, human: Any, era: str
+) -> None:
+    page = "https://sayso.example/console"
+
+    async def run() -> None:
+        async with serve(page=page) as served:
+            async with served.client(era) as client:
+                result = await client.call_tool("delete_pod", POD)
+                [row] = await served.proposals()
+                assert result.is_error
+                assert f"{page}#{row.id}" in text(result)
+                assert f"sayso approvals approve {row.id}" in text(result)
+                assert served.ran.calls == []
+                await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
+                assert text(await client.call_tool("delete_pod", POD)) == "deleted default/web-1"
+            # On the same port a client that can ask is asked.
+            yes = human("accept", approve=True)
+            async with served.client(era, elicitation_callback=yes) as client:
+                assert text(await client.call_tool("delete_pod", POD)) == "deleted default/web-1"
+            assert len(yes.asked) == 1
+            assert len(served.ran.calls) == 2
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_client_that_opens_pages_and_has_no_forms_is_sent_to_the_page(
+    serve: Any, human: Any, era: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = types.ElicitationCapability(url=types.UrlElicitationCapability())
+    capabilities = types.ClientCapabilities(elicitation=links)
+    monkeypatch.setattr(ClientSession, "_build_capabilities", lambda *_: capabilities)
+
+    async def run() -> None:
+        page = "https://sayso.example/console"
+        async with serve(page=page) as served:
+            opened = human("accept")
+            async with served.client(era, elicitation_callback=opened) as client:
+                call = asyncio.ensure_future(client.call_tool("delete_pod", POD))
+                while not opened.asked:
+                    assert not call.done(), call.result()
+                    await asyncio.sleep(0.02)
+                [row] = await served.proposals()
+                assert opened.asked[0].url == f"{page}#{row.id}"
+                await decide_by_chat(served, row, execute=True)
+                assert text(await call) == "deleted default/web-1"
+
+    asyncio.run(run())
+
+
+@ERAS
+def test_call_that_nobody_could_ever_approve_says_so_and_is_not_recorded(
     serve: Any, era: str
 ) -> None:
     async def run() -> None:
-        async with serve() as served, served.client(era) as client:
-            with pytest.raises(MCPError) as raised:
-                await client.call_tool("delete_pod", POD)
-            assert raised.value.error.code == -32021
-            for way in ("form elicitation", "plugin.mcp.approvals", "'console'", "'deny'"):
-                assert way in raised.value.error.message
-            assert raised.value.error.data["requiredCapabilities"] == {"elicitation": {"form": {}}}
-            assert served.ran.calls == []
+        alone = {"approvals_": {"ledger": "memory://"}}
+        async with serve(**alone) as served, served.client(era) as client:
+            result = await client.call_tool("delete_pod", POD)
+            assert result.is_error
+            for way in ("form elicitation", "plugin.mcp.page", "approvals.ledger"):
+                assert way in text(result)
             assert await served.proposals() == []
 
     asyncio.run(run())
@@ -320,7 +371,9 @@ def test_another_principal_cannot_use_the_state(serve: Any, raw: Any) -> None:
     asyncio.run(run())
 
 
-def test_client_that_goes_away_while_asked_has_decided_nothing(serve: Any, eventually: Any) -> None:
+def test_call_that_its_client_cancels_while_its_person_is_asked_is_withdrawn(
+    serve: Any, eventually: Any
+) -> None:
     async def run() -> None:
         asked = asyncio.Event()
 
@@ -339,6 +392,8 @@ def test_client_that_goes_away_while_asked_has_decided_nothing(serve: Any, event
                 return [row.state for row in await served.proposals()] == ["REJECTED"]
 
             await eventually(rejected)
+            [row] = await served.proposals()
+            assert row.decision.reason == "the client cancelled its call"
             assert served.ran.calls == []
 
     asyncio.run(run())
@@ -407,19 +462,158 @@ def test_end_without_time_for_calls_complains_of_none_where_none_runs(
     assert "did not end in time" not in caplog.text
 
 
-def test_question_that_nobody_answers_in_time_is_a_no(serve: Any) -> None:
+def test_question_that_nobody_answers_in_time_leaves_the_call_open_for_a_later_yes(
+    serve: Any, human: Any
+) -> None:
+    async def run() -> None:
+        later = human("accept", approve=True)
+
+        async def think(context: Any, params: Any) -> Any:
+            if not later.asked:
+                later.asked.append(params)
+                await asyncio.Event().wait()
+            return await later(context, params)
+
+        async with (
+            serve(ask_timeout=0.3) as served,
+            served.client("legacy", elicitation_callback=think) as client,
+        ):
+            result = await client.call_tool("delete_pod", POD)
+            assert result.is_error
+            [row] = await served.proposals()
+            assert row.state == "PENDING"
+            assert row.id in text(result)
+            assert served.ran.calls == []
+            assert text(await client.call_tool("delete_pod", POD)) == "deleted default/web-1"
+            assert [row.id for row in await served.proposals()] == [row.id]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+def test_client_that_waits_no_longer_leaves_the_call_open_for_a_later_yes(
+    serve: Any, transport: str
+) -> None:
     async def run() -> None:
         async def think(context: Any, params: Any) -> Any:
             await asyncio.Event().wait()
 
         async with (
-            serve(ask_timeout=0.2) as served,
+            serve(transport=transport) as served,
             served.client("legacy", elicitation_callback=think) as client,
         ):
-            result = await client.call_tool("delete_pod", POD)
-            assert result.is_error
-            assert served.ran.calls == []
-            assert [row.state for row in await served.proposals()] == ["REJECTED"]
+            with pytest.raises(MCPError, match="timed out"):
+                await client.call_tool("delete_pod", POD, read_timeout_seconds=1)
+            [row] = await served.proposals()
+            assert row.state == "PENDING"
+            await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
+            assert text(await client.call_tool("delete_pod", POD)) == "deleted default/web-1"
+            assert len(served.ran.calls) == 1
+
+    asyncio.run(run())
+
+
+def test_equal_calls_whose_persons_are_asked_at_once_are_two_calls(serve: Any) -> None:
+    async def run() -> None:
+        asked: list[Any] = []
+        both = asyncio.Event()
+
+        async def yes(context: Any, params: Any) -> Any:
+            asked.append(params)
+            if len(asked) == 2:
+                both.set()
+            await both.wait()
+            return types.ElicitResult(action="accept", content={"approve": True})
+
+        async with serve() as served, served.client("legacy", elicitation_callback=yes) as client:
+            calls = [client.call_tool("delete_pod", POD) for _ in range(2)]
+            for result in await asyncio.gather(*calls):
+                assert text(result) == "deleted default/web-1"
+            assert len(served.ran.calls) == 2
+
+    asyncio.run(run())
+
+
+def test_no_a_dismissal_a_cancel_and_a_timeout_differ_in_the_log(serve: Any) -> None:
+    async def run() -> None:
+        asked = asyncio.Event()
+        answers: list[Any] = [
+            types.ElicitResult(action="decline", content={"reason": "not on a Friday"}),
+            types.ElicitResult(action="decline"),
+            types.ElicitResult(action="cancel"),
+            None,
+            None,
+        ]
+
+        async def answer(context: Any, params: Any) -> Any:
+            given = answers.pop(0)
+            asked.set()
+            if given is None:
+                await asyncio.Event().wait()
+            return given
+
+        async with (
+            serve() as served,
+            served.client("legacy", elicitation_callback=answer) as client,
+        ):
+            for _ in range(3):
+                await client.call_tool("delete_pod", POD)
+            asked.clear()
+            call = asyncio.ensure_future(client.call_tool("delete_pod", POD))
+            await asyncio.wait_for(asked.wait(), 60)
+            call.cancel()
+            await asyncio.wait([call])
+            with pytest.raises(MCPError, match="timed out"):
+                await client.call_tool("delete_pod", POD, read_timeout_seconds=1)
+            rows = sorted(await served.proposals(), key=lambda row: row.created)
+            told = [(row.state, row.decision and row.decision.reason) for row in rows]
+            assert told == [
+                ("REJECTED", "not on a Friday"),
+                ("REJECTED", "no reason given"),
+                ("REJECTED", "the question was dismissed"),
+                ("REJECTED", "the client cancelled its call"),
+                ("PENDING", None),
+            ]
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("page", [None, "https://sayso.example/console"])
+def test_progress_keeps_a_call_alive_while_its_person_is_asked(
+    serve: Any, monkeypatch: pytest.MonkeyPatch, page: str | None
+) -> None:
+    monkeypatch.setattr("sayso_mcp.progress.ALIVE", 0.05)
+
+    async def run() -> None:
+        seen: list[tuple[float, str | None]] = []
+        enough = asyncio.Event()
+
+        async def progress(value: float, total: float | None, message: str | None) -> None:
+            seen.append((value, message))
+            if len(seen) == 3:
+                enough.set()
+
+        async def answer(context: Any, params: Any) -> Any:
+            if page is None:
+                await enough.wait()
+            return types.ElicitResult(
+                action="accept", content={"approve": True} if not page else None
+            )
+
+        settings = {"approvals": "console" if page else "client", "page": page}
+        async with (
+            serve(**settings) as served,
+            served.client("legacy", elicitation_callback=answer) as client,
+        ):
+            call = client.call_tool("delete_pod", POD, progress_callback=progress)
+            calling = asyncio.ensure_future(call)
+            await asyncio.wait_for(enough.wait(), 60)
+            [row] = await served.proposals()
+            if page is not None:
+                await decide_by_chat(served, row, execute=True)
+            assert text(await calling) == "deleted default/web-1"
+            assert row.id in (seen[0][1] or "")
+            assert [value for value, _ in seen] == sorted({value for value, _ in seen})
 
     asyncio.run(run())
 

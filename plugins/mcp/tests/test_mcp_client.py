@@ -21,9 +21,20 @@ from mcp.shared.message import SessionMessage
 from npm_programs import FILESYSTEM, program
 
 from ports import quiet_port
-from sayso import Agent, Caller, Config, Outcome, ServiceHost, Session, ToolInputError, tool
+from sayso import (
+    Agent,
+    Caller,
+    Config,
+    Outcome,
+    ServiceHost,
+    Session,
+    ToolInputError,
+    __version__,
+    tool,
+)
 from sayso_mcp import MCPServer, mcp_server
 from sayso_mcp.asked import Asked
+from sayso_mcp.asker import field_of
 from sayso_mcp.connection import Connection
 from sayso_mcp.lines import Lines
 
@@ -126,14 +137,117 @@ def test_error_result_is_a_failed_call(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("program", [OLD, NEW], ids=["legacy", "2026-07-28"])
-def test_questions_are_declined_and_changes_are_heard(
-    tmp_path: Path, eventually: Any, program: Path
+PROGRAMS = pytest.mark.parametrize("program", [OLD, NEW], ids=["legacy", "2026-07-28"])
+
+
+@PROGRAMS
+@pytest.mark.parametrize("run_here", [True, False])
+@pytest.mark.parametrize(("approved", "answer"), [(True, "accept"), (False, "decline")])
+def test_question_of_the_server_waits_for_a_person(
+    tmp_path: Path, eventually: Any, program: Path, approved: bool, answer: str, run_here: bool
 ) -> None:
     async def run() -> None:
         source = other(tmp_path, program, requires_approval=False)
         async with using(tmp_path, source) as host:
-            assert (await call(host, "ask")).output == "decline"
+            asking = asyncio.ensure_future(call(host, "ask"))
+            row = await waiting(host, eventually)
+            assert row.input["question"] == "May I?"
+            assert (row.input["tool"], row.input["answer"]) == ("ask", "ok")
+            assert not [d for d in host.agent.definitions if d.name == row.name]
+            caller = Caller("cli")
+            await host.calls.decide(row.id, caller, approved=approved, run=run_here)
+            assert (await asking).output == answer
+            [row] = await rows(host)
+            assert row.state == ("DONE" if approved else "REJECTED")
+
+    asyncio.run(run())
+
+
+BOOLEAN = {"type": "boolean"}
+TEXT = {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "required", "field"),
+    [
+        ({"ok": BOOLEAN}, [], "ok"),
+        ({"approve": BOOLEAN, "reason": TEXT}, ["approve"], "approve"),
+        ({"ok": BOOLEAN, "backups_too": BOOLEAN}, [], None),
+        ({"ok": BOOLEAN, "backups_too": BOOLEAN}, ["ok", "backups_too"], None),
+        ({"name": TEXT}, ["name"], None),
+        ({"ok": BOOLEAN, "name": TEXT}, ["ok", "name"], None),
+        ({}, [], None),
+    ],
+)
+def test_yes_fills_the_one_field_that_it_can_be_meant_for(
+    properties: Any, required: list[str], field: str | None
+) -> None:
+    schema = {"type": "object", "properties": properties, "required": required}
+    form = types.ElicitRequestFormParams(message="May I?", requested_schema=schema)
+    assert field_of(form) == field
+
+
+@PROGRAMS
+def test_question_of_a_call_that_has_ended_is_withdrawn(
+    tmp_path: Path, eventually: Any, program: Path
+) -> None:
+    async def run() -> None:
+        source = other(tmp_path, program, requires_approval=False, timeout=2)
+        async with using(tmp_path, source) as host:
+            assert (await call(host, "ask")).state == "INDETERMINATE"
+
+            async def withdrawn() -> bool:
+                return [row.state for row in await rows(host)] == ["REJECTED"]
+
+            await eventually(withdrawn)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("transport", ["streamable-http", "sse"])
+def test_sayso_behind_sayso_asks_the_person_in_front(
+    tmp_path: Path, serve: Any, eventually: Any, transport: str
+) -> None:
+    async def run() -> None:
+        async with serve(transport=transport) as served:
+            source = mcp_server(served.url, requires_approval=False)
+            front = tmp_path / "front"
+            front.mkdir()
+            async with using(front, source) as host:
+                asking = asyncio.ensure_future(call(host, "delete_pod", name="web-1"))
+                row = await waiting(host, eventually)
+                assert '"web-1"' in row.input["question"]
+                assert served.ran.calls == []
+                await host.calls.decide(row.id, Caller("console"), approved=True, run=False)
+                assert (await asking).output == "deleted default/web-1"
+                assert len(served.ran.calls) == 1
+                [behind] = await served.proposals()
+                assert (behind.state, behind.client) == ("DONE", f"sayso {__version__}")
+
+    asyncio.run(run())
+
+
+async def rows(host: Any) -> list[Any]:
+    """The proposals of the service in front."""
+    found: list[Any] = await host.ledger.store.run(lambda tx: tx.find())
+    return found
+
+
+async def waiting(host: Any, eventually: Any) -> Any:
+    """The question, once it waits for a person."""
+
+    async def is_there() -> bool:
+        return bool(await rows(host))
+
+    await eventually(is_there)
+    return (await rows(host))[0]
+
+
+@PROGRAMS
+def test_changes_are_heard(tmp_path: Path, eventually: Any, program: Path) -> None:
+    async def run() -> None:
+        source = other(tmp_path, program, requires_approval=False)
+        async with using(tmp_path, source) as host:
             assert "grown" not in host.agent.tools
             await call(host, "grow")
             await eventually(lambda: "grown" in host.agent.tools)
@@ -898,6 +1012,42 @@ def test_headers_are_sent_and_never_shown(
                     assert "is away: HTTP status 401" in caplog.text
                 else:
                     assert "(HTTP status 401); trying again" in caplog.text
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("transport", ["sse", "streamable-http"])
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_function_gives_the_headers_of_each_request(
+    tmp_path: Path, serve: Any, transport: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"token": "token-x", "made": 0}
+
+    def plain() -> dict[str, str]:
+        given["made"] += 1
+        if given["token"] is None:
+            raise RuntimeError("token-x is over")
+        return {"authorization": f"Bearer {given['token']}"}
+
+    async def renewed() -> dict[str, str]:
+        return plain()
+
+    async def run() -> None:
+        tokens = {"scheme": "bearer", "tokens": {"agent": "token-x"}}
+        async with serve(transport=transport, auth=tokens) as served:
+            headers = plain if kind == "plain" else renewed
+            source = mcp_server(served.url, headers=headers, requires_approval=False)
+            async with using(tmp_path, source) as host:
+                assert (await call(host, "add", a=1, b=2)).output == "3"
+                made = given["made"]
+                assert (await call(host, "add", a=2, b=2)).output == "4"
+                assert given["made"] > made
+                given["token"] = None
+                failed = (await call(host, "add", a=1, b=2)).output
+                assert "the function for the headers failed with RuntimeError" in failed
+                assert "may have taken effect" not in failed
+                assert "token-x" not in failed
+        assert "token-x is over" not in caplog.text
 
     asyncio.run(run())
 

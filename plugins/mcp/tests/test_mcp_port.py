@@ -17,8 +17,8 @@ import httpx2
 import pytest
 
 from ports import quiet_port
+from sayso_mcp.posts import Messages
 from sayso_mcp.running import bind
-from sayso_mcp.web import Messages
 
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 TRANSPORTS = pytest.mark.parametrize("transport", ["streamable-http", "sse"])

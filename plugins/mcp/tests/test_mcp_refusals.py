@@ -151,26 +151,51 @@ def test_request_whose_header_names_another_version_than_its_body_is_refused(
     asyncio.run(run())
 
 
-def test_request_with_the_id_of_one_that_has_no_answer_yet_is_refused(
+def test_request_that_is_sent_again_before_its_answer_is_refused(
     serve: Any, eventually: Any
 ) -> None:
-    def call(name: str, id_: int | str) -> str:
-        params = {"name": name, "arguments": {"a": 1, "b": 2} if name == "add" else {}}
-        body = {"jsonrpc": "2.0", "id": id_, "method": "tools/call", "params": params}
-        return json.dumps(body)
-
     async def run() -> None:
         async with serve() as served, posting(served) as post:
             first = asyncio.ensure_future(post(call("slow", 7)))
             await eventually(served.ran.begun.is_set)
-            for id_ in (7, "7"):
-                second = await post(call("add", id_))
-                assert (second.status_code, second.json()["id"]) == (400, None)
-                assert "has no answer yet" in second.json()["error"]["message"]
-            assert '"3"' in (await post(call("add", 8))).text
+            second = await post(call("slow", 7))
+            assert (second.status_code, second.json()["id"]) == (400, None)
+            assert "has no answer yet" in second.json()["error"]["message"]
             served.ran.go.set()
             assert "slept" in (await first).text
-            # What is over holds no id.
-            assert '"3"' in (await post(call("add", 7))).text
 
     asyncio.run(run())
+
+
+def test_client_that_uses_an_id_again_before_its_answer_gets_both_answers(
+    serve: Any, eventually: Any
+) -> None:
+    async def run() -> None:
+        async with serve() as served, posting(served) as post:
+            first = asyncio.ensure_future(post(call("slow", 7)))
+            await eventually(served.ran.begun.is_set)
+            for id_ in (7, "7", 7):
+                answer = message_in(await post(call("add", id_)))
+                assert answer["id"] == id_
+                assert answer["result"]["content"][0]["text"] == "3"
+            assert message_in(await post(call("subtract", 7)))["error"]["code"] == -32602
+            assert message_in(await post(call("add", 8)))["id"] == 8
+            served.ran.go.set()
+            slept = message_in(await first)
+            assert (slept["id"], slept["result"]["content"][0]["text"]) == (7, "slept")
+            # What is over holds no id.
+            assert message_in(await post(call("add", 7)))["id"] == 7
+
+    asyncio.run(run())
+
+
+def call(name: str, id_: int | str) -> str:
+    params = {"name": name, "arguments": {"a": 1, "b": 2} if name == "add" else {}}
+    return json.dumps({"jsonrpc": "2.0", "id": id_, "method": "tools/call", "params": params})
+
+
+def message_in(response: Any) -> Any:
+    """The last message of a response."""
+    assert response.status_code == 200
+    lines = [line for line in response.text.splitlines() if line.startswith("data: {")]
+    return json.loads(lines[-1].removeprefix("data: "))

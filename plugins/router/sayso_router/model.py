@@ -59,7 +59,7 @@ class ModelRouter:
         self.model = model
         self._name = agent.name
         self._system = f"{_INSTRUCTIONS}\n\n{_introduced(agent)}"
-        tools = [tool.definition for tool in agent.tools.values()]
+        tools = [tool.definition for tool in agent.tools.values() if tool.offered]
         # A language model reads them in the prompt, and cannot call what it was not offered; the
         # offline model matches words to definitions.
         self._tools = tools if model.provider == "offline" else []
@@ -107,6 +107,6 @@ def _introduced(agent: Agent) -> str:
     lines = [f"Agent: {_line(agent.name)}"]
     if agent.description:
         lines.append(f"Description: {_line(agent.description)}")
-    for tool in list(agent.tools.values())[:_TOOLS]:
+    for tool in [tool for tool in agent.tools.values() if tool.offered][:_TOOLS]:
         lines.append(f"Tool: {tool.name} - {_line(tool.description, 200)}")
     return "\n".join(lines)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from sayso import Agent, Ask, Call, Message, PluginError, Text, Turn, tool
+from sayso import Agent, Ask, Call, Message, PluginError, Text, Turn, install_line, tool
 from sayso.testing import Served, Service, scripted, served, user
 from sayso_router import Decision, Router
 from sayso_router.model import ModelRouter, model_for, transcript
@@ -339,7 +339,7 @@ class TestStart:
         monkeypatch.setattr("sayso.plugins.discover", dict)
         message = self.refusal(channel_router=silent)
         assert "'router'" in message
-        assert "pip install 'sayso[router]'" in message
+        assert install_line("sayso[router]") in message
 
     def test_installed_router_is_not_active_by_itself(self, sayso_served: Served) -> None:
         assert "router" not in sayso_served(answering()).host.plugins.names

@@ -24,7 +24,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sayso import Host, PluginError
+from sayso import Host, PluginError, install_line
 from sayso_a2a.card import base_url, custom_card
 from sayso_a2a.official.callers import URL, Contexts
 from sayso_a2a.official.card import REST, RPC, card_json, generated_card, official_card
@@ -95,7 +95,7 @@ class Official:
         except ImportError as error:
             raise PluginError(
                 f"plugin.a2a.database needs SQLAlchemy and a driver ({error}); "
-                "try: pip install 'sayso-a2a[sqlite]', or [postgresql] or [mysql], "
+                f"try: {install_line('sayso-a2a[sqlite]')}, or [postgresql] or [mysql], "
                 "and name the driver, as in 'postgresql+asyncpg://db/sayso'"
             ) from error
 

@@ -18,11 +18,12 @@ REST = "/a2a/rest"
 def generated_card(host: Host, settings: Settings) -> dict[str, Any]:
     """The card's fields but the interfaces, from the agent and the configuration."""
     agent = host.agent
-    skills = [_skill(tool) for tool in agent.tools.values()] or [_conversation(host)]
+    offered = [tool for tool in agent.tools.values() if tool.offered]
+    skills = [_skill(tool) for tool in offered] or [_conversation(host)]
     card: dict[str, Any] = {
         "name": agent.name,
         "description": agent.description or agent.name,
-        "version": __version__,
+        "version": agent.version or __version__,
         "capabilities": {
             "streaming": True,
             "pushNotifications": settings.push_notifications,

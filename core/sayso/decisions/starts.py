@@ -1,0 +1,157 @@
+"""How an approved call comes to begin: its place first, in it the claim, then the call (design,
+section 6, "Beginning")."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import uniform
+
+from sayso.engine import Engine
+from sayso.errors import LedgerUnavailable
+from sayso.ledger import Proposal
+from sayso.ledger.choices import Choice, Decided, Grant, Requester
+from sayso.wire.messages import Kind
+from sayso.workers.places import Place
+
+_RESERVE = 1.0
+_SOON = 0.02
+"""Seconds within which a place has to be there for the decision and the claim to go together."""
+_PAUSE = 0.05
+_NO_PLACE = "no thread was free for it in time"
+_TOO_LATE = "the service stood still, or reached it too late"
+_NO_STORE = "the approvals store did not answer"
+
+
+NOT_BEGUN = (
+    "what was approved has not begun: no thread was free for it, or the service stood still; send "
+    "the same request again to start it"
+)
+
+
+@dataclass(slots=True)
+class Start:
+    """An approved call on its way: `place` and `grant` as far as it has them, else `why` it has not
+    begun. It may wait for its place until `until` (monotonic seconds)."""
+
+    choice: Choice
+    id: str
+    found: Decided
+    who: Requester
+    until: float
+    place: Place | None = None
+    grant: Grant | None = None
+    why: str = ""
+
+    @property
+    def row(self) -> Proposal:
+        return self.found.rows[self.id]
+
+    def leave(self) -> None:
+        """Give up the place."""
+        if self.place is not None:
+            self.place.leave()
+            self.place = None
+
+
+def latest(until: float) -> float:
+    """Until when a call may wait for its place in a request that ends at `until`: some time is kept
+    for the reply that says so."""
+    return until - min(_RESERVE, (until - time.monotonic()) / 4)
+
+
+async def decide_in_place(
+    engine: Engine, choices: Sequence[Choice], decide: Callable[[bool], Awaitable[Decided]]
+) -> tuple[Decided, Place | None]:
+    """What `decide` gives, which is told whether a single call may be claimed at once, and the
+    place of the claimed call.
+
+    One transaction instead of two, where the place is there and nothing comes between the decision
+    and the call.
+    """
+    approved = {choice.id: choice for choice in choices if choice.approved and not choice.copy}
+    place = None
+    if len(approved) == 1 and not engine.events_on:
+        (choice,) = approved.values()
+        place = _place(engine, choice.kind, choice.name)
+    claims = place is not None and await place.comes(time.monotonic() + _SOON)
+    found = None
+    try:
+        found = await decide(claims)
+    finally:
+        if place is not None and (found is None or not found.grants):
+            place.leave()
+    return found, place if found.grants else None
+
+
+def _place(engine: Engine, kind: Kind | None, name: str | None) -> Place | None:
+    """A place for a call of this tool, or for a command; None where none can be had."""
+    tool = engine.agent.tools.get(name or "")
+    if kind != "command" and tool is None:
+        return None
+    try:
+        return engine.code.place(is_async=tool is None or kind == "command" or tool.is_async)
+    except RuntimeError:
+        return None
+
+
+async def is_ready(engine: Engine, start: Start) -> bool:
+    """Whether the call has its place, and in it its grant; else `start` tells why it has not begun,
+    or its row who else runs it."""
+    row = start.row
+    if start.place is None and needs_place(engine, row):
+        start.place = _place(engine, row.kind, row.name)
+        if start.place is None:
+            start.why = _NO_PLACE
+    if start.place is not None and not await start.place.comes(start.until):
+        start.leave()
+        start.why = _NO_PLACE
+    if start.why:
+        return False
+    if start.grant is None:
+        await _claim(engine, start)
+    if start.grant is None:
+        start.leave()
+    return start.grant is not None
+
+
+def needs_place(engine: Engine, row: Proposal) -> bool:
+    """Whether there is anything to run: else the call fails as soon as it is claimed."""
+    known = engine.agent.commands if row.kind == "command" else engine.agent.tools.get(row.name)
+    return known is not None
+
+
+async def _claim(engine: Engine, start: Start) -> None:
+    try:
+        start.grant = await engine.ledger.claim(start.choice, start.found, start.id, start.who)
+    except LedgerUnavailable:
+        start.why = _NO_STORE
+
+
+async def hand_back(engine: Engine, start: Start, times: int) -> bool:
+    """Hand back the claim of a call that did not begin; whether it is to be claimed again."""
+    grant, start.grant = start.grant, None
+    start.leave()
+    assert grant is not None
+    await engine.ledger.give_back([grant])
+    try:
+        start.found.rows |= await engine.ledger.settle([start.id])
+    except LedgerUnavailable:
+        start.why = _NO_STORE
+        return False
+    if not start.row.startable:
+        return False
+    pause = _PAUSE * 2**times * uniform(0.5, 1.5)
+    if time.monotonic() + pause > start.until:
+        start.why = _TOO_LATE
+        return False
+    await asyncio.sleep(pause)
+    return True
+
+
+def words(row: Proposal, why: str) -> str:
+    """What a caller is told of a call that was approved and has not begun."""
+    what = row.input.get("command") if row.kind == "command" else row.name
+    return f"{what} was approved and has not begun: {why}. Approve it again to start it."

@@ -1,0 +1,79 @@
+"""What this process claims, calls and continuations, and whose claims it takes for void."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sayso.ledger import Owner, SuspendedTurn, Transaction
+from sayso.ledger.beginnings import Claim, boottime, margin
+from sayso.ledger.choices import Continuation, Grant
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The claims of the process `owner` on the machine `boot`, each for `lease` seconds unless it
+    is renewed; `gone` tells that an owner has surely died."""
+
+    owner: str
+    boot: str
+    lease: float
+    gone: Callable[[Owner], bool]
+
+    def new_claim(self) -> Claim:
+        """A claim that is about to be sent: the lease of its rows cannot begin earlier."""
+        return Claim(secrets.token_hex(8), boottime() + self.lease - margin(self.lease))
+
+    def owner_of(self, fence: int, now: float, token: str) -> Owner:
+        """This process as the owner of a row, for the claim `token`."""
+        return Owner(self.owner, self.boot, fence, now + self.lease, token)
+
+    def _dead(self, owner: Owner, now: float) -> bool:
+        # This process lives, whatever became of its lease.
+        if owner.id == self.owner:
+            return False
+        return owner.lease + margin(self.lease) < now or self.gone(owner)
+
+    def _loss(self, owner: Owner) -> tuple[str, str]:
+        """Why nobody waits for a process that is taken for dead, and what that means."""
+        if self.gone(owner):
+            return "the process that ran it has ended", " before its result was recorded"
+        silent = "the process that ran it has given no sign of life for the time of its lease"
+        return silent, " and may still be running it"
+
+    def go_on(self, tx: Transaction, grant: Grant, request: str, token: str) -> Continuation | None:
+        """Claim the continuation of the turn if this was its only call and nobody continues it
+        yet."""
+        turn = tx.turns([grant.proposal.turn]).get(grant.proposal.turn)
+        if turn is None or turn.calls != [grant.proposal.id]:
+            return None
+        if turn.state != "SUSPENDED" or turn.reply:
+            return None
+        return self.claim_turns(tx, [turn], request, token)
+
+    def claim_turns(
+        self, tx: Transaction, turns: Sequence[SuspendedTurn], request: str, token: str
+    ) -> Continuation:
+        """Claim the continuation of these turns."""
+        for turn in turns:
+            turn.fence += 1
+            # No end any more, or a purge would take the turn while it goes on.
+            turn.state, turn.request, turn.ended = "RESUMING", request, None
+            turn.owner = self.owner_of(turn.fence, tx.now, token)
+            tx.put_turn(turn)
+        return Continuation([(t.id, t.fence) for t in turns], request)
+
+    def settle_turn(self, tx: Transaction, turn: SuspendedTurn) -> SuspendedTurn:
+        """The turn, updated if its owner has died."""
+        if turn.state == "RESUMING" and turn.owner and self._dead(turn.owner, tx.now):
+            turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
+        return turn
+
+
+def suspend_again(tx: Transaction, turn: SuspendedTurn) -> None:
+    """Suspend a turn again whose continuation failed, so that another request can continue it."""
+    if turn.state == "RESUMING":
+        turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
+        turn.ended = tx.now if turn.reply else None
+        tx.put_turn(turn)

@@ -1,0 +1,116 @@
+"""Places for calls: a thread or a worker loop that has arrived and waits for the one call that it
+is kept for, which begins there at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from queue import SimpleQueue
+from time import monotonic
+from typing import Any, Protocol
+
+from sayso.workers.mailbox import mailbox, tell
+from sayso.workers.running import Running
+from sayso.workers.threads import Threads, call_of
+from sayso.workers.workers import Workers
+
+
+class Place(Protocol):
+    """A place where one call may begin; each is left, or runs its call, once."""
+
+    async def comes(self, until: float) -> bool:
+        """Whether the place is there, at the latest at `until` (monotonic seconds)."""
+        ...
+
+    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """The result of `fn(*args)`, which begins at once: a plain function on a thread, an async
+        one on a loop."""
+        ...
+
+    def leave(self) -> None:
+        """Give the place up; no effect once it runs its call."""
+        ...
+
+
+class _Arrival:
+    """The word that a place is there, told to the loop that waits for it."""
+
+    def __init__(self) -> None:
+        self.here = False
+        self._box = mailbox()
+        self._told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def tell(self) -> None:
+        self.here = True
+        self._box.post(partial(tell, self._told), last=True)
+
+    async def within(self, until: float) -> bool:
+        left = until - monotonic()
+        if not self.here and left > 0:
+            await asyncio.wait({self._told}, timeout=left)
+        return self.here
+
+
+class ThreadPlace:
+    """One of `threads`, which waits for its call; raises RuntimeError where none can be had."""
+
+    def __init__(self, threads: Threads) -> None:
+        self._arrival = _Arrival()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self.comes = self._arrival.within
+        threads.submit(self._live)
+
+    def _live(self) -> None:
+        self._arrival.tell()
+        if (job := self._jobs.get()) is not None:
+            job()
+
+    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+        job, result = call_of(fn, *args)
+        self.submit(job)
+        return await result
+
+    def submit(self, job: Callable[[], None]) -> None:
+        """Run `job`, which raises nothing."""
+        self._jobs.put(job)
+
+    def leave(self) -> None:
+        # Behind a job it is never read.
+        self._jobs.put(None)
+
+
+class LoopPlace:
+    """A worker loop that has come to this call; it may be blocked again before that begins."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._arrival = _Arrival()
+        self._go: asyncio.Future[Callable[[], Coroutine[Any, Any, Any]]]
+        self._begun = False
+        self.comes = self._arrival.within
+        self._running = workers.spawn(self._live)
+
+    async def _live(self) -> Any:
+        self._go = asyncio.get_running_loop().create_future()
+        self._box = mailbox()
+        self._arrival.tell()
+        work = await self._go
+        return await work()
+
+    async def run(self, fn: Callable[..., Any], *args: Any) -> Any:
+        return await self.spawn(partial(fn, *args))
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Running[Any]:
+        """Run `work()`; as `Workers.spawn`."""
+        self._begun = True
+        self._box.post(partial(_give, self._go, work), last=True)
+        return self._running
+
+    def leave(self) -> None:
+        if not self._begun:
+            self._running.cancel()
+
+
+def _give(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)

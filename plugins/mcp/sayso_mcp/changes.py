@@ -1,0 +1,52 @@
+"""Notices that the list of tools is another one, for the clients that have listed them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from weakref import WeakKeyDictionary
+
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+
+from sayso import Agent
+from sayso_mcp.peers import Peer
+
+
+class Changes:
+    """Tells clients of both eras: sessions by a notification, from 2026-07-28 on those that
+    listen."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._loop = asyncio.get_running_loop()
+        self._bus = InMemorySubscriptionBus()
+        self._sessions: WeakKeyDictionary[Peer, ServerSession] = WeakKeyDictionary()
+        self._telling: set[asyncio.Task[None]] = set()
+        self.listen = ListenHandler(self._bus)
+        agent.tool_listeners.append(self._changed)
+
+    def tell(self, peer: Peer, session: ServerSession) -> None:
+        """Tell this client from now on."""
+        self._sessions[peer] = session
+
+    def close(self) -> None:
+        """Tell nobody any more."""
+        with suppress(ValueError):
+            self._agent.tool_listeners.remove(self._changed)
+        self.listen.close()
+
+    def _changed(self) -> None:
+        # The loop may have ended.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        task = asyncio.ensure_future(self._tell_all())
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _tell_all(self) -> None:
+        await self._bus.publish(ToolsListChanged())
+        for session in list(self._sessions.values()):
+            await session.send_tool_list_changed()

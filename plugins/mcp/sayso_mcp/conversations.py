@@ -1,0 +1,119 @@
+"""Conversations of `chat` whose calls wait for a decision: held until they can go on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_core import to_json
+
+from sayso import AgentMessage, Caller, Host, Proposal
+from sayso_mcp.questions import Answer
+from sayso_mcp.waiting import CANCELLED, who
+
+MOST = 1000
+"""Conversations that are held at once; the oldest goes first."""
+Wire = dict[str, Any]
+"""A message, or a part of one, as requests carry it."""
+
+
+@dataclass(slots=True)
+class Held:
+    """A conversation up to the agent's `reply`, of which `waiting` are the undecided calls; `texts`
+    is all that the agent has said since the message before."""
+
+    key: str
+    messages: list[Wire]
+    reply: AgentMessage
+    stop_reason: str
+    waiting: list[str]
+    texts: list[str]
+
+
+class Conversations:
+    """The held ones, found by who talks and by what was said: the same message after the same
+    history, or more of that."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[str, Held] = OrderedDict()
+
+    def known(self, key: str) -> Held | None:
+        """The conversation, also where nothing of it waits any more."""
+        return self._held.get(key)
+
+    def find(self, caller: Caller, said: Sequence[Wire]) -> tuple[Held | None, list[Wire]]:
+        """The conversation that begins with this, if calls of it wait, and what was said after the
+        agent's reply."""
+        for end in range(len(said), 0, -1):
+            held = self._held.get(key_of(caller, said[:end]))
+            if held is not None and held.waiting:
+                more = list(said[end:])
+                return held, more[1:] if more and more[0]["role"] == "assistant" else more
+        return None, []
+
+    def hold(self, held: Held) -> None:
+        """Hold a conversation, in place of what it was before."""
+        self.drop(held)
+        self._held[held.key] = held
+        if len(self._held) > MOST:
+            self._held.popitem(last=False)
+
+    def drop(self, held: Held) -> None:
+        """Hold it no more."""
+        self._held.pop(held.key, None)
+
+
+def key_of(caller: Caller, said: Sequence[Wire]) -> str:
+    """What finds a conversation: who talks, and what was said in it."""
+    texts = [[message["role"], message["content"]] for message in said]
+    return hashlib.sha256(to_json([who(caller), texts])).hexdigest()
+
+
+class Standing:
+    """How the waiting calls of a conversation stand, and what a client's person says of them."""
+
+    def __init__(self, rows: Sequence[Proposal], answers: Mapping[str, Answer]) -> None:
+        self.rows = rows
+        self.answers = answers
+
+    @classmethod
+    async def of(
+        cls, held: Held, host: Host, caller: Caller, answers: Mapping[str, Answer] | None = None
+    ) -> Standing:
+        """As the ledger has it."""
+        found = [await host.calls.look(id_, caller) for id_ in held.waiting]
+        return cls([row for row in found if row is not None], answers or {})
+
+    @property
+    def open(self) -> list[Proposal]:
+        """The calls that nobody has decided on."""
+        return [r for r in self.rows if r.state == "PENDING" and r.id not in self.answers]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing comes of the calls any more: they expired, or their client cancelled."""
+        return not self.open and not self.decisions
+
+    @property
+    def decisions(self) -> list[Wire]:
+        """What is decided, as the request says it that goes on with the conversation."""
+        decided = ((row, self._answer(row)) for row in self.rows)
+        return [_decision(row, answer) for row, answer in decided if answer is not None]
+
+    def _answer(self, row: Proposal) -> Answer | None:
+        if row.state == "PENDING":
+            return self.answers.get(row.id)
+        reason = row.decision.reason if row.decision else None
+        if row.state == "EXPIRED" or (row.state == "REJECTED" and reason == CANCELLED):
+            return None
+        return Answer(row.state != "REJECTED", reason)
+
+
+def _decision(row: Proposal, answer: Answer) -> Wire:
+    decision: Wire = {"id": row.id, "type": row.kind, "input": row.input}
+    if answer.approved:
+        return {**decision, "execute": True}
+    return {**decision, "rejection_reason": answer.reason or "no reason given"}
