@@ -15,7 +15,18 @@ from agents import scripted, suggest
 from pydantic import BaseModel, Field
 from serving import Json, Serve, Service, approved, folded, said, user
 
-from sayso import Agent, Call, Caller, Config, Host, LocalShell, RequestContext, Tool, cli, tool
+from sayso import (
+    Agent,
+    Call,
+    Caller,
+    Config,
+    LocalShell,
+    RequestContext,
+    ServiceHost,
+    Tool,
+    cli,
+    tool,
+)
 from sayso.config.targets import load_agent
 from sayso.decisions import places
 from sayso.ledger import Transaction
@@ -352,7 +363,7 @@ def test_each_agent_has_a_state_folder_and_the_command_line_lists_all(
 
     async def propose(name: str) -> str:
         agent = agent_of(restart_with([]), name=name)
-        host = Host.create(agent, Config.model_validate({"plugins": []}))
+        host = ServiceHost.create(agent, Config.model_validate({"plugins": []}))
         async with host.life(only=()):
             row = await host.calls.propose("restart", {"service": name}, Caller("test"))
         assert host.state_dir.parent == tmp_path / "sayso"

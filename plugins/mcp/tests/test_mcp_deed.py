@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sayso import Agent, Caller, Config, ConfigError, Host, InvalidRequest
+from sayso import Agent, Caller, Config, ConfigError, InvalidRequest, ServiceHost
 from sayso_mcp import MCPServer, mcp_server
 from sayso_mcp.source import Choice
 
@@ -59,10 +59,10 @@ def server(folder: Path, name: str, words: str = "Wipe a disk.", **options: Any)
     return mcp_server([sys.executable, str(program), name, str(folder / "ran"), words], **options)
 
 
-def host(folder: Path, source: MCPServer) -> Host:
+def host(folder: Path, source: MCPServer) -> ServiceHost:
     agent = Agent(model="offline", name="ops", tools=[source])
     given = {"state_dir": folder, "start_timeout": 180}
-    return Host.create(agent, Config.model_validate({"plugins": [], "server": given}))
+    return ServiceHost.create(agent, Config.model_validate({"plugins": [], "server": given}))
 
 
 async def proposed(folder: Path, source: MCPServer) -> Any:
