@@ -54,6 +54,14 @@ stops the start; any other that begins with `SAYSO_` is told at the start.
 Durations are `"24h"`, `"10m"`, `"30s"`, `"300ms"` or seconds, at most 100 years;
 sizes are `"10MiB"` or bytes. Paths in the file are relative to it. This page is written by
 `python docs/generate.py`.
+
+The log goes to standard error unless the agent's module sets up logging. A record is one line,
+with control characters written out (`\\n`), and a trace goes on in lines that begin with `  | `. No
+record, whichever library makes it and wherever it is written, shows user and password of an
+address, or the keys in its query.
+
+Others must not be able to write the state folder, the file of the ledger, or `auth.tokens_file`:
+the start stops, with the `chmod` that mends it.
 """
 
 

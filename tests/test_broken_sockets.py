@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sayso.http.frames import WebSocket
 from websockets.frames import Frame, Opcode
 
 from programs import Program, until
+from sayso.listener.frames import WebSocket
 from sayso.testing import served
 
 HANDSHAKE = (
@@ -99,7 +99,7 @@ def test_nothing_of_a_broken_connection_waits_for_the_garbage_collector(
             super().connection_made(transport)
             made.extend(map(weakref.ref, (self, self.conn, self.conn.reader)))
 
-    monkeypatch.setattr("sayso.http.frames.WebSocket", Seen)
+    monkeypatch.setattr("sayso.listener.frames.WebSocket", Seen)
     with served(words) as service:
         break_off(service.port, said)
         until(lambda: made and not [ref for ref in made if ref() is not None])

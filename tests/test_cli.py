@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import urllib.request
@@ -26,7 +27,7 @@ from sayso.hookspecs import hookimpl
 from sayso.installing import install_line
 from sayso.ledger.stores import open_store
 from sayso.plugins import Plugin, Plugins
-from sayso.plugins.discovery import discover
+from sayso.plugins.discovery import COMMANDS_ALONE, discover
 from terminal import terminal
 
 
@@ -613,19 +614,67 @@ def test_installed_but_quiet_plugins_bring_their_sub_commands(
         return Plugins(1.0)
 
     monkeypatch.setattr("sayso.plugins.Plugins.load", load)
-    monkeypatch.setattr("sayso.plugins.discovery.discover", lambda: {"mcp": None, "v2": None})
+    monkeypatch.setattr(
+        "sayso.plugins.discovery.discover", lambda: {"chat": None, "mcp": None, "v2": None}
+    )
     monkeypatch.setattr(group.cli, "commands", {})
     assert outcome(capsys, "--help")[0] == 0
-    assert seen[0].activated == ("mcp",)
+    assert seen[0].activated == ("chat", "mcp")
 
 
-def test_sub_command_of_a_plugin_that_is_not_installed_says_what_to_install(
+@pytest.mark.parametrize("name", ["chat", "demo"])
+def test_sub_command_that_needs_no_service_runs_whatever_is_configured(
+    capsys: pytest.CaptureFixture[str], folder: Path, name: str
+) -> None:
+    (folder / "sayso.toml").write_text('plugins = ["v1"]\nport = 1\n', "utf-8")
+    code, out, _ = outcome(capsys, name, "--help")
+    assert code == 0 and f"sayso {name}" in out
+
+
+def test_sub_command_that_cannot_be_imported_says_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, "sayso_chat", None)
+    code, _, err = outcome(capsys, "chat")
+    assert code == 1 and err.endswith(f"try: {install_line('--force-reinstall', 'sayso[chat]')}\n")
+
+
+def test_sub_command_that_needs_no_service_loads_no_plugin_host() -> None:
+    code = (
+        "import sys; from sayso import cli; cli.run(['chat', '--help']);"
+        "print({'pydantic', 'sayso.plugins', 'sayso_demo'} & sys.modules.keys())"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("set()\n"), done.stdout
+
+
+def test_help_lists_what_a_newcomer_needs_first(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    _, out, _ = outcome(capsys, "--help")
+    listed = re.findall(r"^  (\w+)  ", out.partition("Commands:")[2], re.MULTILINE)
+    assert listed[:5] == ["serve", "dev", "demo", "chat", "approvals"] and "mcp" in listed
+
+
+def test_plugins_that_only_bring_a_sub_command_are_shown_as_such(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    assert set(group.ALONE) == set(COMMANDS_ALONE)
+    _, out, _ = outcome(capsys, "plugins")
+    assert re.search(r"^chat +sayso-chat \S+ +not active: only needed for: sayso chat$", out, re.M)
+
+
+@pytest.mark.parametrize("name", ["chat", "demo", "mcp"])
+def test_sub_command_of_a_plugin_that_is_not_installed_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setattr("sayso.plugins.discovery.discover", dict)
-    code, _, err = outcome(capsys, "mcp", "ops.py")
+    monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: ())
+    code, _, err = outcome(capsys, name, "ops.py")
     assert code == 2
-    assert err.startswith(f"sayso: No such command 'mcp'; try: {install_line('sayso[mcp]')}")
+    way = install_line(f"sayso[{name}]")
+    assert err.startswith(f"sayso: No such command {name!r}; try: {way}")
 
 
 def test_help_survives_a_broken_configuration(
@@ -633,7 +682,7 @@ def test_help_survives_a_broken_configuration(
 ) -> None:
     (folder / "sayso.toml").write_text("port = 1\n", "utf-8")
     code, out, err = outcome(capsys, "--help")
-    assert (code, "serve" in out) == (0, True)
+    assert (code, "serve" in out, "chat" in out) == (0, True, True)
     assert "did you mean 'server.port'?" in err
 
 

@@ -26,7 +26,7 @@ from sayso.http.asgi import App
 from sayso.http.endpoints import read_body
 from sayso.listener.exchange import Exchange
 from sayso.listener.protocol import Http
-from sayso.testing.server import running
+from sayso.threaded import running
 from sayso.wire.messages import AgentMessage
 
 PATHS = ("/api/chat", "/api/chat-stream", "/api/sendMessage", "/api/sendMessageStream")

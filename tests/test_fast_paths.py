@@ -30,7 +30,7 @@ from sayso.ledger.choices import Decided
 from sayso.listener.frames import text_frame
 from sayso.models import dump_turns
 from sayso.testing import Service, served
-from sayso.testing.server import running
+from sayso.threaded import running
 from sayso.tools.results import text_of
 from sayso.turns.output import Gathered, Output
 from sayso.wire.encoding import encode, encode_lines, reply_json, unbroken

@@ -19,13 +19,12 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-def test_rules_of_the_offline_model_are_loaded_only_for_an_agent_that_asks_it(
-    tmp_path: Path,
-) -> None:
+def test_nothing_of_a_plugin_is_loaded_before_it_is_configured(tmp_path: Path) -> None:
     command = [sys.executable, "-c", APP, str(tmp_path)]
     modules = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-    assert "sayso.models.offline" in modules
-    assert "sayso.models.offline.answering" not in modules
+    loaded = {name.split(".")[0] for name in modules if name.startswith("sayso_")}
+    assert loaded == {"sayso_v1", "sayso_v2"}
+    assert not {"httpx2", "anthropic", "psycopg", "sayso.models.faults"} & set(modules)
 
 
 def test_uvicorn_without_its_command_line_is_whole_for_whoever_asks() -> None:

@@ -24,7 +24,7 @@ from sayso import IntermittentUpdate, TextDelta, create_app
 from sayso.hosting.streams import EventChannel
 from sayso.listener.frames import text_frames
 from sayso.testing import Service, served
-from sayso.testing.server import running
+from sayso.threaded import running
 from sayso.wire.encoding import encode, encode_lines, text_lines, unbroken
 from sayso.wire.events import Done, ErrorEvent, Event
 from sayso.wire.lenient_json import dump_json

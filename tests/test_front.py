@@ -12,10 +12,9 @@ from fastapi import APIRouter, FastAPI
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route, Router
 
-from sayso import Agent, create_app
+from sayso import Agent, create_app, running
 from sayso.config import load_config
 from sayso.testing import Service
-from sayso.testing.server import running
 
 TOKEN = {"Authorization": "Bearer s3cret"}
 GUARDED = {"auth.scheme": "bearer", "auth.tokens": {"ann": "env:TOKEN_OF_ANN"}}

@@ -12,10 +12,10 @@ import pytest
 
 from sayso import Agent, ToolInputError, tool
 from sayso.models import ToolDefinition
-from sayso.models.offline.filling import fill
 from sayso.models.schemas import plain_object
 from sayso.tools.bounds import NESTING, VALUES
 from sayso.tools.descriptions import describe
+from sayso_demo.offline.filling import fill
 
 Schema = dict[str, Any]
 
@@ -159,7 +159,7 @@ def test_pattern_that_goes_back_and_forth_ends_soon(pattern: str) -> None:
 
 HASTY = """
 from sayso.models import ToolDefinition
-from sayso.models.offline.filling import fill
+from sayso_demo.offline.filling import fill
 
 schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(a+)+$"}}}
 print(fill(ToolDefinition("probe", "", schema), "probe " + "a" * 60 + "!b"))

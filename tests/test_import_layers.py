@@ -12,7 +12,7 @@ import pytest
 CORE = Path(__file__).resolve().parent.parent / "core"
 
 LAYERS: tuple[str, ...] = (
-    "errors garbage _version config workers service installing",
+    "errors garbage _version config workers service installing addresses",
     "wire context",
     "ledger models",
     "agent tools commands policy gate conversation hosting hookspecs",
@@ -22,7 +22,7 @@ LAYERS: tuple[str, ...] = (
     "host start_lines",
     "http",
     "listener",
-    "app server testing pytest_plugin demo",
+    "app server threaded testing pytest_plugin",
     "cli __main__",
 )
 """The modules and packages of the core from the bottom to the top.
@@ -39,7 +39,7 @@ A file may import files of its own layer and of lower ones. Each layer in one se
 8. the service host, which builds a service, and begins, watches and drains its turns;
 9. requests to turns and turns to replies, as plain ASGI;
 10. the sockets, inside uvicorn;
-11. the application and the process that serves it, here or in a test, and the demo agent;
+11. the application and the process that serves it, here or in a test;
 12. the command line.
 """
 
@@ -48,7 +48,7 @@ CIRCLES: tuple[Set[str], ...] = (
 )
 """The circles that may be: a loop, its work and its threads are one thing in four files."""
 
-UVICORN = frozenset({"sayso.server", "sayso.testing.server"})
+UVICORN = frozenset({"sayso.server", "sayso.threaded"})
 """The files beside the listener's that may import uvicorn: one does so in parts, to start quickly,
 the other runs any ASGI application for a test."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import tomllib
 import zipfile
 from email.message import Message
@@ -15,8 +16,9 @@ import pytest
 from packaging.requirements import Requirement
 
 import lowest
-from environments import FOLDERS, ROOT, Environment, run
+from environments import FOLDERS, ROOT, Environment, run, serving
 from sayso._version import __version__
+from sayso.plugins.discovery import BUILT_IN
 
 pytestmark = pytest.mark.packaging
 
@@ -144,6 +146,8 @@ def test_installed_wheels_work_without_the_checkout(empty: Environment, tmp_path
     assert "POST /api/chat" in next(i["routes"] for i in shown if i["name"] == "v2")
 
 
+WHOLE = {"anthropic": ".model", "openai": ".model", "postgres": ".store", "demo": ".offline"}
+"""The module of a distribution that imports all that it needs, where that is not its first."""
 NAMED = re.compile(r"sayso\[([a-z0-9,]+)\]")
 """The extras that README and documentation tell people to install together."""
 
@@ -160,11 +164,46 @@ def test_documented_combination_installs_into_an_empty_environment(
     made = Environment.empty(tmp_path / "environment", wheels)
     made.install(f"sayso[{extras}]")
     shown = json.loads(made.run("sayso", "plugins", "--json", folder=tmp_path))
-    plugins = {"v1", "v2", "a2a", "mcp", "router", "console"}
-    assert {info["name"] for info in shown} == plugins & set(extras.split(","))
-    for extra in set(extras.split(",")) - plugins:
-        module = {"postgres": "psycopg", "openai": "httpx2"}.get(extra, extra)
-        run([str(made.python), "-c", f"import {module}"], tmp_path)
+    assert {info["name"] for info in shown} == set(BUILT_IN) & set(extras.split(","))
+    for extra in extras.split(","):
+        run([str(made.python), "-c", f"import sayso_{extra}{WHOLE.get(extra, '')}"], tmp_path)
+
+
+CALLABLE = "def agent(messages, context):\n    return messages[-1].content.upper()\n"
+AGENT = "from sayso import Agent\n\nagent = Agent()\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (["demo"], "demo"),
+        (["chat"], "chat"),
+        (["mcp"], "mcp"),
+        (["serve", "ops.py"], "demo"),
+        (["serve", "ops.py", "--model", "offline"], "demo"),
+        (["serve", "ops.py", "--model", "anthropic:x"], "anthropic"),
+        (["serve", "ops.py", "--model", "openai:x"], "openai"),
+        (["serve", "plain.py:agent", "--config", "shared.toml"], "postgres"),
+    ],
+)
+def test_core_alone_says_what_to_install(
+    empty: Environment, tmp_path: Path, arguments: list[str], extra: str
+) -> None:
+    (tmp_path / "ops.py").write_text(AGENT, "utf-8")
+    ledger = "postgresql://user@127.0.0.1:1/db"
+    (tmp_path / "shared.toml").write_text(f'[approvals]\nledger = "{ledger}"\n', "utf-8")
+    (tmp_path / "plain.py").write_text(CALLABLE, "utf-8")
+    command = [str(empty.python), "-m", "sayso", *arguments]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode in (1, 2)
+    assert f"'sayso[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_core_alone_serves_a_plain_callable(empty: Environment, tmp_path: Path) -> None:
+    (tmp_path / "plain.py").write_text(CALLABLE, "utf-8")
+    with serving(empty.python, tmp_path, "plain.py:agent") as service:
+        assert service.chat("hello")["content"] == "HELLO"
 
 
 def test_installation_is_small(empty: Environment, tmp_path: Path) -> None:

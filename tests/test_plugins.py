@@ -353,6 +353,22 @@ class TestLoading:
         with pytest.raises(PluginError, match=r"'dist-\w+' and 'dist-\w+' both have a plugin"):
             Plugins.load(Config(plugins=["acme"]))
 
+    @pytest.mark.parametrize(("name", "ours"), [("v2", "sayso-v2"), ("acme", "dist-acme")])
+    def test_two_distributions_with_one_name_stop_the_start_though_nobody_named_it(
+        self, site: Site, name: str, ours: str
+    ) -> None:
+        for plugin in {"acme", "foreign"} - {"acme" if name == "v2" else ""}:
+            site.install(plugin, MODULE)
+        site.names.add(name)
+        (site.folder / "dist_plug_foreign-1.5.dist-info" / "entry_points.txt").write_text(
+            f"[sayso]\n{name} = plug_foreign\n", "utf-8"
+        )
+        with pytest.raises(PluginError, match=rf"plugin '{name}' .*both have .*uninstall one") as e:
+            Plugins.load(Config())
+        assert "'dist-foreign'" in str(e.value)
+        assert repr(ours) in str(e.value)
+        assert Plugins.load(Config(plugins=[])).names == ()
+
     @pytest.mark.parametrize("named", ["my-plug", "My_Plug"])
     def test_two_spellings_of_one_name_are_a_conflict(self, site: Site, named: str) -> None:
         site.install("my-plug", MODULE)

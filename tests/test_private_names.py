@@ -94,7 +94,7 @@ RELIED_ON: dict[str, dict[str, str]] = {
         ),
         "ServerState": "total_requests",
     },
-    "core/sayso/testing/server.py": {"Server": "run should_exit startup"},
+    "core/sayso/threaded.py": {"Server": "run should_exit startup"},
     "plugins/mcp/sayso_mcp/running.py": {"Server": "capture_signals"},
 }
 """Of each file, the names that it overrides or uses of each class."""

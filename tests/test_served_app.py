@@ -23,7 +23,7 @@ from sayso import Config, Plugin, PluginError, create_app, hookimpl
 from sayso.app import app_to_serve
 from sayso.host import ServiceHost
 from sayso.testing import Service, user
-from sayso.testing.server import running
+from sayso.threaded import running
 
 REQUEST = {"messages": [user("hello")]}
 AGENT = """

@@ -39,8 +39,8 @@ from sayso import (
 )
 from sayso.cli.group import cli, run
 from sayso.http.asgi import App
-from sayso.models.offline import Offline
 from sayso.testing import scripted, served
+from sayso.testing.script import Scripted
 
 PAGE = {"Origin": "https://page.example"}
 REQUEST = {"messages": [{"role": "user", "content": "hi"}]}
@@ -472,7 +472,7 @@ def test_given_plugins_that_are_none_are_told(tmp_path: Path, plugins: Any, expe
     ("model", "named"),
     [
         (7, "int"),
-        (Offline, r"the class Offline; give an instance: Offline\(\)"),
+        (Scripted, r"the class Scripted; give an instance: Scripted\(\)"),
         (SimpleNamespace(stream=print), "give SimpleNamespace a text as 'provider'"),
         (SimpleNamespace(stream=print, provider="own"), "give SimpleNamespace a text as 'name'"),
     ],
@@ -482,7 +482,7 @@ def test_what_is_no_model_stops_the_start(tmp_path: Path, model: Any, named: str
         app_of(tmp_path, Agent(model=model))
 
 
-class Returning(Offline):
+class Returning(Scripted):
     """A model whose author awaits where a generator yields."""
 
     async def stream(self, ask: Any) -> Any:  # type: ignore[override]
@@ -491,7 +491,7 @@ class Returning(Offline):
 
 def test_model_that_does_not_stream_is_told_where_the_agent_is_made() -> None:
     with pytest.raises(TypeError, match="'stream' of .* must be an async generator"):
-        Agent(model=Returning())
+        Agent(model=Returning([]))
 
 
 def test_configuration_wins_over_the_model_config_of_the_agent(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from sayso import (
     Turn,
     tool,
 )
-from sayso.models.offline import Offline
 from sayso.testing import MODEL_CHECKS, Served, Service, scripted, served, user
+from sayso_demo.offline import Offline
 
 
 def named(checks: Any) -> Mapping[str, Callable[..., Any]]:

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from sayso.plugins import Plugin
     from sayso.server import serve
     from sayso.service.stderr import StandardError
+    from sayso.threaded import running
     from sayso.tools import Tool, tool
     from sayso.tools.results import (
         AudioContent,
@@ -93,7 +94,7 @@ if TYPE_CHECKING:
     )
     from sayso.tools.sources import SourceHost, ToolSource
     from sayso.wire.bodies import BodyReader
-    from sayso.wire.characters import unseen
+    from sayso.wire.characters import pretty, unseen, visible
     from sayso.wire.encoding import encode, unbroken
     from sayso.wire.events import (
         AgentEvent,
@@ -146,7 +147,7 @@ _MODULES = {
     "context": "Caller DecidedCall RequestContext",
     "app": "create_app",
     "wire.bodies": "BodyReader",
-    "wire.characters": "unseen",
+    "wire.characters": "pretty unseen visible",
     "commands": "LocalShell",
     "config": "Config load_config state_dir",
     "config.settings": "Duration Size",
@@ -186,6 +187,7 @@ _MODULES = {
     "server": "serve",
     "service.stderr": "StandardError",
     "wire.session": "Session",
+    "threaded": "running",
     "tools": "Tool tool",
     "tools.results": "AudioContent ImageContent ResourceContent TextContent ToolResult",
     "tools.sources": "SourceHost ToolSource",
@@ -311,7 +313,9 @@ __all__ = [
     "mask",
     "parse_request",
     "per_loop",
+    "pretty",
     "read_body",
+    "running",
     "serve",
     "standard_error",
     "state_dir",
@@ -319,6 +323,7 @@ __all__ = [
     "turn_to_read",
     "unbroken",
     "unseen",
+    "visible",
 ]
 
 

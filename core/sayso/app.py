@@ -19,7 +19,7 @@ from sayso.config import Config
 from sayso.config.options import Extras, configured
 from sayso.errors import ConfigError, TurnError, reasons
 from sayso.host import ServiceHost
-from sayso.http.access import Authentication, Fixed, WebPages
+from sayso.http.access import Authentication, Fixed, WebPages, is_loopback
 from sayso.http.asgi import App, PlainApp
 from sayso.http.front import Front, has_front
 from sayso.plugins.routes import LOST_MIDDLEWARE, Claim, claims, is_api_router, loses_middleware
@@ -61,9 +61,21 @@ def app_to_serve(agent: object, config: Config, extras: Extras) -> App:
     Importing FastAPI takes a fifth of the start-up time, and four megabytes that are not freed.
     """
     host = ServiceHost.create(agent, config, extras=extras)
+    _refuse_open_pages(host)
     routers = host.plugins.routes(host)
     app = _fastapi(host) if _asks_for_fastapi(host) else PlainApp(host)
     return _furnished(app, routers, extras)
+
+
+def _refuse_open_pages(host: ServiceHost) -> None:
+    """Raise ConfigError for a page on which everybody may decide, under whatever name."""
+    server = host.config.server
+    if host.plugins.public_paths and not (host.guarded or server.hosts or is_loopback(server.host)):
+        raise ConfigError(
+            f"the console on {server.host} would let everybody decide who reaches it, also pages "
+            "of others; set [auth], or name the hosts of its address in server.hosts, or set "
+            "server.host to 127.0.0.1"
+        )
 
 
 def _asks_for_fastapi(host: ServiceHost) -> bool:

@@ -24,6 +24,8 @@ class Caller(NamedTuple):
     address: str | None = None
     client: str | None = None
     request_fields: Mapping[str, Any] | None = None
+    foreign_page: bool = False
+    """Whether a web page asks under a host name that is not known to be ours."""
 
 
 @dataclass(frozen=True, slots=True)

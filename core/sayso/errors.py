@@ -9,6 +9,7 @@
     │   ├── InvalidRequest           422  one item for each wrong field
     │   ├── UnsupportedMediaType     415  the body is not `application/json`, or is compressed
     │   ├── TooLarge                 413  the body or frame is over its limit
+    │   ├── UnknownHost              421  a page decides under a name that is not the service's
     │   ├── Unauthenticated          401  no principal for the credentials
     │   ├── ApprovalsPending         409  a new message while calls wait for a decision
     │   ├── StillRunning             503  another request runs this call or turn, beyond our limit
@@ -21,6 +22,7 @@
     │   ├── Exhausted                503  too many calls go on that nobody waits for any more
     │   ├── LedgerUnavailable        503  the store did not answer; nothing ran unrecorded
     │   └── ModelError               502, 503  the model provider failed
+    │       └── ReplyTooLarge        502  a reply without an end was broken off
     ├── ToolInputError               an input does not fit a tool's schema; shown to the model
     └── Blocked, Silence             raised by interceptors and callables; answers, not failures
 
@@ -122,6 +124,19 @@ class TooLarge(RequestError):
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"the {what} is larger than {limit} bytes")
+
+
+class UnknownHost(RequestError):
+    """A web page decides under a host name that the service does not know for its own.
+
+    Whoever owns that name may have pointed it here, so that a page of theirs passes for ours.
+    """
+
+    status = 421
+    code = "UNKNOWN_HOST"
+
+    def __init__(self) -> None:
+        super().__init__("a web page may decide only under a name in server.hosts; add this one")
 
 
 class Unauthenticated(RequestError):
@@ -288,6 +303,14 @@ class ModelError(TurnError):
         overloaded = kind in ("rate_limit", "overloaded")
         self.status = 503 if overloaded else 502
         self.code = "MODEL_OVERLOADED" if overloaded else "MODEL_ERROR"
+
+
+class ReplyTooLarge(ModelError):
+    """A model's reply, or a callable's, is longer than `limits.reply`, or has too many blocks."""
+
+    def __init__(self, limit: int, what: str = "bytes") -> None:
+        super().__init__("protocol", f"the reply has more than {limit} {what} and was broken off")
+        self.code = "REPLY_TOO_LARGE"
 
 
 class ToolInputError(SaysoError, ValueError):

@@ -15,11 +15,14 @@ import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from sayso.addresses import hide_credentials
 from sayso.agent import Agent, as_agent
 from sayso.config import Config, bearer_tokens, state_dir
+from sayso.config.factories import installed
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
@@ -27,10 +30,10 @@ from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
 from sayso.hosting.streams import Begun, EventStream, Sink
+from sayso.installing import install_line
+from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
-from sayso.models import Model, checked_model, load_model
-from sayso.models.calling import is_built_in
-from sayso.models.offline import Offline
+from sayso.models import Model, NoModel, checked_model, load_model, never_blocks
 from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
@@ -69,20 +72,18 @@ class ServiceHost:
         self.config = config
         self.plugins = plugins
         self.model = model
-        self.state_dir = state_dir(config, agent=agent.id)
-        """The folder for what this agent's services keep; it may not exist yet."""
         self.stopping = False
         self._drained_by: float | None = None
-        self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
+        self.workers = _workers(config)
         self.code = UserCode(self.workers)
         self.policy = Policy(config.approvals.rules, guarded=self.guarded)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
-        self.ledger = ledger_of(config, agent.id, for_callable=agent.function is not None)
+        self.ledger = self._ledger()
         self._running: set[EventStream] = set()
         self._begun: set[Begun] = set()
         self._watching = False
         self._cut_off = False
-        runs_own_code = agent.function is not None or not is_built_in(model)
+        runs_own_code = agent.function is not None or not never_blocks(model)
         self._blocks_at_once = runs_own_code and _goes_straight(agent, plugins)
         self.engine = Engine(
             agent=agent,
@@ -112,6 +113,7 @@ class ServiceHost:
         `given` are plugins given as objects, beside the installed ones; `extras` the options that
         are objects (`channel_router`, `a2a_agent_card`), which plugins find as `host.extras`.
         """
+        hide_credentials()
         try:
             declared = as_agent(agent)
         except TypeError as error:
@@ -119,6 +121,11 @@ class ServiceHost:
         own = agent_plugin(declared)
         plugins = Plugins.load(config, [*given, *([own] if own is not None else [])])
         return cls(declared, config, plugins, _model(declared, config), extras)
+
+    @property
+    def state_dir(self) -> Path:
+        """The folder for what this agent's services keep; it may not exist yet."""
+        return state_dir(self.config, agent=self.agent.id)
 
     @asynccontextmanager
     async def life(self, only: Collection[str] | None = None) -> AsyncIterator[None]:
@@ -159,20 +166,17 @@ class ServiceHost:
 
     def _live_again(self) -> None:
         """Recreate what the end of an earlier life has closed."""
-        server = self.config.server
-        self.workers = Workers(loops=server.worker_loops, threads=server.threads)
-        self.code.workers = self.workers
-        for_callable = self.agent.function is not None
-        agent = self.agent.id
-        self.ledger = self.engine.ledger = ledger_of(self.config, agent, for_callable=for_callable)
+        self.workers = self.code.workers = _workers(self.config)
+        self.ledger = self.engine.ledger = self._ledger()
         self.stopping = self._cut_off = False
         self._drained_by = None
 
-    async def _purge(self) -> None:
-        """Keep the ledger bounded: remove what is old, soon after the start and every hour.
+    def _ledger(self) -> Ledger:
+        return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
 
-        Contents kept for less than an hour are removed within that time, or a minute, of being due.
-        """
+    async def _purge(self) -> None:
+        """Remove what is old from the ledger, soon after the start and every hour; contents kept for
+        less than an hour within that time, or a minute, of being due."""
         kept = min(self.config.approvals.retention, self.config.approvals.ttl)
         pause = min(_PURGE_SECONDS, max(_SOON, kept))
         await asyncio.sleep(_SOON)
@@ -378,12 +382,21 @@ def _model(agent: Agent, config: Config) -> Model:
     if given is not None and not isinstance(given, str):
         return checked_model(given)
     if given is None and agent.function is not None:
-        # It is named where a model is shown, and hardly ever asked.
-        return Offline()
-    settings: dict[str, Any] = {"timeout": config.model.timeout}
+        return NoModel()
+    if given is None and "offline" not in installed("sayso.models"):
+        raise ConfigError(
+            "no model is configured; set model.name or Agent(model=...), for example "
+            "'anthropic:claude-sonnet-5-5'; for the offline model, which needs no key, "
+            f"try: {install_line('sayso[demo]')}"
+        )
+    settings: dict[str, Any] = {"timeout": config.model.timeout, "reply": config.limits.reply}
     if config.model.base_url:
         settings["base_url"] = config.model.base_url
     return load_model(given or "offline", settings)
+
+
+def _workers(config: Config) -> Workers:
+    return Workers(loops=config.server.worker_loops, threads=config.server.threads)
 
 
 def _counted(left: tuple[int, int]) -> str:

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
+from sayso.addresses import hide_credentials
 from sayso.agent import as_agent
 from sayso.config import Config
 from sayso.config.files import PIPE, no_file
@@ -257,6 +258,7 @@ def _url(listening: socket.socket) -> str:
 
 
 def _configure_logging(level: str) -> None:
+    hide_credentials()
     number = logging.getLevelNamesMapping()[level.upper()]
     # At its debug level every WebSocket frame would stand in the log, and each bearer token.
     quiet = logging.INFO if level == "debug" else max(number, logging.WARNING)
@@ -269,8 +271,7 @@ def _configure_logging(level: str) -> None:
         logging.getLogger(name).setLevel(least)
     if logging.getLogger().handlers:
         return
-    handler = StandardError()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler = StandardError(named=True)
     # The agent is loaded later, and may set up logging for all of the program.
     handler.addFilter(lambda record: not logging.getLogger().handlers)
     for name in ("sayso", "uvicorn"):

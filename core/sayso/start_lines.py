@@ -63,7 +63,7 @@ def _summary(host: Served) -> str:
 def _setup(host: Served) -> Iterator[str]:
     if not (host.config.model.name or host.agent.model or host.agent.function):
         yield (
-            "no model is configured: the built-in offline responder answers; set model.name "
+            "no model is configured: the offline responder answers; set model.name "
             "or Agent(model=...), for example 'anthropic:claude-sonnet-5-5'"
         )
     hooks = ("register_routes", "lifespan")

@@ -27,7 +27,7 @@ from sayso import Agent, Call, RequestContext, Session, serve, tool
 from sayso.ledger import LogRow, Store, SuspendedTurn, Transaction
 from sayso.ledger.stores import open_store
 from sayso.models import Ask, Result
-from sayso.models.offline import Offline
+from sayso.testing.script import Scripted
 from sayso.wire.events import AgentEvent, MessageAdded
 from sayso.wire.messages import Message
 
@@ -175,7 +175,7 @@ def agent(fate: Fate) -> Agent:
         if isinstance(event, MessageAdded) and not isinstance(event.message, Message):
             fate.at("reply")
 
-    return Agent(model=Offline(script=answer), tools=[wipe], on_event=[told])
+    return Agent(model=Scripted(answer), tools=[wipe], on_event=[told])
 
 
 def function(fate: Fate) -> Callable[..., Any]:

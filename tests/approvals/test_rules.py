@@ -105,7 +105,7 @@ class Section6(RuleBasedStateMachine):
         if self.store_kind == "sqlite":
             store = SqliteStore(self.folder / "approvals.db")
         elif self.store_kind == "postgres":
-            from sayso.ledger.postgres import PostgresStore
+            from sayso_postgres.store import PostgresStore
 
             store = PostgresStore(self.url)
         ledger = Ledger(Staged(store, self.world), ttl=TTL, lease=LEASE)

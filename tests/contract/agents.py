@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sayso import Agent, Call, tool
-from sayso.models.offline import Offline
+from sayso.testing.script import Scripted
 
 
 class Counted:
@@ -51,9 +51,9 @@ def whole(name: str, **rest: Any) -> dict[str, Any]:
     return {"name": name, "force": False, "grace": 0, **rest}
 
 
-def scripted(script: Any, tools: Sequence[Any] = (), **fields: Any) -> tuple[Agent, Offline]:
+def scripted(script: Any, tools: Sequence[Any] = (), **fields: Any) -> tuple[Agent, Scripted]:
     """An agent on a scripted model, and the model, whose `asks` tell what it was asked."""
-    model = Offline(script=script)
+    model = Scripted(script)
     return Agent(model=model, tools=list(tools), **fields), model
 
 

@@ -359,10 +359,13 @@ def test_approving_what_was_rejected_is_a_conflict(served: Serve) -> None:
     assert r.tools.runs == []
 
 
-def test_empty_rejection_reason_is_no_rejection(served: Serve) -> None:
+def test_empty_rejection_reason_is_refused_and_none_is_no_rejection(served: Serve) -> None:
     r = Round(served)
-    reply = r.decide({**r.call, "rejection_reason": ""})
-    assert [c["id"] for c in reply["data"]["tool_calls"]] == [r.call["id"]]
+    for execute in (False, True):
+        decided = {**r.call, "execute": execute, "rejection_reason": ""}
+        refused = r.ask(*r.deciding(decided))
+        assert refused.types == {"string_too_short"}
+    assert r.tools.runs == []
     assert r.decide({**r.call, "execute": True, "rejection_reason": None})["content"] == (
         "It is gone."
     )

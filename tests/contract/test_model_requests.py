@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from serving import Json, Serve, Service, approved, assistant, rejected, said, user
 
 from sayso import Ask, Call, LocalShell, Reply, Result, Text, Turn
-from sayso.models.offline import Offline
+from sayso.testing.script import Scripted
 
 
 def check(ask: Ask) -> None:
@@ -357,7 +357,7 @@ def test_what_is_bound_to_its_model_alone_is_sent_again_after_another_prefix(ser
 def test_model_calls_of_a_turn_are_limited(served: Serve) -> None:
     tools = Counted()
     numbers = iter(range(1000))
-    model = Offline(script=lambda ask: [look("x", f"l{next(numbers)}")])
+    model = Scripted(lambda ask: [look("x", f"l{next(numbers)}")])
     from sayso import Agent
 
     service = served(Agent(model=model, tools=tools.tools), limits__model_calls=3)
@@ -433,7 +433,7 @@ harm = st.sampled_from(["drop", "swap", "strip", "empty", "repeat", "drop-first"
     text=st.sampled_from(["", "and so?"]),
 )
 def test_whatever_a_client_does_to_the_history_the_request_is_well_formed(
-    hurt: tuple[Service, Offline, Counted],
+    hurt: tuple[Service, Scripted, Counted],
     decisions: list[list[str]],
     harms: list[tuple[str, int]],
     text: str,
@@ -472,7 +472,7 @@ def test_whatever_a_client_does_to_the_history_the_request_is_well_formed(
 
 
 @pytest.fixture
-def hurt(served: Serve) -> tuple[Service, Offline, Counted]:
+def hurt(served: Serve) -> tuple[Service, Scripted, Counted]:
     """A service whose model calls an open tool and two gated ones, then talks."""
     from sayso import Agent
 
@@ -485,7 +485,7 @@ def hurt(served: Serve) -> tuple[Service, Offline, Counted]:
         n = next(ids)
         return ["I go.", look("x", f"l{n}"), delete("a", f"p{n}"), delete("b", f"q{n}")]
 
-    model = Offline(script=step)
+    model = Scripted(step)
     return served(Agent(model=model, tools=tools.tools)), model, tools
 
 

@@ -18,7 +18,7 @@ from serving import DEADLINE, Json, Serve, Service, approved, said, until, user
 
 from gates import Gate
 from sayso import Agent, Call, Reply, Text, TextDelta, Turn, tool
-from sayso.models.offline import Offline
+from sayso.testing.script import Scripted
 
 TURNS = 64
 
@@ -60,7 +60,7 @@ def _with_tool(block: Any) -> Agent:
     def step(ask: Any) -> Any:
         return [Call("w", "block", {})] if len(ask.turns) == 1 else "ok"
 
-    return Agent(model=Offline(script=step), tools=[block])
+    return Agent(model=Scripted(step), tools=[block])
 
 
 def sync_tool(gate: Gate) -> Any:
@@ -100,21 +100,21 @@ def sync_interceptor(gate: Gate) -> Any:
     def wait(request: Any, context: Any) -> None:
         gate.block()
 
-    return Agent(model=Offline(script=lambda ask: "ok"), request_interceptors=wait)
+    return Agent(model=Scripted(lambda ask: "ok"), request_interceptors=wait)
 
 
 def async_interceptor(gate: Gate) -> Any:
     async def wait(request: Any, context: Any) -> None:
         gate.block()
 
-    return Agent(model=Offline(script=lambda ask: "ok"), request_interceptors=wait)
+    return Agent(model=Scripted(lambda ask: "ok"), request_interceptors=wait)
 
 
 def response_interceptor(gate: Gate) -> Any:
     async def wait(response: Any, context: Any) -> None:
         gate.block()
 
-    return Agent(model=Offline(script=lambda ask: "ok"), response_interceptors=wait)
+    return Agent(model=Scripted(lambda ask: "ok"), response_interceptors=wait)
 
 
 def async_context(gate: Gate) -> Any:
@@ -122,7 +122,7 @@ def async_context(gate: Gate) -> Any:
         gate.block()
         return "now"
 
-    return Agent(model=Offline(script=lambda ask: "ok"), system_context=compute)
+    return Agent(model=Scripted(lambda ask: "ok"), system_context=compute)
 
 
 def model_step(gate: Gate, **options: Any) -> Any:

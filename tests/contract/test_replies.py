@@ -40,7 +40,7 @@ from sayso import (
     Turn,
     tool,
 )
-from sayso.models.offline import Offline
+from sayso.testing.script import Scripted
 
 PATHS = pytest.mark.parametrize("path", ["v1", "v2"])
 EMPTY = {
@@ -493,7 +493,7 @@ class Twice:
 
     def agent(self, which: str) -> Agent:
         script: list[Any] = [blocks(items, n) for n, items in enumerate(self.steps)]
-        model = Offline(script=[*script, *["The end."] * 10])
+        model = Scripted([*script, *["The end."] * 10])
         return Agent(
             model=model,
             tools=self.tools[which].tools,

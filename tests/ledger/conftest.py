@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from databases import empty_schema
 from sayso.ledger.conformance.samples import Factory
 from sayso.ledger.memory import MemoryStore
-from sayso.ledger.postgres import PostgresStore
 from sayso.ledger.sqlite import SqliteStore
+from sayso_postgres.store import PostgresStore
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 from sayso.ledger import LogRow, Store, Transaction, log
 from sayso.ledger.conformance.samples import opened
 from sayso.ledger.memory import MemoryStore
-from sayso.ledger.postgres import PostgresStore
 from sayso.ledger.sqlite import SqliteStore
+from sayso_postgres.store import PostgresStore
 
 T = TypeVar("T")
 

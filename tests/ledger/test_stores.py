@@ -51,7 +51,7 @@ def test_memory_is_not_shared() -> None:
 
 
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///a.db", "postgresql://host/db"])
-def test_built_in_stores_are_factories_of_the_group_that_others_add_to(
+def test_stores_of_this_repository_are_factories_of_the_group_that_others_add_to(
     url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -68,10 +68,23 @@ def test_a_wrong_url_says_what_to_write(url: str) -> None:
         open_store(url, Path("/base"), Path("/state"))
 
 
-def test_a_missing_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "sayso.ledger.postgres", raising=False)
+def test_a_store_that_is_not_installed_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: ())
+    with pytest.raises(ConfigError, match=re.escape(install_line("sayso[postgres]"))) as caught:
+        open_store("postgresql://me:secret@host/db", Path("/base"), Path("/state"))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_driver_that_cannot_be_imported_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in [n for n in sys.modules if n.startswith("sayso_postgres")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(ConfigError, match=re.escape(install_line("sayso[postgres]"))):
+    way = install_line("--force-reinstall", "sayso[postgres]")
+    with pytest.raises(ConfigError, match=re.escape(way)):
         open_store("postgresql://host/db", Path("/base"), Path("/state"))
 
 

@@ -8,21 +8,12 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from providers import AnthropicServer, OpenAIServer
+from providers import AnthropicServer, OpenAIServer, forget_keys
 
 
 @pytest.fixture(autouse=True)
 def _no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in (
-        "ANTHROPIC_API_KEY",
-        "ANTHROPIC_AUTH_TOKEN",
-        "ANTHROPIC_BASE_URL",
-        "OPENAI_API_KEY",
-        "OPENAI_BASE_URL",
-        "ANTHROPIC_PROFILE",
-    ):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(tmp_path / "no-profiles"))
+    forget_keys(monkeypatch, tmp_path)
 
 
 @pytest.fixture

@@ -18,7 +18,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Self
+
+import pytest
 
 SECRET = "sk-test-5ecret-key-0123456789"
 BODY_MARK = "body-of-the-provider-that-nobody-may-see"
@@ -505,3 +508,17 @@ def openai_refusal(request: Request) -> str | None:
             seen.add(call["id"])
             waiting.append(call["id"])
     return "a call without its result" if waiting else None
+
+
+def forget_keys(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Leave the test without a key, an address or a profile of the machine's own."""
+    for name in (
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_AUTH_TOKEN",
+        "ANTHROPIC_BASE_URL",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "ANTHROPIC_PROFILE",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(folder / "no-profiles"))

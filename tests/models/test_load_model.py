@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -14,8 +15,9 @@ from sayso.config import Config
 from sayso.config.settings import ModelSettings
 from sayso.errors import ConfigError
 from sayso.installing import install_line
-from sayso.models import Model, load_model
-from sayso.models.offline import Offline
+from sayso.models import Ask, Model, ModelError, NoModel, Text, Turn, load_model, never_blocks
+from sayso.testing import scripted
+from sayso_demo.offline import Offline
 
 
 def test_offline_needs_nothing() -> None:
@@ -83,23 +85,52 @@ def test_key_that_no_header_carries_stops_the_start_and_is_not_shown(
     assert "ecret" not in str(caught.value) and "écret" not in str(caught.value)
 
 
+NOTHING = EntryPoints([])
+
+
 @pytest.mark.parametrize(
-    ("spec", "package", "extra"),
-    [("anthropic", "anthropic", "sayso[anthropic]"), ("openai:x", "httpx2", "sayso[openai]")],
+    ("spec", "extra"),
+    [("anthropic", "anthropic"), ("openai:x", "openai"), ("offline", "demo")],
 )
-def test_missing_extra_is_named(
-    monkeypatch: pytest.MonkeyPatch, spec: str, package: str, extra: str
+def test_distribution_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, spec: str, extra: str
 ) -> None:
-    for name in [n for n in sys.modules if n.startswith(f"sayso.models.{spec.split(':')[0]}")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: NOTHING)
     with pytest.raises(ConfigError) as caught:
         load_model(spec, {})
-    assert str(caught.value).endswith(f"; try: {install_line(extra)}")
+    way = install_line(f"sayso[{extra}]")
+    assert str(caught.value) == f"model {spec!r} is not installed; try: {way}"
+
+
+def test_agent_without_a_model_says_both_ways_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: NOTHING)
+    config = Config(plugins=[])
+    with pytest.raises(ConfigError, match=r"set model\.name or .*plugins/demo"):
+        ServiceHost.create(Agent(), config)
+
+
+def test_plain_callable_needs_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: NOTHING)
+    model = ServiceHost.create(lambda messages, context: "fine", Config(plugins=[])).model
+    assert isinstance(model, NoModel) and isinstance(model, Model) and never_blocks(model)
+
+    async def ask() -> None:
+        async for _ in model.stream(Ask([Turn("user", [Text("hello")])])):
+            pass
+
+    with pytest.raises(ModelError, match="has no model"):
+        asyncio.run(ask())
+
+
+def test_model_says_by_itself_that_it_never_blocks() -> None:
+    assert never_blocks(scripted()) and never_blocks(Offline())
+    assert never_blocks(load_model("anthropic", {"api_key": "x"}))
+    assert never_blocks(load_model("openai:x", {"api_key": "x"}))
+    assert not never_blocks(type("Own", (), {"provider": "own", "name": ""})())
 
 
 def test_models_of_others_are_found_by_their_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = EntryPoint("mine", "sayso.models.offline:connect", "sayso.models")
+    entry = EntryPoint("mine", "sayso_demo.offline:connect", "sayso.models")
     found = EntryPoints([entry])
     monkeypatch.setattr("importlib_metadata.entry_points", lambda **_: found)
     assert load_model("mine:seven", {}).name == "seven"
@@ -194,14 +225,14 @@ def test_client_that_cannot_be_imported_is_named_with_the_way_out(
         text=True,
     )
     assert done.stdout == (
-        f"the model 'anthropic:x' cannot be loaded: {cause}; "
+        f"the model 'anthropic' cannot be imported: {cause}; "
         f"try: {install_line('--force-reinstall', 'sayso[anthropic]')}\n"
     ), done.stderr
 
 
 def test_importing_models_imports_no_client() -> None:
     code = (
-        "import sys, sayso.models, sayso.models.offline; "
+        "import sys, sayso.models.adapters, sayso_demo.offline, sayso.testing; "
         "print(sorted({'anthropic', 'httpx2', 'httpx', 'openai', 'fastapi'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -51,7 +51,7 @@ from sayso.models import (
     load_model,
     load_turns,
 )
-from sayso.models.offline import Offline
+from sayso.testing.script import Scripted
 
 SPECS = {"anthropic": "anthropic:claude-sonnet-5-5", "openai": "openai:some-model"}
 
@@ -78,11 +78,11 @@ def _server(name: str) -> AnthropicServer | OpenAIServer:
     return AnthropicServer() if name == "anthropic" else OpenAIServer()
 
 
-@pytest.fixture(params=["anthropic", "openai", "offline"])
+@pytest.fixture(params=["anthropic", "openai", "scripted"])
 def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    if request.param == "offline":
+    if request.param == "scripted":
         script: list[Reply] = []
-        yield Rig(Offline(lambda ask: script.pop(0)), None, script)
+        yield Rig(Scripted(lambda ask: script.pop(0)), None, script)
         return
     with _server(request.param) as server:
         settings = {**server.settings(), "timeout": 60, "retries": 0}

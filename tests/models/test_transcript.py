@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from providers import SECRET, Request, anthropic_refusal, openai_refusal
 
-from sayso.models import Ask, Block, Call, Result, Text, Turn, anthropic_request, openai_request
+from sayso.models import Ask, Block, Call, Result, Text, Turn
 from sayso.models.schemas import closed, plain_object
 from sayso.models.transcript import NOT_RECORDED, transcript
+from sayso_anthropic import request as anthropic_request
+from sayso_openai import request as openai_request
 
 IDS = st.sampled_from(["a", "b", "c:1", "c_1", "", "x" * 70])
 TEXTS = st.sampled_from(["", " \n", "word", "more words"])

@@ -2,11 +2,12 @@
 
 Each sub-command is a module of this package, named as the sub-command, whose `command` is a
 `click.Command`; it is imported only when it runs or when help is asked for. Plugins add further
-ones through the hook `register_commands`.
+ones through the hook `register_commands`; they give theirs the `config_option`, and read what it
+names by `configuration`.
 """
 
 from __future__ import annotations
 
-from sayso.cli.group import cli, main, run
+from sayso.cli.group import cli, config_option, configuration, main, run
 
-__all__ = ["cli", "main", "run"]
+__all__ = ["cli", "config_option", "configuration", "main", "run"]

@@ -14,9 +14,8 @@ from typing import get_args
 
 import click
 
-from sayso.cli.chat_text import pretty, visible
-from sayso.cli.group import config_option
-from sayso.cli.options import configuration, duration
+from sayso.cli.group import config_option, configuration
+from sayso.cli.options import duration
 from sayso.cli.rule_cases import rule_cases
 from sayso.cli.stores import headed, in_each, in_that_of
 from sayso.errors import ConfigError, InvalidRequest, SaysoError, counted
@@ -24,6 +23,7 @@ from sayso.ledger import LogRow, Proposal, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
 from sayso.ledger.log import Chain, Problem, pages
 from sayso.ledger.record import Ledger
+from sayso.wire.characters import escaped, pretty, visible
 
 _PAGE = 1_000
 _WIDTH = 100
@@ -252,7 +252,7 @@ def export(config_file: Path | None) -> None:
 
     async def work(ledger: Ledger) -> None:
         async for row in _log(ledger):
-            click.echo(json.dumps(asdict(row), ensure_ascii=False))
+            click.echo(escaped(json.dumps(asdict(row), ensure_ascii=False)))
 
     in_each(config_file, work)
 

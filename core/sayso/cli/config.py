@@ -14,8 +14,7 @@ from urllib.parse import unquote
 import click
 from pydantic import BaseModel, PydanticUserError, SecretStr
 
-from sayso.cli.group import config_option
-from sayso.cli.options import configuration
+from sayso.cli.group import config_option, configuration
 from sayso.config import Config, bearer_tokens
 from sayso.config.files import PIPE, no_file
 from sayso.config.layers import key_of

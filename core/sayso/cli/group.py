@@ -6,21 +6,31 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from io import TextIOWrapper
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sayso._version import __version__
-from sayso.errors import SaysoError, nearest
+from sayso.errors import PluginError, SaysoError, named, nearest
 from sayso.installing import install_line
 
-COMMANDS = ("serve", "dev", "demo", "chat", "approvals", "plugins", "config", "new")
-"""The built-in sub-commands, in the order in which help lists them."""
+if TYPE_CHECKING:
+    from sayso.config import Config
 
-_EXTRAS = ("mcp",)
-"""The sub-commands that an extra brings."""
+COMMANDS = ("serve", "dev", "approvals", "plugins", "config", "new")
+"""The built-in sub-commands."""
+
+ALONE = ("demo", "chat")
+"""The sub-commands of plugins that bring nothing else."""
+
+BROUGHT = (*ALONE, "mcp")
+"""The sub-commands that a plugin of their name brings; `sayso[NAME]` installs it."""
+
+_LISTED = ("serve", "dev", "demo", "chat", *COMMANDS[2:])
+"""The sub-commands that help lists first, in this order."""
 
 _ADDED = "sayso.commands of plugins"
 
@@ -40,13 +50,16 @@ class LazyGroup(click.Group):
             added = sorted(self._plugin_commands(ctx))
         except SaysoError as error:
             click.echo(f"sayso: sub-commands of plugins are not listed: {error}", err=True)
-            added = []
-        return [*COMMANDS, *added]
+            added = [name for name in ALONE if _alone(name) is not None]
+        first = [name for name in _LISTED if name in COMMANDS or name in added]
+        return [*first, *(name for name in added if name not in first)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in COMMANDS:
             command: click.Command = importlib.import_module(f"sayso.cli.{cmd_name}").command
             return command
+        if cmd_name in ALONE and (alone := _alone(cmd_name)) is not None:
+            return alone
         return self._plugin_commands(ctx).get(cmd_name)
 
     def resolve_command(
@@ -55,7 +68,7 @@ class LazyGroup(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if args[0] in _EXTRAS:
+            if args[0] in BROUGHT:
                 way = install_line(f"sayso[{args[0]}]")
                 message = f"{error.message.rstrip('.')}; try: {way}"
                 raise click.UsageError(message, ctx) from None
@@ -67,19 +80,42 @@ class LazyGroup(click.Group):
             raise click.UsageError(message, ctx) from None
 
     def _plugin_commands(self, ctx: click.Context) -> dict[str, click.Command]:
-        """Those of the active plugins, and of the switched ones as soon as they are installed."""
+        """Those of the active plugins, and of `BROUGHT` and A2A as soon as they are installed."""
         from sayso.config import load_config
         from sayso.plugins import Plugins
         from sayso.plugins.discovery import SWITCHES, discover
 
         if _ADDED not in ctx.meta:
             file: Path | None = ctx.params.get("config_file")
-            quiet = [name for name in SWITCHES if name in discover()]
+            quiet = [name for name in discover() if name in (*SWITCHES, *BROUGHT)]
             added = click.Group()
-            Plugins.load(load_config(file, activate=quiet)).register_commands(added, COMMANDS)
+            plugins = Plugins.load(load_config(file, activate=quiet))
+            plugins.register_commands(added, reserved(plugins.names))
             ctx.meta[_ADDED] = added.commands
         found: dict[str, click.Command] = ctx.meta[_ADDED]
         return found
+
+
+def reserved(plugins: Collection[str]) -> tuple[str, ...]:
+    """The sub-commands that no other plugin than these may bring."""
+    return (*COMMANDS, *(name for name in BROUGHT if name not in plugins))
+
+
+def _alone(name: str) -> click.Command | None:
+    """The sub-command of a plugin that is one module, loaded without the plugin host and whatever
+    is configured; None where it is not installed."""
+    from importlib_metadata import entry_points
+
+    added = click.Group()
+    for entry in entry_points(group="sayso", name=name):
+        try:
+            entry.load().register_commands(added)
+        except Exception as error:
+            raise PluginError(
+                f"plugin {name!r} cannot be imported: {named(error)}; "
+                f"try: {install_line('--force-reinstall', f'sayso[{name}]')}"
+            ) from error
+    return added.commands.get(name)
 
 
 config_option = click.option(
@@ -90,7 +126,17 @@ config_option = click.option(
     metavar="FILE",
     help="Configuration file; default: SAYSO_CONFIG, sayso.toml, or pyproject.toml.",
 )
-"""Gives a command the parameter `config_file`; see `sayso.cli.options.configuration`."""
+"""Gives a command the parameter `config_file`; see `configuration`."""
+
+
+def configuration(config_file: Path | None, **keywords: Any) -> Config:
+    """The configuration from `--config` of the sub-command, else of `sayso` itself."""
+    from sayso.config import load_config
+
+    context = click.get_current_context(silent=True)
+    if config_file is None and context is not None:
+        config_file = context.find_root().params.get("config_file")
+    return load_config(config_file, **keywords)
 
 
 @click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -161,7 +207,7 @@ def _give_up_output() -> None:
 
 
 def _failed(message: str, code: int, arguments: Sequence[str] = ()) -> int:
-    from sayso.cli.chat_text import visible  # needed for a failure alone
+    from sayso.wire.characters import visible  # needed for a failure alone
 
     if "--debug" in arguments:
         traceback.print_exc()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import click
 
-from sayso.config import Config, load_config
 from sayso.config.layers import PLUGIN_KEYS
 from sayso.config.settings import ServerSettings, meanings, seconds
 
@@ -118,11 +116,3 @@ def overrides(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def configuration(config_file: Path | None, **keywords: Any) -> Config:
-    """The configuration from `--config` of the sub-command, else of `sayso` itself."""
-    context = click.get_current_context(silent=True)
-    if config_file is None and context is not None:
-        config_file = context.find_root().params.get("config_file")
-    return load_config(config_file, **keywords)

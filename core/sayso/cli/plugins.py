@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sayso.cli.config import plain
-from sayso.cli.group import COMMANDS, config_option
-from sayso.cli.options import configuration
+from sayso.cli.group import config_option, configuration, reserved
 from sayso.config import Config
 from sayso.config.layers import canonical
 from sayso.config.settings import ApprovalSettings, ModelSettings
@@ -67,7 +66,7 @@ def _host(config: Config, given: Sequence[object] = ()) -> ServiceHost:
     from sayso.host import ServiceHost
 
     quiet = {
-        "model": ModelSettings(name="offline"),
+        "model": ModelSettings(),
         "approvals": ApprovalSettings(ledger="memory://"),
         # That ledger holds for one process, and this host is never more.
         "server": config.server.model_copy(update={"workers": 1}),
@@ -146,7 +145,7 @@ def _problems(name: str, config: Config, installed: dict[str, Installed]) -> Ite
 def _made(host: ServiceHost) -> tuple[PluginInfo, ...]:
     """The host's plugins, with their routes and sub-commands; raises SaysoError for one taken."""
     infos = host.plugins.info(host)
-    host.plugins.register_commands(click.Group(), COMMANDS)
+    host.plugins.register_commands(click.Group(), reserved(host.plugins.names))
     return infos
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import click
 from pydantic import ValidationError
 
-from sayso.cli.options import configuration
+from sayso.cli.group import configuration
 from sayso.config.files import PIPE, no_file
 from sayso.config.layers import Origin, explain
 from sayso.config.settings import Section

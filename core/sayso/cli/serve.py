@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from sayso.cli.group import config_option
-from sayso.cli.options import configuration, overrides, server_options
+from sayso.cli.group import config_option, configuration
+from sayso.cli.options import overrides, server_options
 
 
 @click.command()

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import click
 
-from sayso.cli.options import configuration
+from sayso.cli.group import configuration
 from sayso.config import Config, state_dir
 from sayso.errors import ConfigError
 from sayso.ledger.record import Ledger

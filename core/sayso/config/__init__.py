@@ -19,7 +19,7 @@ from typing import Any, Literal
 from pydantic import PrivateAttr, SecretStr, ValidationError
 
 from sayso.config.agents import folder_of
-from sayso.config.files import PIPE, no_file
+from sayso.config.files import PIPE, no_file, refuse_open
 from sayso.config.layers import (
     NAMED_FILE,
     Layers,
@@ -242,8 +242,23 @@ def state_dir(
     """The folder for what the service keeps; it may not exist yet (mode 0700 is the maker's part).
 
     `server.state_dir`, else the folder of the agent with the id `agent` in the platform's state
-    folder of the user; without an agent the one in which the agents have theirs.
+    folder of the user; without an agent the one in which the agents have theirs. Raises
+    ConfigError where other users may write it.
     """
+    folder = _state_dir(config, environ)
+    _refuse_open_state(folder)
+    if agent is None or config.server.state_dir is not None:
+        return folder
+    own = folder / folder_of(agent)
+    _refuse_open_state(own)
+    return own
+
+
+def _refuse_open_state(folder: Path) -> None:
+    refuse_open(folder, "the state folder", "set server.state_dir to another")
+
+
+def _state_dir(config: Config, environ: Mapping[str, str]) -> Path:
     if config.server.state_dir is not None:
         return config.path("server.state_dir", config.server.state_dir)
     if sys.platform == "win32":
@@ -254,7 +269,7 @@ def state_dir(
         # The specification of these variables says to ignore a relative one.
         given = environ.get("XDG_STATE_HOME", "")
         base = Path(given) if given.startswith("/") else _home() / ".local" / "state"
-    return base / "sayso" if agent is None else base / "sayso" / folder_of(agent)
+    return base / "sayso"
 
 
 def _home() -> Path:
@@ -322,6 +337,7 @@ def _tokens_of_file(config: Config) -> dict[str, str]:
             f"auth.tokens_file cannot be read: {str(path)!r}: it is {kind}, no file; "
             "write the tokens into a file"
         )
+    refuse_open(path, "auth.tokens_file", "set auth.tokens_file to another")
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:

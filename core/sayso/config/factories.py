@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sayso.errors import ConfigError, named
+from sayso.installing import install_line
 
 if TYPE_CHECKING:
     from importlib_metadata import EntryPoint
@@ -42,8 +43,7 @@ def made(entries: list[EntryPoint], what: str, needed: Sequence[str], *arguments
         raise
     except BaseException as error:
         raise ConfigError(
-            f"the {what} {entry.name!r} {failure}: {named(error)}; mend its "
-            f"distribution {sources[0]!r}, or take it out of the configuration"
+            f"the {what} {entry.name!r} {failure}: {named(error)}; {_way_out(entry)}"
         ) from error
     if missing := [repr(name) for name in needed if not hasattr(result, name)]:
         if isinstance(result, Coroutine):
@@ -53,6 +53,13 @@ def made(entries: list[EntryPoint], what: str, needed: Sequence[str], *arguments
             f"{type(result).__name__}, which is no {what}: it has no {', '.join(missing)}"
         )
     return result
+
+
+def _way_out(entry: EntryPoint) -> str:
+    if entry.dist is not None and entry.dist.name.startswith("sayso-"):
+        extra = entry.dist.name.removeprefix("sayso-")
+        return f"try: {install_line('--force-reinstall', f'sayso[{extra}]')}"
+    return f"mend its distribution {_source(entry)!r}, or take it out of the configuration"
 
 
 def _source(entry: EntryPoint) -> str:

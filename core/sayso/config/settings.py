@@ -224,7 +224,8 @@ class ServerSettings(Section):
     cors_origins: list[str] = []
     """Origins of web pages that may call the service."""
     hosts: list[str] = []
-    """Further `Host` names that are answered on a loopback address."""
+    """Further `Host` names that are answered on a loopback address; on another without `[auth]`
+    those under which web pages may decide, and open the console."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     """What becomes of a turn whose client went away; a claimed tool always finishes."""
     drain_timeout: Annotated[Duration, Field(ge=0)] = 30.0
@@ -288,6 +289,11 @@ class LimitSettings(Section):
     command_output: _Bytes = 256 * 2**10
     """Largest output of a command, of which `LocalShell` keeps at most its `max_output`; the rest
     is cut, and the cut is told to the model."""
+    reply: _Bytes = 64 * 2**20
+    """Largest reply of a model, as its provider sends it, and longest text of a turn; what goes on
+    is broken off, with an error."""
+    blocks: _Count = 1000
+    """Most texts and tool calls in one reply of a model; one that has more is an error."""
     turn_time: _Positive = 600.0
     """How long a turn may take."""
     turns: _Count = 256

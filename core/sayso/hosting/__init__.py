@@ -135,6 +135,11 @@ class Calls(Protocol):
 class ActivePlugins(Protocol):
     """The plugins that are active."""
 
+    @property
+    def names(self) -> Sequence[str]:
+        """Their names, in the configured order."""
+        ...
+
     def get(self, name: str) -> object | None:
         """The active plugin of that name; None without one."""
         ...

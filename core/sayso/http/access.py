@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sayso.errors import AgentError, Busy, RequestError, TurnError, Unauthenticated
 from sayso.host import ServiceHost
 from sayso.hosting import Host
-from sayso.http.endpoints import PRINCIPAL, standard_error
+from sayso.http.endpoints import FOREIGN, PRINCIPAL, standard_error
 from sayso.wire.credentials import secret_forms
 from sayso.wire.traces import hide
 
@@ -160,6 +160,9 @@ class WebPages:
         self.app = app
         server = host.config.server
         self.loopback = is_loopback(server.host)
+        self.open = not self.loopback and not host.guarded
+        """Whether everybody who reaches the service may ask it, under any name."""
+        self.pages = host.plugins.public_paths
         self.hosts = {form for name in server.hosts for form in (name, name.strip("[]"))}
         self.origins = set(server.cors_origins)
         self.serves = lru_cache(256)(self._serves)
@@ -167,13 +170,15 @@ class WebPages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
-        if kind == "websocket" or (kind == "http" and self.loopback):
-            host = origin = ""
+        if kind == "websocket" or (kind == "http" and (self.loopback or self.open)):
+            host = origin = site = ""
             for name, value in scope["headers"]:
                 if name == b"host":
                     host = value.decode("latin-1").lower()
                 elif name == b"origin":
                     origin = value.decode("latin-1")
+                elif name == b"sec-fetch-site":
+                    site = value.decode("latin-1")
             if self.loopback and not self._known(host):
                 message = f"this host name is not served; add it to server.hosts: {host[:100]!r}"
                 await _deny(_refusal(421, message, "UNKNOWN_HOST"), scope, receive, send)
@@ -182,7 +187,21 @@ class WebPages:
                 message = "pages of this origin may not connect; see server.cors_origins"
                 await _deny(_refusal(403, message, "FOREIGN_ORIGIN"), scope, receive, send)
                 return
+            if self.open and not (self._known(host) or is_address(_without_port(host))):
+                if self._is_page(_path(scope)):
+                    message = f"pages are opened under a name in server.hosts: {host[:100]!r}"
+                    await _deny(_refusal(421, message, "UNKNOWN_HOST"), scope, receive, send)
+                    return
+                if origin or site:
+                    scope[FOREIGN] = True
         await self.app(scope, receive, send)
+
+    def _is_page(self, path: str) -> bool:
+        """Whether it is a plugin's page, or a path below one.
+
+        A browser says nothing of itself where it opens a page, or reads from its own host.
+        """
+        return any(path == page or path.startswith(f"{page}/") for page in self.pages)
 
     def _serves(self, host: bytes) -> bool:
         known = not self.loopback or self._known(host.decode("latin-1").lower())
@@ -225,6 +244,16 @@ def _without_port(host: str) -> str:
         return host[1:].partition("]")[0]
     # With a dot at the end it is the same name, written in full.
     return host.partition(":")[0].removesuffix(".")
+
+
+@lru_cache(256)
+def is_address(name: str) -> bool:
+    """Whether `name` is an IP address, which no name service can point elsewhere."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 @lru_cache(256)

@@ -154,6 +154,9 @@ class Direct:
                 tokens += 1
             elif name == b"content-encoding":
                 return None
+            elif self._pages.open and name in (b"origin", b"sec-fetch-site"):
+                # Whether it may decide depends on its host.
+                return None
         config = endpoint.host.config
         short = length.isdigit() and int(length) <= min(config.limits.body, LONG)
         if not (short and hosts == 1 and is_json(kind) and self._pages.serves(host)):

@@ -28,6 +28,9 @@ from sayso.workers import per_loop
 PRINCIPAL = "sayso.principal"
 """Where the authentication of the app puts the caller's name in an ASGI scope."""
 
+FOREIGN = "sayso.foreign_page"
+"""What stands in an ASGI scope where a web page asks under a name that is not known to be ours."""
+
 LONG = 64 * 2**10
 """Bytes above which a body or a frame waits for its turn to be read."""
 _ROUNDS = 3
@@ -43,7 +46,8 @@ ErrorShape = Callable[[BaseException, Failure], tuple[int, dict[str, Any]]]
 def caller_of(scope: Scope, protocol: str) -> Caller:
     """Who calls: the authenticated principal and the peer's address."""
     client = scope.get("client")
-    return Caller(protocol, scope.get(PRINCIPAL), client[0] if client else None)
+    address = client[0] if client else None
+    return Caller(protocol, scope.get(PRINCIPAL), address, foreign_page=FOREIGN in scope)
 
 
 def is_json(kind: bytes) -> bool:
@@ -158,7 +162,7 @@ class ChatEndpoint:
         try:
             body = await read_body(scope, receive, self.host.config.limits.body)
             known = caller_of(scope, self.protocol)
-            request, caller = self.read(body, known.principal, known.address)
+            request, caller = self.read(body, known.principal, known.address, known.foreign_page)
         except asyncio.CancelledError:
             # The server has waited long enough for the rest of the body.
             await _respond(send, *self.refusal(Busy("the service is stopping")))
@@ -172,7 +176,11 @@ class ChatEndpoint:
             await self._reply(request, caller, receive, send)
 
     def read(
-        self, body: bytes | str, principal: str | None, address: str | None
+        self,
+        body: bytes | str,
+        principal: str | None,
+        address: str | None,
+        foreign_page: bool = False,
     ) -> tuple[ChatRequest, Caller]:
         """The request and who calls, from where; raises RequestError."""
         limits = self.host.config.limits
@@ -183,7 +191,10 @@ class ChatEndpoint:
             values=limits.values,
         )
         fields = request.request_fields if self.forward_fields else None
-        return request, Caller(self.protocol, principal, address, request_fields=fields)
+        caller = Caller(
+            self.protocol, principal, address, request_fields=fields, foreign_page=foreign_page
+        )
+        return request, caller
 
     def reply(self, gathered: Gathered) -> bytes:
         """The body of the reply that a turn's events amount to."""

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from sayso.config.files import no_file
+from sayso.config.files import no_file, refuse_open
 from sayso.errors import ConfigError, LedgerUnavailable
 from sayso.ledger import Owner, Transaction
 from sayso.ledger.owners import Owners
@@ -124,6 +124,8 @@ class SqliteStore:
     def _open(self) -> None:
         if (kind := no_file(self.path)) is not None:
             raise ConfigError(f"{self._name} is {kind}, no file; {_ANOTHER}")
+        refuse_open(self.path, "the approvals store", _ANOTHER)
+        refuse_open(self.path.parent, "the approvals store's folder", _ANOTHER, group=False)
         with self._explained():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._owners.folder.mkdir(mode=0o700, exist_ok=True)

@@ -13,7 +13,9 @@ from sayso.installing import install_line
 from sayso.ledger import Store
 from sayso.ledger.record import Ledger
 
-_BUILT_IN = ("memory", "postgresql", "sqlite")
+_BUILT_IN = ("memory", "sqlite")
+_EXTRAS = {"postgresql": "postgres"}
+"""The schemes of other distributions of this repository, and the extra that brings each."""
 _MEMBERS = ("url", "shared", "open", "close", "run", "renew", "hold", "dead")
 
 
@@ -21,8 +23,8 @@ def open_store(url: str, base: Path, folder: Path) -> Store:
     """The store that `url` names, not opened yet.
 
     `memory://`; `sqlite:///name.db` relative to the folder `base`, `sqlite:////absolute.db`, and
-    `sqlite://` for `approvals.db` in `folder`; `postgresql://...` as libpq reads it; any other
-    scheme by entry point. Raises ConfigError for an unknown scheme or a missing package.
+    `sqlite://` for `approvals.db` in `folder`; any other scheme, `postgresql://` among them, by
+    entry point. Raises ConfigError for an unknown scheme or one that is not installed.
     """
     scheme, _, rest = url.partition("://")
     match scheme:
@@ -32,8 +34,6 @@ def open_store(url: str, base: Path, folder: Path) -> Store:
             return MemoryStore()
         case "sqlite":
             return _sqlite(rest, base, folder)
-        case "postgresql":
-            return _postgresql(url)
     return _installed(scheme, url)
 
 
@@ -50,20 +50,13 @@ def _sqlite(rest: str, base: Path, folder: Path) -> Store:
     return SqliteStore(base / unquote(rest[1:]) if rest else folder / "approvals.db")
 
 
-def _postgresql(url: str) -> Store:
-    try:
-        from sayso.ledger.postgres import PostgresStore
-    except ImportError as error:
-        raise ConfigError(
-            f"the PostgreSQL ledger needs psycopg; try: {install_line('sayso[postgres]')}"
-        ) from error
-    return PostgresStore(url)
-
-
 def _installed(scheme: str, url: str) -> Store:
     found = installed("sayso.ledgers")
+    if scheme not in found and scheme in _EXTRAS:
+        way = install_line(f"sayso[{_EXTRAS[scheme]}]")
+        raise ConfigError(f"the ledger {scheme}:// is not installed; try: {way}")
     if scheme not in found:
-        names = sorted({*_BUILT_IN, *found})
+        names = sorted({*_BUILT_IN, *_EXTRAS, *found})
         # What stands behind the first word may be a password.
         shown = re.split(r"[^\w.+-]", scheme, maxsplit=1)[0][:20]
         close = nearest(shown, names)

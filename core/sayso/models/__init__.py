@@ -10,13 +10,11 @@ each of them cost three times as much.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from importlib import import_module
 from typing import Any, Literal, Protocol, cast, runtime_checkable
 
-from sayso.errors import ConfigError, ModelError, named
+from sayso.errors import ConfigError, ModelError
 from sayso.installing import install_line
 from sayso.wire.events import TextDelta
 
@@ -27,6 +25,7 @@ __all__ = [
     "Model",
     "ModelError",
     "ModelEvent",
+    "NoModel",
     "Reply",
     "Result",
     "Text",
@@ -40,6 +39,7 @@ __all__ = [
     "dump_turns",
     "load_model",
     "load_turns",
+    "never_blocks",
 ]
 
 
@@ -173,7 +173,9 @@ ModelEvent = TextDelta | Thought | ToolStart | Reply
 class Model(Protocol):
     """A language model; make one instance for each service, used from several event loops.
 
-    What is bound to an event loop (HTTP clients) is made with `sayso.per_loop`.
+    What is bound to an event loop (HTTP clients) is made with `sayso.per_loop`. One whose `stream`
+    never blocks the event loop may say so by an attribute `never_blocks = True`, which spares each
+    call the way to another loop.
     """
 
     provider: str
@@ -223,22 +225,52 @@ def _load(value: Mapping[str, Any]) -> Block:
     return Result(value["result"], value["output"], value["is_error"])
 
 
-_Factory = Callable[[str, Mapping[str, Any]], Model]
-_BUILT_IN = ("anthropic", "offline", "openai")
-_PACKAGES = ("anthropic", "httpx2")
+_EXTRAS: Mapping[str, str] = {"anthropic": "anthropic", "offline": "demo", "openai": "openai"}
+"""The providers of this repository, and the extra that brings each."""
+
+
+class NoModel:
+    """The model of a plain callable: it is named where a model is shown, and never asked."""
+
+    provider = "none"
+    name = ""
+    never_blocks = True
+
+    async def stream(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
+        """Raise ModelError."""
+        raise ModelError("bad_request", "a plain callable has no model")
+        yield  # It is an async generator, as every model's `stream` is.
+
+
+def never_blocks(model: Model) -> bool:
+    """Whether the model says by `never_blocks = True` that its `stream` waits by `await` alone.
+
+    Such a model is called on the engine's own loop; any other one runs where user code does.
+    """
+    return getattr(model, "never_blocks", False) is True
 
 
 def load_model(spec: str, settings: Mapping[str, Any]) -> Model:
     """The model that `spec` names: `anthropic:ID`, `anthropic`, `openai:ID` or `offline`.
 
-    Further providers are factories `(name, settings) -> Model` in the entry-point group
-    `sayso.models`. `settings` may carry `base_url`, `api_key`, `timeout` and `retries`. Raises
-    ConfigError for an unknown provider, a missing extra or missing credentials.
+    Providers are factories `(name, settings) -> Model` in the entry-point group `sayso.models`.
+    `settings` may carry `base_url`, `api_key`, `timeout` and `retries`. Raises ConfigError for an
+    unknown provider, one that is not installed, or missing credentials.
     """
+    from sayso.config.factories import installed, made
+
     provider, _, name = spec.strip().partition(":")
-    # The built-in ones are known without metadata, and the newer metadata module is slow to load.
-    factory = _built_in(provider, spec) if provider in _BUILT_IN else _installed(provider)
-    return factory(name, settings)
+    found = installed("sayso.models")
+    if provider in found:
+        needed = ("provider", "name", "stream")
+        return cast("Model", made(found[provider], "model", needed, name, settings))
+    if provider in _EXTRAS:
+        way = install_line(f"sayso[{_EXTRAS[provider]}]")
+        raise ConfigError(f"model {spec!r} is not installed; try: {way}")
+    known = ", ".join(sorted({*_EXTRAS, *found}))
+    raise ConfigError(
+        f"there is no model provider {provider!r}; write 'provider:id' with one of: {known}"
+    )
 
 
 def checked_model(given: object) -> Model:
@@ -255,33 +287,3 @@ def checked_model(given: object) -> Model:
         if not isinstance(getattr(given, name, None), str):
             raise ConfigError(f"the agent's model is no Model: give {kind} a text as {name!r}")
     return cast("Model", given)
-
-
-def _built_in(provider: str, spec: str) -> _Factory:
-    try:
-        factory: _Factory = import_module(f"sayso.models.{provider}").connect
-        return factory
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        if isinstance(error, ModuleNotFoundError) and error.name in _PACKAGES:
-            way = install_line(f"sayso[{provider}]")
-            raise ConfigError(
-                f"model {spec!r} needs the package {error.name!r}; try: {way}"
-            ) from None
-        way = install_line("--force-reinstall", f"sayso[{provider}]")
-        raise ConfigError(
-            f"the model {spec!r} cannot be loaded: {named(error)}; try: {way}"
-        ) from error
-
-
-def _installed(provider: str) -> _Factory:
-    from sayso.config.factories import installed, made
-
-    found = installed("sayso.models")
-    if provider in found:
-        return partial(made, found[provider], "model", ("provider", "name", "stream"))
-    known = ", ".join(sorted({*_BUILT_IN, *found}))
-    raise ConfigError(
-        f"there is no model provider {provider!r}; write 'provider:id' with one of: {known}"
-    )

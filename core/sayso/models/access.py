@@ -5,11 +5,58 @@ Later, each mistake would look like a lost connection.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from ssl import SSLContext
+from typing import Any
 
 import httpx2
 
-from sayso.errors import ConfigError
+from sayso.errors import ConfigError, ReplyTooLarge
+
+REPLY = 64 * 2**20
+"""Bytes of a reply where no limit is configured."""
+PLAIN = {"accept-encoding": "identity"}
+"""The header that asks for replies as they are: a compressed one has no bound by its bytes."""
+LARGEST_EVENT = 16 * 2**20
+"""Bytes of one server-sent event of a reply."""
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """The body of a reply, which is broken off where it, or an event of it, has no end.
+
+    Sayso and the providers' SDKs keep what they have read of an event and of a reply.
+    """
+
+    def __init__(self, body: httpx2.AsyncByteStream, limit: int) -> None:
+        self._body = body
+        self._limit = limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = event = 0
+        async for piece in self._body:
+            size += len(piece)
+            end = max(piece.rfind(b"\n\n"), piece.rfind(b"\r\n\r\n"), piece.rfind(b"\r\r"))
+            event = event + len(piece) if end < 0 else len(piece) - end
+            if size > self._limit:
+                raise ReplyTooLarge(self._limit)
+            if event > LARGEST_EVENT:
+                raise ReplyTooLarge(LARGEST_EVENT, "bytes in one event")
+            yield piece
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+def bounded(limit: int) -> dict[str, list[Callable[..., Any]]]:
+    """The hooks of an HTTP client that break a response off after `limit` bytes."""
+
+    async def bound(response: httpx2.Response) -> None:
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _Bounded(response.stream, limit)
+        # One that is compressed all the same is no stream of events then.
+        response.headers.pop("content-encoding", None)
+
+    return {"response": [bound]}
 
 
 def checked_address(address: str, provider: str, example: str) -> httpx2.URL:

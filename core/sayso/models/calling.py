@@ -1,4 +1,4 @@
-"""Calling a model: one of Sayso's own at once, a user's as code that may block."""
+"""Calling a model: one that never blocks at once, any other as code that may block."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 
 from sayso.errors import ModelError
-from sayso.models import Ask, Model, ModelEvent
+from sayso.models import Ask, Model, ModelEvent, never_blocks
 from sayso.workers.code import UserCode, is_async_generator_function
 
 
 def stream_of(model: Model, code: UserCode) -> Callable[[Ask], AsyncIterator[ModelEvent]] | None:
     """How `model` is called; None for a user's model whose `stream` may block before it gives its
     events. Decided once: deciding it for each call takes as long as the call of a small tool."""
-    if is_built_in(model):
+    if never_blocks(model):
         return model.stream
     if is_async_generator_function(model.stream):
         return lambda ask: code.items(model.stream(ask))
@@ -32,8 +32,3 @@ async def begun(model: Model, ask: Ask, code: UserCode) -> AsyncIterator[ModelEv
         raise
     except Exception as error:
         raise ModelError("server", "the model failed") from error
-
-
-def is_built_in(model: Model) -> bool:
-    """Whether `model` is one of Sayso's own, which blocks no loop."""
-    return type(model).__module__.startswith("sayso.models")

@@ -30,21 +30,30 @@ BUILT_IN: Mapping[str, bool] = {
     "mcp": False,
     "router": False,
     "console": False,
+    "chat": False,
+    "demo": False,
 }
 """The plugins of this repository, and whether each is active as soon as it is installed."""
+
+COMMANDS_ALONE = ("chat", "demo")
+"""Those that add nothing to a service: their sub-command runs without being active."""
 
 SWITCHES = ("a2a", "mcp")
 """The plugins that `[server]`, a keyword or a flag switches on or off."""
 
 
 class Installed(NamedTuple):
-    """An entry point in the group `sayso`, not imported; `problem` says why it cannot be used."""
+    """An entry point in the group `sayso`, not imported; `problem` says why it cannot be used.
+
+    Of `contested` ones another distribution claims the name, too: which is meant nobody knows.
+    """
 
     name: str
     distribution: str
     version: str
     entry_point: EntryPoint
     problem: str | None = None
+    contested: bool = False
 
 
 class Choice(NamedTuple):
@@ -73,7 +82,8 @@ def discover() -> dict[str, Installed]:
         plugin = _installed(entry_point)
         other = found.get(_spelt(plugin.name, found))
         if other is not None and other[:2] != plugin[:2]:
-            plugin = other._replace(problem=_one_name(other, plugin))
+            contested = other.contested or other.distribution != plugin.distribution
+            plugin = other._replace(problem=_one_name(other, plugin), contested=contested)
         found[plugin.name] = plugin
     return found
 
@@ -118,8 +128,8 @@ def select(
     """The plugins of those `known` that `config` chooses, in its order, without importing any.
 
     `given` are names of plugins that the caller brings as objects. Raises PluginError for a
-    plugin that is named and neither installed nor given, ConfigError for a file whose `plugins`
-    list disagrees with its own switches or tables.
+    plugin that is named and neither installed nor given, and for one that two distributions claim,
+    ConfigError for a file whose `plugins` list disagrees with its own switches or tables.
     """
     _refuse_disagreement(config)
     _refuse_unknown_tables(config, {*known, *given, *BUILT_IN})
@@ -173,6 +183,8 @@ def _why_not(config: Config, installed: Installed) -> str:
         return f"not named in plugins, {config.origin('plugins').text}"
     if installed.problem is not None:
         return f"cannot be used: {installed.problem}"
+    if installed.name in COMMANDS_ALONE:
+        return f"only needed for: sayso {installed.name}"
     table = f"[plugin.{installed.name}]"
     return f"not active by default; name it in plugins, or give it a {table} table"
 
@@ -191,6 +203,9 @@ def _choice(
         raise PluginError(
             f"plugin {name!r} ({why}) is not installed; {way_out(name)}" + _nearest(name, known)
         )
+    if known[name].contested:
+        # Left out with a warning, a foreign distribution could take `/api/chat` away.
+        raise PluginError(f"plugin {name!r} ({why}): {known[name].problem}")
     return Choice(name, known[name], named, why)
 
 

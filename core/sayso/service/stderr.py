@@ -12,6 +12,9 @@ from contextlib import suppress
 from time import monotonic, sleep
 from typing import TextIO
 
+from sayso.addresses import without_credentials
+from sayso.service.lines import BARE, NAMED, LineFormatter, one_line
+
 LINES = 1000
 """Records that wait for somebody to read; of further ones only the number is told."""
 LINGER = 1.0
@@ -21,12 +24,16 @@ LINGER = 1.0
 class StandardError(logging.StreamHandler[TextIO]):
     """Writes records to standard error; while that is a full pipe, they wait in a queue.
 
+    With `named` each has its time, level and logger before it. None can be forged: what a record
+    says stands in one line, a trace in lines that begin with `  | `.
+
     A blocking write would hold up the code that logs, such as the loop that answers every request.
     """
 
-    def __init__(self, level: int = logging.NOTSET) -> None:
+    def __init__(self, level: int = logging.NOTSET, *, named: bool = False) -> None:
         super().__init__()
         self.setLevel(level)
+        self.setFormatter(LineFormatter(NAMED if named else BARE))
         self._waiting: deque[bytes] = deque()
         self._lost = 0
         self._writer: threading.Thread | None = None
@@ -45,7 +52,7 @@ class StandardError(logging.StreamHandler[TextIO]):
             # Logging's own way writes to standard error by itself, and all arguments with it.
             where = f"{record.pathname}:{record.lineno}: a record of {record.name!r}"
             why = f"{record.msg!r} ({type(error).__name__})"
-            return f"{where} that cannot be written: {why}"
+            return one_line(without_credentials(f"{where} that cannot be written: {why}"))
 
     def _write(self, text: str) -> None:
         try:
@@ -110,7 +117,9 @@ def say(*lines: str) -> None:
     buffer, and Python exits with 120 where it cannot write that at its end.
     """
     handler = StandardError()
-    handler.emit(logging.makeLogRecord({"msg": "\n".join(f"sayso: {line}" for line in lines)}))
+    text = "\n".join(f"sayso: {line}" for line in lines)
+    with suppress(Exception):
+        handler._write("\n".join(map(one_line, text.split("\n"))) + "\n")
     handler.flush()
 
 

@@ -35,7 +35,7 @@ from sayso.models import (
     dump_turns,
     load_turns,
 )
-from sayso.models.offline import Offline, Step
+from sayso.testing.script import Scripted, Step
 
 Factory = Callable[[], Model]
 Check = Callable[[Factory], Awaitable[None]]
@@ -53,14 +53,14 @@ DECISION = {
 }
 
 
-def scripted(*steps: Step) -> Offline:
+def scripted(*steps: Step) -> Scripted:
     """A model that answers its calls with `steps`, one after another; `asks` tells what it got.
 
     A step is a text, a list of `Call`, `Text`, `Thought` and texts, a `Reply`, an exception to
     raise, or a function `(ask)`, plain or async, that gives one of these. A call beyond the last
     step raises ModelError.
     """
-    return Offline(script=steps)
+    return Scripted(steps)
 
 
 def _said(*texts: str) -> Turn:

@@ -31,7 +31,7 @@ def served(
     """
     from sayso.app import create_app
     from sayso.plugins.routes import claims
-    from sayso.testing.server import running
+    from sayso.threaded import running
 
     with TemporaryDirectory(prefix="sayso-", ignore_cleanup_errors=True) as folder:
         loaded = _config(config, Path(folder))

@@ -10,7 +10,7 @@ from sayso.conversation import approvals
 from sayso.decisions.deed import hinders
 from sayso.decisions.execution import Resume, carry_out
 from sayso.decisions.starts import Start, decide_in_place, latest
-from sayso.errors import ApprovalsPending, InvalidRequest
+from sayso.errors import ApprovalsPending, InvalidRequest, UnknownHost
 from sayso.ledger.choices import Choice, Decided, Edit
 from sayso.turns.outcomes import catch_up, collect_outcomes, heard
 from sayso.turns.state import RunningTurn
@@ -22,7 +22,7 @@ _SUPERSEDED = "superseded by a new message"
 
 async def look(turn: RunningTurn) -> Decided:
     """Match the request's decisions to the ledger, and record nothing."""
-    choices = [_storable(turn, choice) for choice in turn.decisions]
+    choices = _choices(turn)
 
     async def with_edit(edit: Edit) -> Decided:
         return await turn.engine.ledger.decide(
@@ -35,7 +35,7 @@ async def look(turn: RunningTurn) -> Decided:
 async def decide(turn: RunningTurn) -> list[Start]:
     """Match the request's decisions to the ledger and record them; gives the calls to start, a
     single one claimed already where its place is there."""
-    choices = [_storable(turn, choice) for choice in turn.decisions]
+    choices = _choices(turn)
     # A new message may yet be refused, and then nothing must have been claimed.
     claims = turn.context.has_decision or turn.blank
     place: Place | None = None
@@ -63,6 +63,13 @@ async def decide(turn: RunningTurn) -> list[Start]:
     if found.grants:
         starts[0].place, starts[0].grant = place, found.grants.pop()
     return starts
+
+
+def _choices(turn: RunningTurn) -> list[Choice]:
+    """The request's decisions as they are stored; raises UnknownHost where it may not decide."""
+    if turn.caller.foreign_page and turn.decisions:
+        raise UnknownHost
+    return [_storable(turn, choice) for choice in turn.decisions]
 
 
 def _storable(turn: RunningTurn, choice: Choice) -> Choice:

@@ -9,6 +9,7 @@ from pydantic_core import from_json
 
 from sayso.context import hidden_line
 from sayso.conversation.approvals import approval, command, tool_call
+from sayso.errors import ReplyTooLarge
 from sayso.hosting.streams import Sink
 from sayso.ledger import Proposal
 from sayso.wire.events import (
@@ -82,8 +83,9 @@ class Output:
     is whole, and status lines say fixed words only (design, section 5, "Response interceptors").
     """
 
-    def __init__(self, sink: Sink, *, held: bool, secrets: Sequence[str] = ()) -> None:
+    def __init__(self, sink: Sink, *, held: bool, limit: int, secrets: Sequence[str] = ()) -> None:
         self._sink = sink
+        self._limit = self._room = limit
         self._secrets = secrets
         self._say = self._hold if held else sink.say
         self._held: list[Event] | None = [] if held else None
@@ -101,6 +103,7 @@ class Output:
     async def send(self, event: Event) -> None:
         """Send or hold one event."""
         if type(event) is TextDelta:
+            self.take(event.text)
             self.text.append(event.text)
         if self._held is not None and type(event) is not IntermittentUpdate:
             self._held.append(event)
@@ -112,8 +115,15 @@ class Output:
 
         Without an await of its own: a turn may have a thousand pieces.
         """
+        self.take(piece)
         self.text.append(piece)
         return self._say(piece)
+
+    def take(self, piece: str) -> None:
+        """Count a piece of the reply; raises ReplyTooLarge where it becomes one without an end."""
+        self._room -= len(piece)
+        if self._room < 0:
+            raise ReplyTooLarge(self._limit)
 
     async def caught_up(self) -> None:
         """Return when a slow reader has caught up."""

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from sayso.errors import AgentError
+from sayso.errors import AgentError, ReplyTooLarge
 from sayso.turns.outcomes import collect_outcomes
 from sayso.turns.output import OUTCOMES, done_of, executed_events
 from sayso.turns.state import RunningTurn
@@ -37,6 +37,9 @@ from sayso.workers.places import Place
 INVALID = "the agent returned neither text nor a message"
 """What is wrong with a reply that is none."""
 _STATED = ("timestamp", "user", "agent")
+_ITEMS = 100_000
+"""Events beside text that a callable may give in a turn: a status line of each percent, and many
+more."""
 _EVENTS = frozenset(get_args(Event))
 
 
@@ -104,6 +107,7 @@ class _Collected:
         self.turn = turn
         self.quiet = quiet
         self.only_text = True
+        self.items = 0
         # What is not quiet has been said.
         self.text: list[str] = [] if quiet else turn.out.text
         self._reply: AgentMessage | None = None
@@ -118,7 +122,7 @@ class _Collected:
     async def all_of(self, items: AsyncIterator[Any]) -> None:
         """Take every item; for text at the least possible cost, since most items are a few
         letters."""
-        say = self.text.append if self.quiet else self.turn.out.say
+        say = self._keep if self.quiet else self.turn.out.say
         unheard = cancelled_here()
         try:
             async for item in items:
@@ -143,6 +147,9 @@ class _Collected:
             await self._text(item if isinstance(item, str) else item.text)
             return
         self.only_text = False
+        self.items += 1
+        if self.items > _ITEMS:
+            raise ReplyTooLarge(_ITEMS, "events beside its text")
         data = self.reply.data
         match item:
             case IntermittentUpdate(text=str(), content=dict()):
@@ -162,9 +169,13 @@ class _Collected:
             case _:
                 await self._whole(_message(item))
 
+    def _keep(self, text: str) -> None:
+        self.turn.out.take(text)
+        self.text.append(text)
+
     async def _text(self, text: str) -> None:
         if self.quiet:
-            self.text.append(text)
+            self._keep(text)
         elif text:
             # Outcomes leave before the text that comes after them.
             await self._outcomes()

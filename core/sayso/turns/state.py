@@ -75,7 +75,7 @@ class RunningTurn:
         self.until = time.monotonic() + engine.limits.turn_time
         self.events_on = engine.events_on
         self.secrets = platform.secrets() if platform is not None else []
-        self.out = Output(sink, held=engine.holds, secrets=self.secrets)
+        self.out = Output(sink, held=engine.holds, secrets=self.secrets, limit=engine.limits.reply)
         self.session = Session(_session_in(more) if more else None, nesting=engine.limits.nesting)
         user = messages[-1].user
         self.who = requester(

@@ -14,7 +14,7 @@ from typing import Any
 
 from sayso.agent import Agent
 from sayso.conversation.history import bound_to, model_turns
-from sayso.errors import AgentError, ModelError
+from sayso.errors import AgentError, ModelError, ReplyTooLarge
 from sayso.models import (
     Ask,
     Call,
@@ -124,6 +124,8 @@ async def _reply(
                 if out.say(text):
                     await out.caught_up()
             elif isinstance(event, Reply):
+                if len(event.turn.blocks) > turn.engine.limits.blocks:
+                    raise ReplyTooLarge(turn.engine.limits.blocks, "texts and tool calls")
                 if len(out.text) == before:
                     _say_whole(out, event.turn)
                 return event

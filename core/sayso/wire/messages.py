@@ -90,6 +90,10 @@ class CommandFile(Wire):
     file_content: str
 
 
+Reason = Annotated[str, Field(min_length=1)]
+"""Why a call is rejected; an empty one would be neither a rejection nor none."""
+
+
 class Command(Wire):
     """A terminal command, suggested (`execute` false) or approved."""
 
@@ -98,7 +102,7 @@ class Command(Wire):
     files: list[CommandFile] | None = None
     id: str | None = Field(default=None, exclude_if=_absent)
     intent: str | None = Field(default=None, exclude_if=_absent)
-    rejection_reason: str | None = Field(default=None, exclude_if=_absent)
+    rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedCommand(Wire):
@@ -119,7 +123,7 @@ class ToolCall(Wire):
     tool_description: str = ""
     input_description: dict[str, Any] = Field(default_factory=dict)
     intent: str | None = Field(default=None, exclude_if=_absent)
-    rejection_reason: str | None = Field(default=None, exclude_if=_absent)
+    rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedToolCall(Wire):
@@ -139,7 +143,7 @@ class Approval(Wire):
     name: str = ""
     input: dict[str, Any] = Field(default_factory=dict)
     execute: StrictBool = False
-    rejection_reason: str | None = None
+    rejection_reason: Reason | None = None
     description: str = ""
     intent: str | None = None
     input_description: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)

@@ -173,7 +173,14 @@ class Tasks:
             [{"text": newest.content}],
             held=bool(self._host.plugins.implementations("intercept_response")),
         )
-        given = Caller(PROTOCOL, caller.principal, caller.address, caller.client, sent.fields())
+        given = Caller(
+            PROTOCOL,
+            caller.principal,
+            caller.address,
+            caller.client,
+            sent.fields(),
+            caller.foreign_page,
+        )
         turned = Turned()
         stream = self._host.stream(ChatRequest(messages=task.messages), given)
         try:

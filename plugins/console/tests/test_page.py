@@ -1508,3 +1508,40 @@ def test_narrow_page_does_not_scroll_sideways(sayso_served: Served, opened: Open
     rests(page)
     page.get_by_text("Ran delete").click()
     assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+PLACES = """(pre) => {
+  const found = {};
+  const walk = document.createTreeWalker(pre, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const text = walk.currentNode.data;
+    for (const char of "3>9") {
+      const at = text.indexOf(char);
+      if (at < 0) continue;
+      const range = document.createRange();
+      range.setStart(walk.currentNode, at);
+      range.setEnd(walk.currentNode, at + 1);
+      found[char] = range.getBoundingClientRect().left;
+    }
+  }
+  return [found["3"], found[">"], found["9"]];
+}"""
+
+
+def test_text_between_right_to_left_letters_keeps_its_order_in_a_card(
+    sayso_served: Served, opened: Opened
+) -> None:
+    @tool(requires_approval=True)
+    def alert(rule: str) -> str:
+        """Set an alert."""
+        return "set"
+
+    rule = "\u05d0 3 > 9 \u05d1"
+    agent = Agent(model=scripted([Call("1", "alert", {"rule": rule})], "set"), tools=[alert])
+    page = opened(served(sayso_served, agent))
+    say(page, "alert me")
+    value = page.locator(".card pre").first
+    value.wait_for()
+    places = value.evaluate(PLACES)
+    assert places == sorted(places)
+    assert value.inner_text() == rule

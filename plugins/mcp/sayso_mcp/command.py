@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from sayso import Config, ConfigError, ServiceHost, StandardError, load_agent, load_config
+from sayso import Config, ConfigError, ServiceHost, StandardError, load_agent
+from sayso.cli import config_option, configuration
 
 _LAST = 0.2
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -20,14 +21,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @click.command("mcp")
 @click.argument("target", required=False)
-@click.option(
-    "--config",
-    "-c",
-    "config_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Configuration file; default: SAYSO_CONFIG, sayso.toml, or pyproject.toml.",
-)
+@config_option
 @click.option(
     "--transport",
     type=click.Choice(["sse", "stdio", "streamable-http"]),
@@ -56,8 +50,7 @@ def command(target: str | None, config_file: Path | None, **options: Any) -> Non
 
 
 def _log(level: str) -> None:
-    handler = StandardError()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler = StandardError(named=True)
     for name, least in (("sayso", level), ("uvicorn", "WARNING"), ("mcp", "WARNING")):
         logging.getLogger(name).addHandler(handler)
         logging.getLogger(name).setLevel(least)
@@ -66,11 +59,9 @@ def _log(level: str) -> None:
 
 
 def _config(target: str | None, file: Path | None, options: dict[str, Any]) -> Config:
-    if file is None:
-        file = click.get_current_context().find_root().params.get("config_file")
     given = {f"plugin.mcp.{name}": value for name, value in options.items() if value is not None}
     overrides = given | {"server.mcp": True} | ({"agent": target} if target else {})
-    return load_config(file, overrides=overrides)
+    return configuration(file, overrides=overrides)
 
 
 def _agent(config: Config) -> object:

@@ -954,13 +954,17 @@ def test_server_that_is_away_makes_only_its_tools_fail(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_gate_of_the_other_server_stands(tmp_path: Path, serve: Any) -> None:
+def test_gate_of_the_other_server_stands(tmp_path: Path, serve: Any, eventually: Any) -> None:
     async def run() -> None:
         async with serve() as served:
             source = mcp_server(served.url, requires_approval=False)
-            async with using(tmp_path, source) as host:
-                gated = await call(host, "delete_pod", name="web-1")
-                assert gated.state == "FAILED"
+            front = tmp_path / "front"
+            front.mkdir()
+            async with using(front, source) as host:
+                asking = asyncio.ensure_future(call(host, "delete_pod", name="web-1"))
+                row = await waiting(host, eventually)
+                await host.calls.decide(row.id, Caller("cli"), approved=False)
+                assert (await asking).state == "FAILED"
                 assert served.ran.calls == []
 
     asyncio.run(run())

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from programs import Program
-from sayso import Agent, Config, Host
+from sayso import Agent, Config, ServiceHost
 from sayso_mcp import mcp_server, source
 
 HOSTILE = Path(__file__).with_name("hostile_server.py")
@@ -47,7 +47,7 @@ def test_tool_with_a_hostile_schema_is_left_out_with_one_line(
     )
 
     async def run() -> None:
-        host = Host.create(Agent(model="offline", tools=[tools]), config)
+        host = ServiceHost.create(Agent(model="offline", tools=[tools]), config)
         async with host.life():
             assert set(host.agent.tools) == {"plain"}
 

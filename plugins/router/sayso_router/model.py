@@ -9,8 +9,9 @@ from typing import Any
 from sayso import Agent, Ask, Host, Message, Model, Reply, Text, Turn, load_model
 from sayso_router.decisions import Decision, decision_of
 
-FAST_MODELS = {"anthropic": "anthropic:claude-haiku-5-5"}
-"""The model that decides, by the provider of the agent's own; absent: the agent's own."""
+FAST_MODELS = {"anthropic": "anthropic:claude-haiku-5-5", "none": "offline"}
+"""The model that decides, by the provider of the agent's own, which a plain callable has not;
+absent: the agent's own."""
 
 SCHEMA = {
     "type": "object",

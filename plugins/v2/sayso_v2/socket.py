@@ -104,7 +104,9 @@ class _Connection(Socket):
             if _size(frame) > limit:
                 raise TooLarge("frame", limit)
             await turn_to_read(frame)
-            request, caller = self.endpoint.read(frame, known.principal, known.address)
+            request, caller = self.endpoint.read(
+                frame, known.principal, known.address, known.foreign_page
+            )
         except RequestError as error:
             await self._send(encode(ErrorEvent(str(error), error.code)) + b"\n")
             return

@@ -192,7 +192,14 @@ def _caller(context: RequestContext, message: WireMessage, *, held: bool) -> Cal
         list(message.extensions),
         held,
     )
-    return Caller(PROTOCOL, caller.principal, caller.address, caller.client, sent.fields())
+    return Caller(
+        PROTOCOL,
+        caller.principal,
+        caller.address,
+        caller.client,
+        sent.fields(),
+        caller.foreign_page,
+    )
 
 
 class _Execution:

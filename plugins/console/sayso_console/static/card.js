@@ -41,7 +41,7 @@ export class Card {
   context() {
     const { intent, description } = this.proposal;
     return [
-      intent ? el("p", { class: "intent", dir: "auto" }, "Why: ", visible(intent)) : undefined,
+      intent ? el("p", { class: "intent", dir: "auto" }, "Why: ", el("bdi", {}, visible(intent))) : undefined,
       description ? el("p", { class: "about", dir: "auto" }, visible(description)) : undefined,
       ...boundOf(this.proposal),
       this.origin ? el("p", { class: "origin" }, visible(this.origin)) : undefined,
@@ -121,7 +121,7 @@ export class Card {
     this.kind.textContent = approved ? "You approve, not sent yet" : "You reject, not sent yet";
     const { input, rejection_reason } = decision;
     if (input) this.show(input);
-    const verdict = approved ? [input ? "Approve as edited" : "Approve"] : ["Reject: ", visible(rejection_reason)];
+    const verdict = approved ? [input ? "Approve as edited" : "Approve"] : ["Reject: ", el("bdi", {}, visible(rejection_reason))];
     const change = button("Undo", undo);
     this.controls.replaceChildren(el("span", { class: "verdict" }, ...verdict), change);
     change.focus();
@@ -140,7 +140,7 @@ export class Card {
     const { input = this.proposal.input } = decision;
     const word = el("span", { class: `decision ${approved ? "approved" : "rejected"}` },
       approved ? "Approved " : "Rejected ", this.line(), decision.input ? ", edited" : "",
-      ...(approved ? [] : [": ", visible(decision.rejection_reason)]));
+      ...(approved ? [] : [": ", el("bdi", {}, visible(decision.rejection_reason))]));
     this.fold(word, input);
   }
 
@@ -155,7 +155,7 @@ export class Card {
   // Cannot be decided here any more: somebody else has, or it has expired.
   close({ word, why, input }) {
     this.keep();
-    this.fold(el("span", { class: "decision" }, visible(word, "line"), ": ", this.line(), ". ", visible(why)), input);
+    this.fold(el("span", { class: "decision" }, visible(word, "line"), ": ", this.line(), ". ", el("bdi", {}, visible(why))), input);
   }
 
   // Somebody else has decided it, and the conversation goes on when that is passed on.
@@ -164,7 +164,7 @@ export class Card {
     this.keep();
     this.element.replaceChildren(this.card, ...this.keptTexts());
     this.card.className = "card closed";
-    this.kind.replaceChildren(visible(word, "line"), why ? ". " : "", visible(why));
+    this.kind.replaceChildren(visible(word, "line"), why ? ". " : "", el("bdi", {}, visible(why)));
     if (input) this.show(input);
     const decision = approved ? { execute: true, ...(input && { input }) } : { rejection_reason: reason ?? "it was rejected before" };
     const pass = button(approved ? "Approve it, too" : "Reject it, too", () => this.decided(decision));

@@ -22,10 +22,10 @@ function plain(value) {
 export function block(value, mode, label) {
   const text = plain(value);
   const lines = text.split("\n").length;
-  if (text.length <= 500 && lines <= 14) return el("pre", {}, visible(text, mode));
+  if (text.length <= 500 && lines <= 14) return el("pre", { dir: "ltr" }, visible(text, mode));
   // It may be scrolled, and its end out of sight.
   const size = `In all: ${lines === 1 ? "1 line" : `${lines} lines`}, ${text.length} characters`;
-  return el("div", {}, el("pre", { tabindex: "0", role: "group", "aria-label": label }, visible(text, mode)),
+  return el("div", {}, el("pre", { dir: "ltr", tabindex: "0", role: "group", "aria-label": label }, visible(text, mode)),
     el("p", { class: "note" }, size));
 }
 
@@ -39,7 +39,7 @@ export function inputOf(proposal) {
   const rows = names.map((name) => {
     const value = input[name];
     const { description: about, read_by: reader } = proposal.about?.[name] ?? {};
-    const term = el("dt", {}, el("code", { dir: "auto" }, visible(name, "line")),
+    const term = el("dt", {}, el("code", { dir: "ltr" }, visible(name, "line")),
       el("span", { class: "type" }, `  ${typeOf(value)}${value === "" ? ", empty" : ""}`),
       about ? el("span", { class: "what", dir: "auto" }, visible(about)) : undefined,
       reader ? el("span", { class: "what" }, "as it was sent: the tool makes something else of it") : undefined);
@@ -54,7 +54,7 @@ function othersOf(about, input) {
     && (about[name]?.set_by || Object.hasOwn(about[name] ?? {}, "default")));
   return names.map((name) => {
     const stated = about[name];
-    const term = el("dt", {}, el("code", { dir: "auto" }, visible(name, "line")),
+    const term = el("dt", {}, el("code", { dir: "ltr" }, visible(name, "line")),
       el("span", { class: "type" }, "  set by the service"));
     const value = Object.hasOwn(stated, "default") ? block(stated.default, "exact", "Value")
       : el("p", { class: "note" }, "Not shown.");
@@ -69,14 +69,14 @@ export function boundOf({ bound }) {
   const { context, ...rest } = bound ?? {};
   const pairs = [...Object.entries(rest).map(([name, value]) => [BOUND[name] ?? name, value]),
     ...Object.entries(context ?? {})];
-  return pairs.map(([name, value]) => el("p", { class: "origin", dir: "auto" },
-    `${name}: `, visible(plain(value), "line")));
+  return pairs.map(([name, value]) => el("p", { class: "origin" },
+    `${name}: `, el("code", { dir: "ltr" }, visible(plain(value), "line"))));
 }
 
 function commandOf(input) {
   const parts = [block(input.command ?? "", "exact", "Command")];
   for (const file of input.files ?? []) {
-    const path = el("code", {}, visible(file.file_path, "line"));
+    const path = el("code", { dir: "ltr" }, visible(file.file_path, "line"));
     parts.push(el("p", { class: "label" }, "First writes the file ", path),
       block(file.file_content ?? "", "exact", "File content"));
   }

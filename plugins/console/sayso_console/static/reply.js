@@ -96,7 +96,7 @@ function ending(entry, actions) {
   if (entry.error) {
     const { message, code, incident } = entry.error;
     const told = [code, incident && `incident ${incident}`].filter(Boolean).join(", ");
-    const parts = [el("span", {}, visible(message))];
+    const parts = [el("bdi", {}, visible(message))];
     if (told) parts.push(el("span", { class: "code" }, visible(told, "line")));
     return [el("div", { class: "error", role: "alert" }, ...parts, ...actions)];
   }

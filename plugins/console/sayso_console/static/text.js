@@ -12,6 +12,8 @@ const PATTERNS = {
   // A name on one line.
   line: new RegExp(`(?! )[${UNSEEN}\\p{Zs}]`, "gu"),
 };
+const RTL = "\\u0590-\\u08FF\\uFB1D-\\uFDFF\\uFE70-\\uFEFC\\u{10800}-\\u{10FFF}\\u{1E800}-\\u{1EFFF}";
+const LEFTWARD = new RegExp(`[${RTL}]+(?: +[${RTL}]+)*`, "gu");
 const BEFORE_JOINER = /[\p{ExtPict}\p{EMod}]\uFE0F?$/u;
 
 export function visible(value, mode = "text") {
@@ -21,12 +23,26 @@ export function visible(value, mode = "text") {
   let marks = 0;
   for (const { 0: char, index } of text.matchAll(PATTERNS[mode])) {
     if (isOrdinary(char, text, index, mode)) continue;
-    if (index > from) found.append(text.slice(from, index));
+    if (index > from) found.append(...pieces(text.slice(from, index), mode));
     found.append(marks < MARKS ? mark(char) : "\u25AF");
     marks += 1;
     from = index + char.length;
   }
-  if (from < text.length) found.append(text.slice(from));
+  if (from < text.length) found.append(...pieces(text.slice(from), mode));
+  return found;
+}
+
+// Between two runs of right-to-left letters a screen would show `3 > 9` as `9 < 3`: each is isolated.
+function pieces(text, mode) {
+  if (mode === "text") return [text];
+  const found = [];
+  let from = 0;
+  for (const { 0: run, index } of text.matchAll(LEFTWARD)) {
+    if (index > from) found.push(text.slice(from, index));
+    found.push(el("bdi", {}, run));
+    from = index + run.length;
+  }
+  if (from < text.length) found.push(text.slice(from));
   return found;
 }
 

@@ -1,0 +1,109 @@
+"""What adapters of model providers share; the module that an adapter of your own imports from.
+
+    from sayso import Ask, Model, Reply, ...              # the protocol itself
+    from sayso.models.adapters import transcript, fault   # what makes an adapter short
+
+- A request: `transcript` gives turns that every provider takes, `sent_names` the tools under names
+  that providers allow; `plain_object`, `closed`, `with_items`, `sent_keys`, `with_keys`, `renamed`
+  and `resolved` are schemas in the narrower forms that some of them take; `encodable` is a text
+  that JSON can hold.
+- A reply: `read_input` reads a call's arguments, `stop_of` and `last_events` end the stream,
+  `streamed` is a reply that is known at once. `dump_turns` and `load_turns` are what the ledger
+  does to its turn.
+- Failures: `fault`, `status_fault`, `lost`, `cut_off` and `failure` make a ModelError of ours,
+  `retried` calls again after a passing one, `drain` keeps the connection.
+- The start: `checked_address`, `check_key` and `certificates` refuse what could not work; `bounded`
+  makes the hooks that break off a reply above so many bytes (`REPLY` unless the settings say
+  otherwise), for a client whose headers are `PLAIN`, since a packed reply hides its size.
+
+`failure` and those need httpx2. Each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sayso.models import Block, ModelEvent, Stop, dump_turns, load_turns
+    from sayso.models.access import PLAIN, REPLY, bounded, certificates, check_key, checked_address
+    from sayso.models.faults import (
+        cut_off,
+        drain,
+        failure,
+        fault,
+        lost,
+        retried,
+        retry_after,
+        status_fault,
+    )
+    from sayso.models.replies import last_events, read_input, stop_of
+    from sayso.models.schemas import (
+        closed,
+        plain_object,
+        renamed,
+        resolved,
+        sent_keys,
+        with_items,
+        with_keys,
+    )
+    from sayso.models.transcript import has_raw, sent_names, transcript
+    from sayso.models.whole import pieces, streamed
+    from sayso.wire.lenient_json import encodable
+
+_MODULES = {
+    "wire.lenient_json": "encodable",
+    "models": "Block ModelEvent Stop dump_turns load_turns",
+    "models.access": "PLAIN REPLY bounded certificates check_key checked_address",
+    "models.faults": "cut_off drain failure fault lost retried retry_after status_fault",
+    "models.replies": "last_events read_input stop_of",
+    "models.schemas": "closed plain_object renamed resolved sent_keys with_items with_keys",
+    "models.transcript": "has_raw sent_names transcript",
+    "models.whole": "pieces streamed",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+__all__ = [
+    "PLAIN",
+    "REPLY",
+    "Block",
+    "ModelEvent",
+    "Stop",
+    "bounded",
+    "certificates",
+    "check_key",
+    "checked_address",
+    "closed",
+    "cut_off",
+    "drain",
+    "dump_turns",
+    "encodable",
+    "failure",
+    "fault",
+    "has_raw",
+    "last_events",
+    "load_turns",
+    "lost",
+    "pieces",
+    "plain_object",
+    "read_input",
+    "renamed",
+    "resolved",
+    "retried",
+    "retry_after",
+    "sent_keys",
+    "sent_names",
+    "status_fault",
+    "stop_of",
+    "streamed",
+    "transcript",
+    "with_items",
+    "with_keys",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"sayso.{_HOME[name]}"), name)
+    return value

@@ -1,0 +1,62 @@
+"""A reply that is known at once, as the events of a stream."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from sayso.models import (
+    Block,
+    Call,
+    ModelError,
+    ModelEvent,
+    Reply,
+    Result,
+    Text,
+    TextDelta,
+    Thought,
+    ToolStart,
+    Turn,
+)
+
+
+def streamed(
+    parts: Sequence[Block | Thought | str], reply: Reply | None = None
+) -> Iterator[ModelEvent]:
+    """The events that tell `parts`, texts word by word, then `reply`, else the one they add up to.
+
+    Raises ModelError for a part that is none of these.
+    """
+    blocks: list[Block] = []
+    for part in parts:
+        match part:
+            case Thought():
+                yield part
+            case Call():
+                yield ToolStart(part.name)
+                blocks.append(part)
+            case str() | Text():
+                text = part if isinstance(part, str) else part.text
+                yield from map(TextDelta, pieces(text))
+                if text.strip():
+                    blocks.append(Text(text))
+            case Result():
+                blocks.append(part)
+            case _:
+                kind = type(part).__name__
+                wanted = "Call, Text, Thought or str, a Reply or an exception"
+                raise ModelError("bad_request", f"a model's reply holds {kind}; give {wanted}")
+    yield reply or _reply(blocks)
+
+
+def pieces(text: str) -> Iterator[str]:
+    """`text` as it is streamed: word by word, a long one in larger pieces after that."""
+    short, rest = text[:4096], text[4096:]
+    yield from re.findall(r"\s*\S+\s*?(?=\s|$)|\s+$", short)
+    for start in range(0, len(rest), 2048):
+        yield rest[start : start + 2048]
+
+
+def _reply(blocks: Sequence[Block]) -> Reply:
+    calls = any(isinstance(block, Call) for block in blocks)
+    return Reply(Turn("assistant", tuple(blocks)), "tool_use" if calls else "end_turn")

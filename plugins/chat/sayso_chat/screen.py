@@ -1,0 +1,159 @@
+"""What `sayso chat` writes to a terminal: replies as they come, status lines, proposals."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from sayso import visible
+from sayso_chat.client import Json
+from sayso_chat.talk import Proposal, listed
+from sayso_chat.text import outcome, show, title
+
+_GUTTER = 10
+_NARROWEST = _GUTTER + 5
+"""Columns below which no line is cut to the terminal: the gutter and a wide character."""
+_ERASE = "\r\x1b[2K"
+
+
+class Screen:
+    """Writes to stdout; colours and status lines only where it is a terminal that has them."""
+
+    def __init__(self) -> None:
+        self.terminal = (
+            sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        )
+        self.colour = self.terminal and not os.environ.get("NO_COLOR")
+        self._status = False
+        self._in_line = False
+        self._return = ""
+
+    def event(self, event: Json) -> None:
+        """Show one event of a turn; proposals are left to `proposal`."""
+        match event.get("type"):
+            case "text_delta":
+                self._text(str(event.get("text", "")))
+            case "intermittent_update":
+                self.status(str(event.get("text", "")))
+            case "executed_tool_calls" as kind:
+                for call in listed(event, kind):
+                    self._outcome(str(call.get("name")), str(call.get("output", "")))
+            case "executed_commands" as kind:
+                for command in listed(event, kind):
+                    self._outcome(f"$ {command.get('command')}", str(command.get("output", "")))
+            case "done":
+                self._done(event)
+            case "error":
+                incident = event.get("incident")
+                self.error(f"{event.get('error')}" + (f" (incident {incident})" * bool(incident)))
+
+    def line(self, text: str = "", **style: Any) -> None:
+        """Write a line of its own; `text` is written as it is."""
+        self.end_line()
+        self._write(self._styled(text, **style) + "\n")
+
+    def error(self, text: str) -> None:
+        """Write an error as a line of its own; to stderr where stdout is kept for replies."""
+        if self.terminal:
+            self.line(f"error: {visible(text)}", fg="red")
+        else:
+            self.end_line()
+            click.echo(f"sayso: {visible(text)}", err=True)
+
+    def note(self, text: str) -> None:
+        """Write something beside the conversation."""
+        self.line(text, dim=True)
+
+    def status(self, text: str) -> None:
+        """Show what is being done, in a line that what comes next replaces."""
+        if not self.terminal or not text.strip():
+            return
+        if self._in_line:
+            self._write("\n")
+        first = visible(" ".join(text.split()), strict=True)
+        # Room for the ^C that the terminal adds: of a line that wraps only the rest is erased.
+        piece = next(_pieces(first, self._width() - 5))
+        self._clear_status()
+        self._write(self._styled(f"… {piece}", dim=True))
+        self._status, self._in_line = True, False
+
+    def end_line(self) -> None:
+        """Leave the cursor at the start of a line, and no status line behind."""
+        self._clear_status()
+        self._write(visible(self._return))
+        self._return = ""
+        if self._in_line:
+            self._write("\n")
+
+    def proposal(self, proposal: Proposal, place: str, *, whole: bool) -> bool:
+        """Show a proposal; whether something of it was cut."""
+        shown = show(proposal, whole=whole)
+        self.line()
+        self.line(f"{title(proposal)}{place}", fg="yellow", bold=True)
+        for label, text in shown.lines:
+            for number, piece in enumerate(_pieces(text, self._width() - _GUTTER - 3)):
+                # Every line has a margin, so that no content can pass for a line of ours.
+                margin = f"{label if number == 0 else '':>{_GUTTER}} | "
+                self._write(self._styled(margin, dim=True) + piece + "\n")
+        return shown.cut
+
+    def _text(self, text: str) -> None:
+        self._clear_status()
+        whole = self._return + text
+        # The rest of this line end may come with the next piece.
+        self._return = "\r" if whole.endswith("\r") else ""
+        self._write(visible(whole.removesuffix("\r")))
+
+    def _outcome(self, name: str, output: str) -> None:
+        failed = output.startswith(("Error:", "Outcome unknown:"))
+        for line in outcome(name, output):
+            self.line(line, fg="red" if failed else "green")
+
+    def _done(self, event: Mapping[str, Any]) -> None:
+        self.end_line()
+        reason = event.get("stop_reason")
+        if reason not in (None, "end_turn", "approval_required"):
+            self.note(f"({visible(str(reason)).replace('_', ' ')})")
+        data = event.get("data")
+        links = data.get("url_configs") if isinstance(data, dict) else None
+        for link in links if isinstance(links, list) else []:
+            if isinstance(link, dict):
+                said = visible(f"{link.get('description', '')}", strict=True)
+                self.line(f"{said} {visible(str(link.get('url')), strict=True)}".strip())
+
+    def _clear_status(self) -> None:
+        if self._status:
+            self._status = False
+            self._write(_ERASE)
+            self._in_line = False
+
+    def _styled(self, text: str, **style: Any) -> str:
+        return click.style(text, **style) if self.colour and style else text
+
+    def _write(self, text: str) -> None:
+        if text:
+            # click.echo would take the escape sequences of a status line out again.
+            print(text, end="", flush=True)
+            self._in_line = not text.endswith("\n")
+
+    def _width(self) -> int:
+        return max(shutil.get_terminal_size().columns, _NARROWEST) if self.terminal else 10_000
+
+
+def _pieces(text: str, width: int) -> Iterator[str]:
+    """`text` cut into pieces of at most `width` cells; at least one."""
+    piece, cells = "", 0
+    for char in text.expandtabs(4):
+        size = 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        if cells + size > width:
+            yield piece
+            piece, cells = "", 0
+        piece += char
+        cells += size
+    yield piece

@@ -1,0 +1,160 @@
+"""One conversation from the caller's side: history, session, and what waits for a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from sayso_chat.client import Client, Json
+
+NO_REASON = "rejected without a reason"
+
+_LISTS = {
+    "tool_calls": "tool_calls",
+    "commands": "cmds",
+    "approvals": "approvals",
+    "executed_tool_calls": "executed_tool_calls",
+    "executed_commands": "executed_cmds",
+    "executed_approvals": "executed_approvals",
+}
+"""The events that carry a list, and the field of Data that each becomes."""
+
+_PROPOSED = ("tool_calls", "cmds")
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A tool call or a command that waits for a decision, as the service stated it."""
+
+    kind: str
+    stated: Json = field(hash=False)
+    bound: Json = field(hash=False, default_factory=dict)
+    """What an approval binds beside the input, where the service says so."""
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is a terminal command."""
+        return self.kind == "cmds"
+
+    def approved(self) -> Json:
+        """What the caller sends back to have it run."""
+        return {**self.stated, "execute": True}
+
+    def rejected(self, reason: str) -> Json:
+        """What the caller sends back to refuse it."""
+        return {**self.stated, "execute": False, "rejection_reason": reason or NO_REASON}
+
+
+Events = Generator[Json, None, None]
+"""The events of a turn as they come; closing it cancels the turn."""
+
+Decision = tuple[Proposal, Json]
+"""A proposal, and how it is sent back: `approved()` or `rejected(reason)`."""
+
+
+class Talk:
+    """A conversation with a service; a turn that failed or was cancelled leaves it as it was.
+
+    `user` is the name of who speaks, `source` the request's `source` (interface.md,
+    "ChatRequest").
+    """
+
+    def __init__(
+        self, client: Client, *, user: str | None = None, source: str | None = None
+    ) -> None:
+        self._client = client
+        self._user = user
+        self._fields = {} if source is None else {"source": source}
+        self.messages: list[Json] = []
+        self.pending: list[Proposal] = []
+        self._session: Json | None = None
+
+    def say(self, content: str) -> Events:
+        """The events of the turn that answers a text."""
+        return self.send({"content": content})
+
+    def decide(self, decisions: Sequence[Decision]) -> Events:
+        """The events of the turn that decisions resume."""
+        data: dict[str, list[Json]] = {}
+        for proposal, sent in decisions:
+            data.setdefault(proposal.kind, []).append(sent)
+        return self.send({"content": "", "data": data})
+
+    def send(self, message: Mapping[str, Any]) -> Events:
+        """The events of the turn that answers `message`, a user message as the contract has it."""
+        whole: Json = {"role": "user", "content": "", **message}
+        if self._user is not None:
+            whole.setdefault("user", {"name": self._user, "id": self._user})
+        if self._session is not None:
+            whole["data"] = {"session": self._session, **(whole.get("data") or {})}
+        reply = _Reply()
+        with closing(self._client.turn([*self.messages, whole], self._fields)) as events:
+            for event in events:
+                reply.take(event)
+                yield event
+        if reply.ended_well:
+            self._keep(whole, reply)
+
+    def _keep(self, message: Json, reply: _Reply) -> None:
+        self.messages += [message, {"role": "assistant", "content": reply.text, "data": reply.data}]
+        self._session = reply.data.get("session", self._session)
+        items = reply.data.get("approvals") or []
+        bound = {item.get("id"): item.get("bound") or {} for item in items}
+        new = [
+            replace(proposal, bound=bound.get(proposal.stated.get("id"), {}))
+            for kind in _PROPOSED
+            for proposal in _waiting(kind, reply.data.get(kind))
+        ]
+        known = {_key(proposal.stated) for proposal in new}
+        sent = message.get("data") or {}
+        decided = [*(sent.get("cmds") or ()), *(sent.get("approvals") or ())]
+        known |= {_key(item) for item in decided}
+        # A text leaves commands open, and the service does not state them again.
+        open_ones = [p for p in self.pending if p.is_command and _key(p.stated) not in known]
+        self.pending = open_ones + new
+
+
+class _Reply:
+    """What the events of a turn amount to."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.data: Json = {}
+        self.ended_well = False
+
+    def take(self, event: Json) -> None:
+        match event.get("type"):
+            case "text_delta":
+                self.text += str(event.get("text", ""))
+            case "done":
+                self.ended_well = True
+                self.data |= event.get("data") or {}
+                if "session" in event:
+                    self.data["session"] = event["session"]
+            case str(kind) if kind in _LISTS:
+                self.data[_LISTS[kind]] = listed(event, kind)
+
+
+def listed(event: Mapping[str, Any], kind: str) -> list[Json]:
+    """The objects that an event of a list kind carries."""
+    name = "executed_cmds" if kind == "executed_commands" else kind
+    items = event.get(name)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def stated(event: Mapping[str, Any]) -> list[Proposal]:
+    """The proposals that an event states; `approvals` states the same ones as its companions."""
+    kind = str(event.get("type"))
+    if kind not in ("tool_calls", "commands"):
+        return []
+    return list(_waiting(_LISTS[kind], listed(event, kind)))
+
+
+def _waiting(kind: str, items: Sequence[Json] | None) -> Iterator[Proposal]:
+    yield from (Proposal(kind, item) for item in items or () if not item.get("execute"))
+
+
+def _key(command: Mapping[str, Any]) -> str:
+    return str(command.get("id") or command.get("command"))

@@ -1,0 +1,9 @@
+"""The helpers of the core's tests."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests" / "models"))

@@ -1,0 +1,1 @@
+"""Models behind OpenAI's chat completions, at whatever endpoint."""

@@ -1,0 +1,220 @@
+"""The ledger in PostgreSQL, shared by many machines: `postgresql://…`, extra `postgres`.
+
+Transactions of all machines pass one by one: each begins by locking the newest log row's record,
+which the log's chain needs anyway. So they cannot deadlock or see half of each other, and group
+commit keeps the rate up. Rows are locked besides, since leases are renewed past that lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from sayso import ConfigError, LedgerUnavailable, Owner, Transaction
+from sayso.ledger.sql import RENEW, SCHEMA, SET_META, TABLES, Writer, key, run_group, unavailable
+from sayso_postgres.connection import SETTINGS, PostgresConnection, Raw, answered
+
+T = TypeVar("T")
+_MIGRATION = 0x617373656E74
+_TABLES = TABLES.format(text='TEXT COLLATE "C"', serial="BIGINT")
+_FIND = "SELECT to_regclass('sayso_meta')::text"
+_RENEW = tuple(
+    sql.replace("lease = ?", "lease = extract(epoch FROM clock_timestamp())::float8 + %s").replace(
+        "owner = ?", "owner = %s"
+    )
+    for sql in RENEW
+)
+_SESSION = """
+SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
+SET synchronous_commit = on;
+SET lock_timeout = '8s';
+SET statement_timeout = '8s';
+SET idle_in_transaction_session_timeout = '10s';
+SET tcp_keepalives_idle = 5;
+SET tcp_keepalives_interval = 2;
+SET tcp_keepalives_count = 3;
+SELECT set_config(name, '5000', false) FROM pg_settings WHERE name = 'tcp_user_timeout';
+"""
+"""A machine that vanishes in the middle of a batch would keep the lock on the head for hours: while
+the server waits for the rest, none of its other limits holds. Version 11 has no such timeout."""
+SETTLING = 5.0
+"""Seconds for the server's answers to the first statements on a connection."""
+OPENING = 20.0
+"""Seconds for what a start asks of it then."""
+_SECRET_KEYS = frozenset({"password", "sslpassword"})
+_CONNECT_DEFAULTS = {
+    "connect_timeout": "3",
+    "tcp_user_timeout": "5000",
+    "keepalives_idle": "5",
+    "keepalives_interval": "2",
+    "keepalives_count": "3",
+    "application_name": "sayso",
+    # Of several servers in the URL the primary, whichever it is by now.
+    "target_session_attrs": "read-write",
+}
+
+
+class PostgresStore:
+    """A `Store` in the database at `url`; `patience` is a caller's wait for a result in seconds.
+
+    Its tables are named `sayso_…` and lie in the first schema of the search path.
+    """
+
+    shared = True
+
+    def __init__(self, url: str, *, patience: float = 10.0) -> None:
+        self._parameters = _parameters(url)
+        self.url = _shown(self._parameters)
+        self._patience = patience
+        self._db = PostgresConnection(self._connect, self._explained)
+        self._writer: Writer | None = None
+        self._renewing = threading.Lock()
+        self._renewer = PostgresConnection(self._connect, self._explained)
+
+    async def exists(self) -> bool:
+        """Whether a service has made its tables. Raises ConfigError."""
+        return await asyncio.to_thread(self._exists)
+
+    async def open(self) -> None:
+        if self._writer is None:
+            await asyncio.to_thread(self._open)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._close)
+
+    async def run(self, work: Callable[[Transaction], T]) -> T:
+        if self._writer is None:
+            raise LedgerUnavailable("the approvals store is closed")
+        return await self._writer.run(work)
+
+    def renew(self, owner: str, seconds: float) -> None:
+        with self._renewing:
+            if self._writer is None:
+                raise LedgerUnavailable("the approvals store is closed")
+            try:
+                self._renew(owner, seconds)
+            except psycopg.Error:
+                self._renewer.cut()
+                try:
+                    self._renew(owner, seconds)
+                except psycopg.Error as error:
+                    self._renewer.cut()
+                    raise unavailable(error, self._explained(error)) from error
+            if self._writer is None:
+                # The end did not wait for this.
+                self._renewer.cut()
+
+    def hold(self, owner: str) -> None:
+        """Nothing to hold: no lock of one machine speaks to the others."""
+
+    def dead(self, owner: Owner) -> bool:
+        """False: only a lease that ran out tells."""
+        return False
+
+    def _renew(self, owner: str, seconds: float) -> None:
+        raw = self._renewer.live()
+        with answered(raw, min(self._patience, seconds / 3)):
+            for sql in _RENEW:
+                raw.execute(sql.encode(), (seconds, key(owner)))
+
+    def _connect(self) -> Raw:
+        connection = Raw.connect(autocommit=True, prepare_threshold=None, **self._parameters)
+        try:
+            with answered(connection, SETTLING):
+                [(process,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
+                connection.pooled = process != connection.info.backend_pid
+                if not connection.pooled:
+                    connection.execute(_SESSION)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _exists(self) -> bool:
+        try:
+            with self._connect() as raw, answered(raw, SETTLING):
+                return bool(raw.execute(_FIND).fetchall()[0][0])
+        except psycopg.Error as error:
+            raise ConfigError(self._explained(error)) from None
+
+    def _open(self) -> None:
+        try:
+            with self._connect() as raw, answered(raw, OPENING), raw.transaction():
+                raw.execute(SETTINGS)
+                raw.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION,))
+                self._migrate(raw)
+        except psycopg.Error as error:
+            raise ConfigError(self._explained(error)) from None
+        self._writer = Writer(
+            partial(run_group, self._db), patience=self._patience, stalled=self._db.abort
+        )
+
+    def _migrate(self, raw: psycopg.Connection[Any]) -> None:
+        [(table,)] = raw.execute(_FIND).fetchall()
+        if table is None:
+            raw.execute(_TABLES.encode())
+            set_meta = SET_META.replace("?", "%s").encode()
+            raw.execute(set_meta, ("schema", str(SCHEMA)))
+            raw.execute(set_meta, ("head", ""))
+        found = raw.execute("SELECT value FROM sayso_meta WHERE key = 'schema'").fetchall()
+        version = int(found[0][0]) if found else SCHEMA + 1
+        if version > SCHEMA:
+            raise ConfigError(
+                f"the approvals store {self.url!r} has schema {version}, and this Sayso knows "
+                f"{SCHEMA}; upgrade Sayso or set 'approvals.ledger' to another database"
+            )
+        # Proves that the database takes a write before anyone depends on it.
+        raw.execute("UPDATE sayso_meta SET value = value WHERE key = 'schema'")
+
+    def _explained(self, error: Exception) -> str:
+        text = " ".join(str(error).split())
+        for name in _SECRET_KEYS:
+            if secret := self._parameters.get(name):
+                text = text.replace(secret, "***")
+        return (
+            f"the approvals store {self.url!r} cannot be used: {text}; "
+            "check that the server runs, the address, and the rights to create tables"
+        )
+
+    def _close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        self._db.cut()
+        # A renewal that waits for a silent server must not hold up the end.
+        self._renewer.abort()
+        if self._renewing.acquire(timeout=1):
+            self._renewer.cut()
+            self._renewing.release()
+
+
+def _parameters(url: str) -> dict[str, Any]:
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.Error:
+        given = {}
+    # A special character in a password that is not written as %XX puts the password's end into
+    # the host, the port or the database, whence libpq's messages would repeat it.
+    ports = str(given.get("port") or "5432").replace(",", "")
+    path = url.partition("://")[2].partition("/")[2].partition("?")[0]
+    suspect = "@" in f"{given.get('host')}{path}" or not ports.isdecimal()
+    if suspect or not given:
+        raise ConfigError(
+            "'approvals.ledger' is no PostgreSQL URL; try: "
+            "postgresql://user:password@host:5432/database, special characters as %XX"
+        )
+    return {**_CONNECT_DEFAULTS, **given}
+
+
+def _shown(parameters: dict[str, Any]) -> str:
+    user = f"{quote(str(parameters['user']))}@" if "user" in parameters else ""
+    port = f":{parameters['port']}" if "port" in parameters else ""
+    host, name = parameters.get("host", ""), quote(str(parameters.get("dbname", "")))
+    return f"postgresql://{user}{host}{port}/{name}"
