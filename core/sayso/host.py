@@ -74,7 +74,7 @@ class ServiceHost:
         self.model = model
         self.stopping = False
         self._drained_by: float | None = None
-        self.workers = _workers(config)
+        self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
         self.policy = Policy(config.approvals.rules, guarded=self.guarded)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
@@ -166,7 +166,9 @@ class ServiceHost:
 
     def _live_again(self) -> None:
         """Recreate what the end of an earlier life has closed."""
-        self.workers = self.code.workers = _workers(self.config)
+        server = self.config.server
+        self.workers = Workers(loops=server.worker_loops, threads=server.threads)
+        self.code.workers = self.workers
         self.ledger = self.engine.ledger = self._ledger()
         self.stopping = self._cut_off = False
         self._drained_by = None
@@ -175,8 +177,7 @@ class ServiceHost:
         return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
 
     async def _purge(self) -> None:
-        """Remove what is old from the ledger, soon after the start and every hour; contents kept for
-        less than an hour within that time, or a minute, of being due."""
+        """Remove what is old from the ledger, soon after the start and every hour, or as it is due."""
         kept = min(self.config.approvals.retention, self.config.approvals.ttl)
         pause = min(_PURGE_SECONDS, max(_SOON, kept))
         await asyncio.sleep(_SOON)
@@ -393,10 +394,6 @@ def _model(agent: Agent, config: Config) -> Model:
     if config.model.base_url:
         settings["base_url"] = config.model.base_url
     return load_model(given or "offline", settings)
-
-
-def _workers(config: Config) -> Workers:
-    return Workers(loops=config.server.worker_loops, threads=config.server.threads)
 
 
 def _counted(left: tuple[int, int]) -> str:
