@@ -177,7 +177,7 @@ class ServiceHost:
         return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
 
     async def _purge(self) -> None:
-        """Remove what is old from the ledger, soon after the start and every hour, or as it is due."""
+        """Remove what is old from the ledger, after the start and every hour, or as it is due."""
         kept = min(self.config.approvals.retention, self.config.approvals.ttl)
         pause = min(_PURGE_SECONDS, max(_SOON, kept))
         await asyncio.sleep(_SOON)

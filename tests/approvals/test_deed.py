@@ -285,6 +285,24 @@ def test_an_edit_may_leave_out_what_it_leaves_to_its_default(served: Serve) -> N
     assert ran == [{"service": "web", "namespace": "dev"}]
 
 
+@pytest.mark.parametrize("other", ["place", "tool"])
+def test_an_edit_is_refused_where_the_call_itself_would_be(served: Serve, other: str) -> None:
+    ran: list[Json] = []
+    first = served(agent_of(restart_with(ran, editable=True)), **SQLITE)
+    there = {"platform_context": {"k8s_namespace": "dev"}}
+    reply = first.chat(user("go", **there))
+    edited = approved(reply["data"]["tool_calls"][0], input={"service": "web"})
+    if other == "place":
+        messages = deciding(reply, edited, platform_context={"k8s_namespace": "prod"})
+        assert first.ask(*messages).types == {"approval_context_changed"}
+    else:
+        second = served(agent_of(restart_with(ran, "prod", editable=True)), **SQLITE)
+        assert second.ask(*deciding(reply, edited, **there)).types == {"approval_tool_changed"}
+    assert ran == []
+    assert first.chat(*deciding(reply, **there))["content"] == "done"
+    assert ran == [{"service": "db", "namespace": "dev"}]
+
+
 def test_what_the_service_sets_is_marked_and_secrets_are_nowhere(served: Serve) -> None:
     @tool(requires_approval=True)
     def call(

@@ -183,9 +183,8 @@ class Rules(Claims):
         for choice, row in decided:
             if kind := contradiction(choice, row):
                 items.append(refused(choice, *kind))
-            elif choice.approved and found.changed(choice, row):
-                if message := wrong_edit(choice, row, edit):
-                    items.append(refused(choice, "approval_changed", message))
+            elif choice.approved and (message := _wrong_change(found, choice, row, edit)):
+                items.append(refused(choice, "approval_changed", message))
             elif hinders and would_start(choice, row) and (kind := hinders(row)):
                 if kind[0] != WAITS:
                     items.append(refused(choice, *kind))
@@ -364,6 +363,11 @@ class Rules(Claims):
 def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:
     row = found.rows.get(choice.id) if choice.id else lookup.row(choice)
     return row if row is None or choice.kind in (None, row.kind) else None
+
+
+def _wrong_change(found: Decided, choice: Choice, row: Proposal, edit: Edit | None) -> str:
+    """Why an approval may not change the call; empty where it may, or changes nothing."""
+    return wrong_edit(choice, row, edit) if found.changed(choice, row) else ""
 
 
 def _may_be_issued(choice: Choice) -> bool:
