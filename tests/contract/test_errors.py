@@ -366,7 +366,6 @@ def test_health_takes_get_alone(echo: Service) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/api",
         "/api/chat/",
         "/api/Chat",

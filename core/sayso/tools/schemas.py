@@ -16,7 +16,6 @@ from typing import Annotated, Any, Protocol, TypeVar, cast
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema
 
 from sayso.config.received import Names, every_name, other_names
 from sayso.errors import ToolInputError
@@ -24,6 +23,7 @@ from sayso.tools.bounds import Bounds
 from sayso.tools.docstrings import Docstring
 from sayso.tools.dumps import all_dumped, dumped, is_plain, may_drop, refuse_dropped
 from sayso.tools.inputs import Whole, groups_of, held_by
+from sayso.tools.json_schemas import Schema, object_schema, sayable, stated_object, unusable
 from sayso.tools.parameters import model_of, refined
 from sayso.tools.signatures import EMPTY, Argument, Signature
 from sayso.tools.validation import (
@@ -35,7 +35,6 @@ from sayso.tools.validation import (
     shortened,
     validated,
 )
-from sayso.wire.bodies import is_json
 
 T = TypeVar("T")
 
@@ -191,7 +190,7 @@ class ModelInputs:
             self._adapter: TypeAdapter[Any] = TypeAdapter(refined(model))
             self.schema = object_schema(label, self._adapter)
         except (PydanticUserError, NameError) as error:
-            raise _unusable(label, argument.name, error) from error
+            raise unusable(label, argument.name, error) from error
 
     @property
     def names(self) -> Collection[str]:
@@ -246,7 +245,7 @@ class SchemaInputs:
 
     def __init__(self, label: str, signature: Signature, schema: Mapping[str, Any]) -> None:
         self._bounds = _bounds(label, schema)
-        self.schema = _stated_object(label, schema)
+        self.schema = stated_object(label, schema)
         self.is_open = signature.rest is not None
         """Whether the function takes all that the schema admits."""
         self._closed = signature.closed
@@ -254,7 +253,7 @@ class SchemaInputs:
         self._defaults = {a.name: a.default for a in signature.arguments if a.default is not EMPTY}
         self._fit(label, signature)
         self._validator = _validator(label, self.schema)
-        self.schema = _sayable(self.schema)
+        self.schema = sayable(self.schema)
 
     @property
     def names(self) -> Collection[str]:
@@ -307,78 +306,18 @@ class SchemaInputs:
         return key
 
 
-def object_schema(label: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
-    """The JSON schema of `adapter`, of type object at its top; raises ValueError otherwise."""
-    schema = adapter.json_schema(schema_generator=_Schema)
-    top = schema.pop("$ref", None)
-    if top is not None:
-        # A recursive model refers to itself at the top, where providers want the object.
-        schema = {**copy.deepcopy(schema["$defs"][top.removeprefix("#/$defs/")]), **schema}
-    if schema.get("type") != "object":
-        raise ValueError(
-            f"tool {label!r}: its input is no JSON object; use a model with named fields"
-        )
-    schema.setdefault("properties", {})
-    return _sayable({key: value for key, value in schema.items() if key != "title"})
-
-
-def _sayable(schema: dict[str, Any]) -> dict[str, Any]:
-    """`schema` without what JSON cannot express, such as a default of infinity.
-
-    One such value would have every request with the tool refused.
-    """
-    if is_json(schema):
-        return schema
-    kept: dict[str, Any] = {}
-    for key, value in schema.items():
-        if isinstance(value, dict):
-            kept[key] = _sayable(value)
-        elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
-            kept[key] = [_sayable(item) for item in value]
-        elif is_json(value):
-            kept[key] = value
-    return kept
-
-
-class _Schema(GenerateJsonSchema):
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
-
-    def encode_default(self, dft: Any) -> Any:
-        # Python's own order is another one in each process, and the schema would differ.
-        steady = sorted(dft, key=repr) if isinstance(dft, set | frozenset) else dft
-        return super().encode_default(steady)
-
-
 def _checked_model(label: str, signature: Signature, docs: Docstring) -> type[BaseModel]:
     try:
         model = model_of(signature.arguments, signature.rest, docs)
-        model.model_json_schema(schema_generator=_Schema)
+        model.model_json_schema(schema_generator=Schema)
         return model
     except (PydanticUserError, TypeError, NameError) as error:
         for argument in signature.arguments:
             try:
-                model_of([argument], None, docs).model_json_schema(schema_generator=_Schema)
+                model_of([argument], None, docs).model_json_schema(schema_generator=Schema)
             except (PydanticUserError, TypeError, NameError) as cause:
-                raise _unusable(label, argument.name, cause) from cause
-        raise _unusable(label, "**", error) from error
-
-
-def _unusable(label: str, parameter: str, error: Exception) -> TypeError:
-    reason = str(error).partition("\n")[0]
-    return TypeError(
-        f"tool {label!r}: parameter {parameter!r} cannot be described to a model ({reason}); "
-        "use JSON types, or give an input_schema"
-    )
-
-
-def _stated_object(label: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    stated = copy.deepcopy(dict(schema))
-    if stated.setdefault("type", "object") != "object":
-        raise ValueError(f"tool {label!r}: an input schema must have the type 'object' at its top")
-    if not isinstance(stated.setdefault("properties", {}), dict):
-        raise TypeError(f"tool {label!r}: 'properties' of the input schema must be an object")
-    return stated
+                raise unusable(label, argument.name, cause) from cause
+        raise unusable(label, "**", error) from error
 
 
 def _bounds(label: str, schema: Mapping[str, Any]) -> Bounds:
