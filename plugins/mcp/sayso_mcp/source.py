@@ -305,7 +305,7 @@ class MCPServer:
             input_schema=one.input_schema,
             # A pattern that fits nothing may have been meant for this one.
             requires_approval=bool(self._idle) or self._choice.gates(one.name),
-            origin=self.origin,
+            origin=self.origin if one.name == name else f"{self.origin} ({one.name})",
             title=one.title or (hints.title if hints else None),
             read_only=hints.read_only_hint if hints else None,
             destructive=hints.destructive_hint if hints else None,

@@ -105,6 +105,28 @@ def test_a_description_that_the_server_dates_kills_nothing_that_waits(tmp_path: 
     asyncio.run(run())
 
 
+def test_another_tool_that_has_the_same_name_here_does_not_run(tmp_path: Path) -> None:
+    """`odd.wipe` and `odd_wipe` of one server are both `odd_wipe` here, and after a restart there
+    may be the other one alone."""
+
+    def listing(name: str) -> MCPServer:
+        source = server(tmp_path, "one")
+        program = SERVER.replace('"name": "wipe"', f'"name": "{name}"')
+        (tmp_path / "one.py").write_text(program, "utf-8")
+        return source
+
+    async def run() -> None:
+        service = host(tmp_path, listing("odd.wipe"))
+        async with service.life():
+            row = await service.calls.propose("odd_wipe", {"disk": "a"}, SOMEBODY)
+        found = await decided(tmp_path, listing("odd_wipe"), row.id)
+        assert found == ("approval_tool_changed", "PENDING")
+        assert not (tmp_path / "ran").exists()
+        assert (await decided(tmp_path, listing("odd.wipe"), row.id)).state == "DONE"
+
+    asyncio.run(run())
+
+
 def test_defaults_of_a_server_are_shown_and_not_sent(tmp_path: Path) -> None:
     async def run() -> None:
         row = await proposed(tmp_path, server(tmp_path, "one"))
