@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from benchmarks import growth, installed, special, stores, workers
+from benchmarks import distance, growth, installed, special, stores, workers
 from benchmarks.load import LoadError
 from benchmarks.measure import Found, Run, Say
 from benchmarks.report import flat
@@ -17,6 +17,7 @@ OTHERS: Mapping[str, Measurement] = {
     "installed": installed.installed,
     "idle WebSockets": special.idle_sockets,
     "approvals": stores.approvals,
+    "approvals far from PostgreSQL": distance.far_approvals,
     "growth of messages": growth.messages,
     "growth of tools": growth.tools,
     "growth of interceptors": growth.interceptors,

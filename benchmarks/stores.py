@@ -110,10 +110,10 @@ async def approved(server: Process, count: int) -> Found:
 
 
 async def _round_trips(connection: Connection, count: int) -> list[tuple[float, float]]:
-    return [await _round_trip(connection) for _ in range(count)]
+    return [await round_trip(connection) for _ in range(count)]
 
 
-async def _round_trip(connection: Connection) -> tuple[float, float]:
+async def round_trip(connection: Connection) -> tuple[float, float]:
     """Seconds of the request that has a call proposed, and of the one that approves it."""
     asked = {"role": "user", "content": "delete web"}
     proposing, body = await connection.ask(json.dumps({"messages": [asked]}).encode())

@@ -84,6 +84,11 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Served:
         (["approvals", "purge", "--older-than", "x"], 2, "'--older-than': expected a duration"),
         # It would forget what nobody has decided yet.
         (["approvals", "purge", "--older-than", "-9e9"], 2, "'--older-than': must be at least 0"),
+        (
+            ["approvals", "purge", "--log-older-than", "-9e9"],
+            2,
+            "'--log-older-than': must be at least 0",
+        ),
     ],
 )
 def test_error_is_one_line_with_an_exit_code(

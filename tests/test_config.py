@@ -797,3 +797,19 @@ class TestLoadAgent:
         with pytest.raises(ConfigError) as caught:
             load_agent(target, folder)
         assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"log_retention": "1d"}, "must be at least 'retention' and 'ttl'"),
+        ({"log_retention": "1d", "retention": "1h", "ttl": "2d"}, "at least"),
+        ({"log_retention": "90d", "accept_unissued": True}, "exclude each other"),
+    ],
+)
+def test_a_log_that_would_be_forgotten_too_early_is_an_error(
+    settings: dict[str, object], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        ApprovalSettings(**settings)  # type: ignore[arg-type]
+    assert ApprovalSettings(log_retention="90d").log_retention == 90 * 86_400  # type: ignore[arg-type]

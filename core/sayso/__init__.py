@@ -57,14 +57,16 @@ if TYPE_CHECKING:
     from sayso.installing import install_line
     from sayso.ledger import (
         Decision,
+        Head,
         LogRow,
         Owner,
         Proposal,
+        Reading,
         Store,
         SuspendedTurn,
         Transaction,
     )
-    from sayso.ledger.log import checkpoint
+    from sayso.ledger.log import checkpoint, log_row
     from sayso.listener.protocol import Http
     from sayso.models import (
         Ask,
@@ -172,8 +174,8 @@ _MODULES = {
     "listener.protocol": "Http",
     "http.sockets": "Socket",
     "installing": "install_line",
-    "ledger": "Decision LogRow Owner Proposal Store SuspendedTurn Transaction",
-    "ledger.log": "checkpoint",
+    "ledger": "Decision Head LogRow Owner Proposal Reading Store SuspendedTurn Transaction",
+    "ledger.log": "checkpoint log_row",
     "wire.masking": "mask",
     "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
@@ -237,6 +239,7 @@ __all__ = [
     "ExecutedToolCall",
     "ExecutedToolCalls",
     "Failure",
+    "Head",
     "Host",
     "Http",
     "ImageContent",
@@ -256,6 +259,7 @@ __all__ = [
     "Plugin",
     "PluginError",
     "Proposal",
+    "Reading",
     "Reply",
     "RequestContext",
     "RequestError",
@@ -310,6 +314,7 @@ __all__ = [
     "load_agent",
     "load_config",
     "load_model",
+    "log_row",
     "mask",
     "parse_request",
     "per_loop",

@@ -178,12 +178,12 @@ class ServiceHost:
 
     async def _purge(self) -> None:
         """Remove what is old from the ledger, after the start and every hour, or as it is due."""
-        kept = min(self.config.approvals.retention, self.config.approvals.ttl)
-        pause = min(_PURGE_SECONDS, max(_SOON, kept))
+        approvals = self.config.approvals
+        pause = min(_PURGE_SECONDS, max(_SOON, min(approvals.retention, approvals.ttl)))
         await asyncio.sleep(_SOON)
         while True:
             try:
-                await self.ledger.purge(self.config.approvals.retention)
+                await self.ledger.purge(approvals.retention, approvals.log_retention)
             except Exception:
                 logger.warning("the ledger could not be purged", exc_info=True)
             await asyncio.sleep(pause)

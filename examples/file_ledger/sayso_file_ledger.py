@@ -13,15 +13,17 @@ import operator
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sayso import (
     ConfigError,
     Decision,
+    Head,
     LedgerUnavailable,
     LogRow,
     Owner,
@@ -29,10 +31,11 @@ from sayso import (
     SuspendedTurn,
     Transaction,
     checkpoint,
+    log_row,
 )
 
 T = TypeVar("T")
-_EMPTY: dict[str, Any] = {"proposals": {}, "turns": {}, "log": []}
+_EMPTY: dict[str, Any] = {"proposals": {}, "turns": {}, "log": [], "heads": {}}
 
 
 class FileStore:
@@ -159,18 +162,21 @@ class _Transaction:
         self.rows["turns"][turn.id] = asdict(turn)
         self.changed = True
 
-    def last_log(self) -> LogRow | None:
-        return LogRow(**self.rows["log"][-1]) if self.rows["log"] else None
-
-    def append_log(self, row: LogRow) -> None:
-        last = self.last_log()
-        if row.seq != (last.seq + 1 if last else 1):
-            raise ValueError(f"log row {row.seq} is out of turn")
+    def append_log(self, chain: int, entry: dict[str, Any]) -> None:
+        row = log_row(self.heads().get(chain), chain, self.now, entry)
         self.rows["log"].append(asdict(row))
+        self.rows["heads"][str(chain)] = [row.seq, row.hash]
         self.changed = True
 
-    def log(self, *, after: int = 0, limit: int = 1_000) -> list[LogRow]:
-        return [LogRow(**row) for row in self.rows["log"] if row["seq"] > after][:limit]
+    def heads(self) -> dict[int, Head]:
+        return {int(chain): Head(*head) for chain, head in self.rows["heads"].items()}
+
+    def log(self, after: Mapping[int, int], limit: int = 1_000) -> list[LogRow]:
+        found: list[LogRow] = []
+        for chain, seq in sorted(after.items()):
+            rows = [row for row in self.rows["log"] if row["chain"] == chain and row["seq"] > seq]
+            found += [LogRow(**row) for row in rows[:limit]]
+        return found
 
     def purge(
         self,
@@ -183,7 +189,7 @@ class _Transaction:
         return (
             self._purge_contents(contents_before, limit),
             self._purge_turns(turns_before, limit),
-            self._purge_log(log_before, limit),
+            self._purge_log(log_before, limit) + self._purge_rows(log_before, limit),
         )
 
     def renew(self, owner: str, seconds: float) -> None:
@@ -212,12 +218,26 @@ class _Transaction:
         self.changed = self.changed or bool(gone)
         return len(gone)
 
-    def _purge_log(self, before: float | None, limit: int) -> int:
-        gone = [row for row in self.log(limit=limit) if _before(row.at, before)]
-        if gone:
-            checkpoint(self, gone)
-            self.rows["log"] = [row for row in self.rows["log"] if row["seq"] > gone[-1].seq]
+    def _purge_rows(self, before: float | None, limit: int) -> int:
+        empty = [row for row in self.find() if row == row.without_contents()]
+        gone = _oldest(((row.ended, row) for row in empty), before, limit)
+        for row in gone:
+            del self.rows["proposals"][row.id]
+        self.changed = self.changed or bool(gone)
         return len(gone)
+
+    def _purge_log(self, before: float | None, limit: int) -> int:
+        count = 0
+        for chain in self.heads():
+            rows = self.log({chain: 0}, limit - count)
+            gone = list(takewhile(lambda row: _before(row.at, before), rows))
+            if gone:
+                last = gone[-1].seq
+                rest = (r for r in self.rows["log"] if r["chain"] != chain or r["seq"] > last)
+                self.rows["log"] = list(rest)
+                checkpoint(self, gone)
+                count += len(gone)
+        return count
 
 
 def _turn_ended(turn: SuspendedTurn, before: float | None, open_calls: set[str]) -> float | None:

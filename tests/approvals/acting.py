@@ -21,10 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import sayso.host
+import sayso.ledger.stores
 import sayso.slots
 from sayso import Agent, Call, RequestContext, Session, serve, tool
-from sayso.ledger import LogRow, Store, SuspendedTurn, Transaction
+from sayso.ledger import Store, SuspendedTurn, Transaction
 from sayso.ledger.stores import open_store
 from sayso.models import Ask, Result
 from sayso.testing.script import Scripted
@@ -77,9 +77,9 @@ class Spy:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tx, name)
 
-    def append_log(self, row: LogRow) -> None:
-        self.noted.append(row.entry["event"])
-        self._tx.append_log(row)
+    def append_log(self, chain: int, entry: dict[str, Any]) -> None:
+        self.noted.append(entry["event"])
+        self._tx.append_log(chain, entry)
 
     def put_turn(self, turn: SuspendedTurn) -> None:
         self.noted.append(turn.state)
@@ -206,7 +206,7 @@ def main() -> None:
     def mortal(*args: Any) -> Any:
         return Mortal(open_store(*args), fate)
 
-    sayso.host.open_store = mortal
+    sayso.ledger.stores.open_store = mortal
     # Hundreds of requests at once may wait long for a place on a slow machine.
     sayso.slots.PATIENCE = 300
     served = function(fate) if os.environ.get("CALLABLE") else agent(fate)

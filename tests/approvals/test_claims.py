@@ -29,6 +29,7 @@ from sayso.errors import LedgerUnavailable, StillRunning
 from sayso.ledger import Proposal, beginnings, choices, claims
 from sayso.ledger.beginnings import NotBegun
 from sayso.ledger.choices import Continuation, Conversation, Decided, Requester
+from sayso.ledger.conformance.samples import ALL
 from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger
 from sayso.ledger.sqlite import SqliteStore
@@ -300,7 +301,7 @@ def test_the_log_says_who_had_an_idempotent_call_run_again(make: Make) -> None:
         (grant,) = (await decide(ledger, approve(row), who=bob)).grants
         await ledger.finish(grant, "DONE", "wiped")
         await decide(ledger, approve(row), who=ALICE)
-        told = await ledger.store.run(lambda tx: tx.log())
+        told = await ledger.store.run(lambda tx: tx.log(ALL))
         assert [(r.entry["event"], r.entry.get("who"), r.entry.get("protocol")) for r in told] == [
             ("proposed", None, row.protocol),
             ("approved", "alice", "v2"),
@@ -459,7 +460,7 @@ def test_what_was_refused_as_expired_stays_so_when_the_clock_is_set_back(make: M
         for choice in choices:
             told = await refused(ledger, choice, conversation=Conversation("k"))
             assert told == {"approval_expired"}
-        log = await ledger.store.run(lambda tx: tx.log())
+        log = await ledger.store.run(lambda tx: tx.log(ALL))
         assert [one.entry["event"] for one in log].count("expired") == 2
         await ledger.close()
 

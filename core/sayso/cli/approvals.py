@@ -19,9 +19,9 @@ from sayso.cli.options import duration
 from sayso.cli.rule_cases import rule_cases
 from sayso.cli.stores import headed, in_each, in_that_of
 from sayso.errors import ConfigError, InvalidRequest, SaysoError, counted
-from sayso.ledger import LogRow, Proposal, State, Transaction
+from sayso.ledger import LogRow, Proposal, Reading, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
-from sayso.ledger.log import Chain, Problem, pages
+from sayso.ledger.log import SUMMARY, chain_of, pages, verified
 from sayso.ledger.record import Ledger
 from sayso.wire.characters import escaped, pretty, visible
 
@@ -114,7 +114,7 @@ async def _pages(ledger: Ledger, state: State | None, size: int) -> AsyncIterato
     after: str | None = None
     while True:
         page = partial(_page, state=state, after=after, limit=size)
-        rows = await ledger.store.run(page)
+        rows = await ledger.store.run(Reading(page, only=True))
         settled = await ledger.settle([row.id for row in rows if row.state in _UNSETTLED])
         yield [settled.get(row.id, row) for row in rows]
         if len(rows) < size:
@@ -134,7 +134,14 @@ def show(config_file: Path | None, id: str) -> None:
 
     async def work(ledger: Ledger) -> tuple[Proposal, list[LogRow]]:
         row = await _settled(ledger, id)
-        return row, [r async for r in _log(ledger) if r.entry.get("id") == id]
+        # A store that was made before the log had several chains has its older rows in chain 0.
+        history = [
+            each
+            for chain in sorted({0, chain_of(id)})
+            async for each in _log(ledger, chain)
+            if each.entry.get("id") == id
+        ]
+        return row, history
 
     row, history = in_that_of(config_file, id, work)
     shown = asdict(row) | {"log": [{"seq": r.seq, "at": _time(r.at), **r.entry} for r in history]}
@@ -207,20 +214,11 @@ def _person() -> str:
         return f"uid {os.getuid()}"
 
 
-@command.command(short_help="Check the hash chain of the log.")
+@command.command(short_help="Check the hash chains of the log.")
 @config_option
 def verify(config_file: Path | None) -> None:
     """Check that no row of the log was changed, removed or inserted; exit code 1 if one was."""
-
-    async def work(ledger: Ledger) -> tuple[Problem | None, int]:
-        chain, count, newest = Chain(), 0, None
-        async for rows, head in pages(ledger.store):
-            count, newest = count + len(rows), head
-            if problem := chain.feed(rows):
-                return problem, count
-        return chain.end(newest), count
-
-    found = in_each(config_file, work)
+    found = in_each(config_file, lambda ledger: verified(ledger.store))
     for problem, count in headed(found):
         if problem is None:
             click.echo(f"the log is whole: {counted(count, 'row')}")
@@ -231,8 +229,8 @@ def verify(config_file: Path | None) -> None:
             raise SaysoError(str(problem))
 
 
-async def _log(ledger: Ledger) -> AsyncIterator[LogRow]:
-    async for rows, _ in pages(ledger.store):
+async def _log(ledger: Ledger, chain: int) -> AsyncIterator[LogRow]:
+    async for rows, _ in pages(ledger.store, chain):
         for row in rows:
             yield row
 
@@ -243,7 +241,7 @@ async def _log(ledger: Ledger) -> AsyncIterator[LogRow]:
     "--jsonl", is_flag=True, expose_value=False, help="One JSON object a line (the default)."
 )
 def export(config_file: Path | None) -> None:
-    """Write the whole log, a row a line; keep the last line elsewhere to prove the rest.
+    """Write the whole log, a row a line, chain by chain; keep it elsewhere to prove the rest.
 
     \b
     Example:
@@ -251,28 +249,42 @@ def export(config_file: Path | None) -> None:
     """
 
     async def work(ledger: Ledger) -> None:
-        async for row in _log(ledger):
-            click.echo(escaped(json.dumps(asdict(row), ensure_ascii=False)))
+        for chain in range(SUMMARY + 1):
+            async for row in _log(ledger, chain):
+                click.echo(escaped(json.dumps(asdict(row), ensure_ascii=False)))
 
     in_each(config_file, work)
 
 
-@command.command(short_help="Forget old inputs and outputs.")
+@command.command(short_help="Forget old inputs and outputs, and old rows of the log.")
 @config_option
 @click.option("--older-than", type=duration, help="Default: approvals.retention.")
-def purge(config_file: Path | None, older_than: float | None) -> None:
-    """Forget contents of ended calls; who decided what, and the log, stay.
+@click.option("--log-older-than", type=duration, help="Default: approvals.log_retention.")
+def purge(config_file: Path | None, older_than: float | None, log_older_than: float | None) -> None:
+    """Forget contents of ended calls. Who decided what, and the log, stay, but for what is older
+    than approvals.log_retention or --log-older-than: export it before.
 
     \b
-    Example:
+    Examples:
       sayso approvals purge --older-than 7d
+      sayso approvals purge --log-older-than 365d
     """
-    if older_than is not None and older_than < 0:
-        raise click.BadParameter("must be at least 0", param_hint="'--older-than'")
-    retention = configuration(config_file).approvals.retention if older_than is None else older_than
-    for counts in headed(in_each(config_file, lambda ledger: ledger.purge(retention))):
+    for name, given in (("--older-than", older_than), ("--log-older-than", log_older_than)):
+        if given is not None and given < 0:
+            raise click.BadParameter("must be at least 0", param_hint=f"'{name}'")
+    settings = configuration(config_file).approvals
+    retention = settings.retention if older_than is None else older_than
+    kept = settings.log_retention if log_older_than is None else log_older_than
+    if kept is not None and settings.accept_unissued:
+        raise ConfigError(
+            "with 'approvals.accept_unissued' a call of which nothing is known any more would "
+            "run again; leave out --log-older-than"
+        )
+    for counts in headed(in_each(config_file, lambda ledger: ledger.purge(retention, kept))):
         calls, turns = counted(counts[0], "call"), counted(counts[1], "suspended turn")
-        click.echo(f"forgot the contents of {calls} and {turns}")
+        rows = f", and {counted(counts[2], 'row')} of the record and its log"
+        rows = "" if kept is None else rows
+        click.echo(f"forgot the contents of {calls} and {turns}{rows}")
 
 
 @command.command(short_help="Try the rules of [[approvals.rules]] on a table of cases.")

@@ -346,6 +346,8 @@ class ApprovalSettings(Section):
     """How long a proposal waits for a decision."""
     retention: _Positive = 30 * 86400.0
     """How long inputs and outputs are kept."""
+    log_retention: _Positive | None = None
+    """How long the log, and the record of calls that ended, are kept; absent: for ever."""
     lease: _Positive = 15.0
     """How long a silent owner of a running call counts as alive."""
     on_new_message: Literal["refuse", "supersede"] = "refuse"
@@ -356,3 +358,16 @@ class ApprovalSettings(Section):
     """Run approved calls that this service never proposed; for migrations and tests."""
     rules: list[ApprovalRule] = []
     """Rules that say which calls need approval; the first match counts."""
+
+    @model_validator(mode="after")
+    def _log_outlives_contents(self) -> "ApprovalSettings":
+        if self.log_retention is None:
+            return self
+        if self.log_retention < max(self.retention, self.ttl):
+            raise ValueError("'log_retention' must be at least 'retention' and 'ttl'")
+        if self.accept_unissued:
+            raise ValueError(
+                "'log_retention' and 'accept_unissued' exclude each other: a call of which "
+                "nothing is known any more would run again"
+            )
+        return self

@@ -43,7 +43,8 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
         return f"{told}\n{changed}" if changed else told, True
     if row.state == "EXPIRED" and row.decision is not None:
         return _TOO_LATE, True
-    return _WITHOUT_RESULT[row.state], True
+    # A newer Sayso may know further states.
+    return _WITHOUT_RESULT.get(row.state, LOST), True
 
 
 def told_later(row: Proposal) -> str:

@@ -20,7 +20,7 @@ from sayso.decisions.requested import proposal, requester
 from sayso.engine import Engine
 from sayso.errors import ToolInputError
 from sayso.gate import Outcome
-from sayso.ledger import Proposal, State, Transaction
+from sayso.ledger import Proposal, Reading, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
 from sayso.policy import Verdict, forbidden
 from sayso.tools import Tool
@@ -261,7 +261,8 @@ class DirectCalls:
         after: str | None = None
         size = min(first, _PAGE)
         while True:
-            rows, now = await ledger.store.run(partial(_page, state=state, after=after, limit=size))
+            page = partial(_page, state=state, after=after, limit=size)
+            rows, now = await ledger.store.run(Reading(page, only=True))
             if late := [row.id for row in rows if _is_late(row, now)]:
                 await ledger.settle(late)
             yield [row for row in rows if not _is_late(row, now) and ledger.visible(row, who)]

@@ -8,9 +8,9 @@ The rules (who may decide, what may run, once) are in `sayso.ledger.rules`, writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from sayso.wire.messages import Kind
 
@@ -211,6 +211,7 @@ class SuspendedTurn:
 class LogRow:
     """One row of the append-only log: `hash` is over `previous`, `seq`, `at` and `entry`.
 
+    The log has several chains (`sayso.ledger.log`); `seq` counts the rows of each from 1.
     `entry` holds digests of contents, never contents, so a purge keeps the chain verifiable.
     """
 
@@ -218,6 +219,14 @@ class LogRow:
     at: float
     entry: dict[str, Any]
     previous: str
+    hash: str
+    chain: int = 0
+
+
+class Head(NamedTuple):
+    """Number and hash of the newest row of a chain."""
+
+    seq: int
     hash: str
 
 
@@ -267,16 +276,25 @@ class Transaction(Protocol):
         """Insert the suspended turn, or replace the one with its id."""
         ...
 
-    def last_log(self) -> LogRow | None:
-        """The newest log row; locks the log until the transaction ends."""
+    def append_log(self, chain: int, entry: dict[str, Any]) -> None:
+        """Append a row at `now` to a chain of the log: the one that `log_row` makes of the chain's
+        newest row. Nothing but the row of that chain need be locked for it."""
         ...
 
-    def append_log(self, row: LogRow) -> None:
-        """Append a row whose `seq` is one more than the newest's; raises ValueError for others."""
+    def heads(self) -> dict[int, Head]:
+        """The newest row of each chain that ever had one, by the chain's number, as of one moment.
+
+        A store should keep them apart from the rows, or a tail that was cut off shows only where a
+        summary names it.
+        """
         ...
 
-    def log(self, *, after: int = 0, limit: int = 1_000) -> list[LogRow]:
-        """Log rows with `seq` above `after`, in order."""
+    def log(self, after: Mapping[int, int], limit: int = 1_000) -> list[LogRow]:
+        """The rows of these chains with `seq` above the one given for each, at most `limit` of
+        each, sorted by chain and `seq`.
+
+        The result of the work leaves only when they are on the disk.
+        """
         ...
 
     def purge(
@@ -290,8 +308,10 @@ class Transaction(Protocol):
         """Forget, oldest first and at most `limit` of each: contents (input, edited, output,
         session, reason, intent) of ended proposals finished before the first time; turns ended
         before the second, and those created before it that nobody continues: no lease lasts until
-        then, and no call waits, runs or ended later; log rows before the third. Returns the three
-        counts. A purged proposal stays as `without_contents` has it, its digests in the log."""
+        then, and no call waits, runs or ended later; before the third log rows, which are the
+        oldest of their chains, with a `checkpoint` for each chain, and proposals without contents
+        that ended. Returns the three counts, the last one of log rows and proposals together. A
+        purged proposal stays until then as `without_contents` has it, its digests in the log."""
         ...
 
 
@@ -301,13 +321,18 @@ class Reading(Generic[T]):
 
     A store for which each query is a round trip may fetch them in advance; others just call it.
     With `flushed` false the result need not wait for the disk: a loss of power within the next
-    moments may undo the work, the death of the process never does.
+    moments may undo the work, the death of the process never does. With `only` the work most
+    likely writes nothing: a store may run it without locks, and once more with them if it does
+    write. With `alone` it begins when all that this store has begun before is decided, also what
+    nobody waits for any more.
     """
 
     work: Callable[[Transaction], T]
     proposals: Sequence[str] = ()
     turns: Sequence[str] = ()
     flushed: bool = True
+    only: bool = False
+    alone: bool = False
 
     def __call__(self, tx: Transaction) -> T:
         return self.work(tx)

@@ -1,9 +1,14 @@
-"""The append-only log: a hash chain over who proposed, decided, claimed and finished what.
+"""The append-only log: hash chains over who proposed, decided, claimed and finished what.
 
-Each row's hash covers the hash before it, its number, its time and its entry, so a row that is
-changed, removed or inserted breaks the chain at its place. Entries hold digests of contents, never
-contents (design, section 6). Whoever can rewrite the whole log can forge it: keep an exported
-head elsewhere if that matters to you.
+Each row's hash covers the hash before it in its chain, its number, its time and its entry, so a
+row that is changed, removed or inserted breaks the chain at its place. Entries hold digests of
+contents, never contents (design, section 6). Whoever can rewrite the whole log can forge it: keep
+an exported head elsewhere if that matters to you.
+
+There are `CHAINS` chains, so that transactions on different proposals need not wait for one
+another: all rows of a proposal are in the chain that its id says. One chain more holds summaries,
+each with the newest row of all others: a chain of which the end was cut off, or all of it,
+disagrees with the newest summary.
 """
 
 from __future__ import annotations
@@ -13,14 +18,25 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from sayso.ledger import LogRow, Proposal, Store, Transaction
+from sayso.ledger import Head, LogRow, Proposal, Reading, Store, Transaction
 from sayso.wire.canonical import canonical
 
-GENESIS = "0" * 64
-"""What stands as `previous` in row 1."""
-
+CHAINS = 16
+"""The number of chains, which no store can change later: a proposal's chain follows from it."""
+SUMMARY = CHAINS
+"""The number of the chain of summaries; the others are numbered from 0."""
 CHECKPOINT = "checkpoint"
 """The `event` of the entry that a purge leaves: `{"event", "seq", "hash"}` of the last row gone."""
+
+
+def genesis(chain: int) -> str:
+    """What stands as `previous` in row 1 of a chain."""
+    return f"{chain:064x}"
+
+
+def chain_of(id_: str) -> int:
+    """The chain of the proposal with this id."""
+    return sha256(id_.encode("utf-8", "surrogatepass")).digest()[0] % CHAINS
 
 
 def digest(value: object) -> str:
@@ -28,13 +44,20 @@ def digest(value: object) -> str:
     return sha256(canonical(value)).hexdigest()
 
 
-def append(tx: Transaction, entry: dict[str, Any]) -> LogRow:
-    """Append `entry` to the log at the store's time; returns the row."""
-    last = tx.last_log()
-    seq, previous = (last.seq + 1, last.hash) if last else (1, GENESIS)
-    row = LogRow(seq, tx.now, entry, previous, _hash(previous, seq, tx.now, entry))
-    tx.append_log(row)
-    return row
+def log_row(head: Head | None, chain: int, at: float, entry: dict[str, Any]) -> LogRow:
+    """The row that `entry` makes behind `head`, the newest row of the chain, if it has any."""
+    seq, previous = (head.seq + 1, head.hash) if head else (1, genesis(chain))
+    return LogRow(seq, at, entry, previous, _hash(previous, seq, at, entry), chain)
+
+
+def hashed_tail(at: float, entry: Mapping[str, Any]) -> bytes:
+    """What a row's hash covers behind `["`, its `previous`, `",`, its `seq` and `,`."""
+    return canonical([at, entry])[1:]
+
+
+def append(tx: Transaction, entry: dict[str, Any]) -> None:
+    """Append `entry` at the store's time to the chain of the proposal that it names."""
+    tx.append_log(chain_of(str(entry.get("id", ""))), entry)
 
 
 def log(tx: Transaction, event: str, row: Proposal) -> None:
@@ -71,13 +94,27 @@ def log_unstarted(tx: Transaction, unstarted: Mapping[str, str]) -> None:
         append(tx, {"event": "not_started", "id": id_, "name": row.name, "why": unstarted[id_]})
 
 
-def checkpoint(tx: Transaction, purged: Sequence[LogRow]) -> LogRow:
-    """Append the entry that accounts for `purged`, the oldest rows, in order and not empty.
+def checkpoint(tx: Transaction, purged: Sequence[LogRow]) -> None:
+    """Append the entry that accounts for `purged`: the oldest rows of one chain, in order and not
+    empty.
 
     A store calls it from `purge` after it has deleted them.
     """
     last = purged[-1]
-    return append(tx, {"event": CHECKPOINT, "seq": last.seq, "hash": last.hash})
+    tx.append_log(last.chain, {"event": CHECKPOINT, "seq": last.seq, "hash": last.hash})
+
+
+def summarise(tx: Transaction) -> None:
+    """Append a summary: the newest row of each chain, as `{"heads": {chain: [seq, hash]}}`.
+
+    It locks no other chain. One that would say the same as the newest is left out.
+    """
+    newest = tx.heads()
+    last = newest.pop(SUMMARY, None)
+    heads = {str(chain): list(head) for chain, head in newest.items()}
+    written = tx.log({SUMMARY: last.seq - 1}, 1) if last else []
+    if heads and not any(row.entry.get("heads") == heads for row in written):
+        tx.append_log(SUMMARY, {"event": "summary", "heads": heads})
 
 
 def _hash(previous: str, seq: int, at: float, entry: Mapping[str, Any]) -> str:
@@ -86,26 +123,33 @@ def _hash(previous: str, seq: int, at: float, entry: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """The first place at which the log is not what was written: row number and what is wrong."""
+    """The first place at which a chain is not what was written: row number and what is wrong."""
 
     seq: int
     text: str
+    chain: int = 0
 
     def __str__(self) -> str:
-        return f"log row {self.seq}: {self.text}"
+        name = "the summaries" if self.chain == SUMMARY else f"chain {self.chain}"
+        return f"log row {self.seq} of {name}: {self.text}"
 
 
 class Chain:
-    """A check of the log page by page: `feed` each page in order, then `end`.
+    """A check of one chain page by page: `feed` each page in order, then `end`.
 
-    `start` is the row before the first page, None to begin with the oldest row there is.
+    `start` is the row before the first page, None to begin with the oldest row there is. `named`
+    is what a summary says of the chain.
     """
 
-    def __init__(self, start: LogRow | None = None) -> None:
+    def __init__(
+        self, number: int = 0, start: LogRow | None = None, named: Head | None = None
+    ) -> None:
+        self._number = number
         self._seq = start.seq if start else 0
-        self._hash = start.hash if start else GENESIS
+        self._hash = start.hash if start else genesis(number)
         self._first = start is None
-        self._purged: tuple[int, str] | None = None
+        self._named = named
+        self._purged: Head | None = None
 
     def feed(self, rows: Iterable[LogRow]) -> Problem | None:
         """The first problem of these rows, or None."""
@@ -114,24 +158,28 @@ class Chain:
                 return problem
         return None
 
-    def end(self, head: LogRow | None = None) -> Problem | None:
-        """What is wrong with the log as a whole; `head` is the store's `last_log()`."""
+    def end(self, head: Head | None = None) -> Problem | None:
+        """What is wrong with the chain as a whole; `head` is the store's word for its newest
+        row."""
         if self._purged:
-            gone = _missing(1, self._purged[0])
-            return Problem(1, f"{gone} and no checkpoint accounts for that")
-        if head is None or (head.seq, head.hash) == (self._seq, self._hash):
+            gone = _missing(1, self._purged.seq)
+            return self._problem(1, f"{gone} and no checkpoint accounts for that")
+        for newest in filter(None, (head, self._named)):
+            if newest.seq > self._seq:
+                return self._problem(self._seq + 1, _missing(self._seq + 1, newest.seq))
+        if head is None or head == (self._seq, self._hash):
             return None
-        if head.seq > self._seq:
-            return Problem(self._seq + 1, _missing(self._seq + 1, head.seq))
-        return Problem(head.seq, "the newest row is not the one that was written last")
+        return self._problem(head.seq, "the newest row is not the one that was written last")
 
     def _step(self, row: LogRow) -> Problem | None:
         if self._first and row.seq > 1:
-            self._purged = (row.seq - 1, row.previous)
+            self._purged = Head(row.seq - 1, row.previous)
         elif problem := self._misplaced(row):
             return problem
         if row.hash != _hash(row.previous, row.seq, row.at, row.entry):
-            return Problem(row.seq, "was changed")
+            return self._problem(row.seq, "was changed")
+        if self._named and row.seq == self._named.seq and row.hash != self._named.hash:
+            return self._problem(row.seq, "is not the row that the newest summary names")
         if self._purged and _accounts(row.entry, self._purged):
             self._purged = None
         self._first, self._seq, self._hash = False, row.seq, row.hash
@@ -140,33 +188,36 @@ class Chain:
     def _misplaced(self, row: LogRow) -> Problem | None:
         due = self._seq + 1
         if row.seq > due:
-            return Problem(due, _missing(due, row.seq - 1))
+            return self._problem(due, _missing(due, row.seq - 1))
         if row.seq < due:
-            return Problem(row.seq, "was inserted")
+            return self._problem(row.seq, "was inserted")
         if row.previous != self._hash:
-            return Problem(row.seq, "does not follow the row before it")
+            return self._problem(row.seq, "does not follow the row before it")
         return None
+
+    def _problem(self, seq: int, text: str) -> Problem:
+        return Problem(seq, text, self._number)
 
 
 def _missing(first: int, last: int) -> str:
     return f"row {first} is missing" if first == last else f"rows {first} to {last} are missing"
 
 
-def _accounts(entry: Mapping[str, Any], purged: tuple[int, str]) -> bool:
+def _accounts(entry: Mapping[str, Any], purged: Head) -> bool:
     return entry.get("event") == CHECKPOINT and (entry.get("seq"), entry.get("hash")) == purged
 
 
 async def pages(
-    store: Store, page: int = 1_000
-) -> AsyncIterator[tuple[list[LogRow], LogRow | None]]:
-    """The rows of the log, `page` rows a transaction, each page with the newest row at its time."""
+    store: Store, chain: int, page: int = 1_000
+) -> AsyncIterator[tuple[list[LogRow], Head | None]]:
+    """The rows of a chain, `page` rows a transaction, each page with the newest row at its time."""
     after = 0
     while True:
 
-        def read(tx: Transaction, after: int = after) -> tuple[list[LogRow], LogRow | None]:
-            return tx.log(after=after, limit=page), tx.last_log()
+        def read(tx: Transaction, after: int = after) -> tuple[list[LogRow], Head | None]:
+            return tx.log({chain: after}, page), tx.heads().get(chain)
 
-        rows, head = await store.run(read)
+        rows, head = await store.run(Reading(read, only=True))
         yield rows, head
         if len(rows) < page:
             return
@@ -175,9 +226,31 @@ async def pages(
 
 async def verify_store(store: Store, page: int = 1_000) -> Problem | None:
     """The first problem of the log in `store`, or None."""
-    chain, newest = Chain(), None
-    async for rows, head in pages(store, page):
-        newest = head
-        if problem := chain.feed(rows):
-            return problem
-    return chain.end(newest)
+    return (await verified(store, page))[0]
+
+
+async def verified(store: Store, page: int = 1_000) -> tuple[Problem | None, int]:
+    """The first problem of the log in `store`, or None, and the number of rows looked at."""
+    total = 0
+    named: dict[str, Any] = {}
+    # The summaries first: what they name was written before the chains are read.
+    for number in (SUMMARY, *range(CHAINS)):
+        chain, newest = Chain(number, named=_head(named.get(str(number)))), None
+        async for rows, head in pages(store, number, page):
+            total, newest = total + len(rows), head
+            if problem := chain.feed(rows):
+                return problem, total
+            if number == SUMMARY:
+                sums = [row.entry.get("heads", {}) for row in rows if _sums(row)]
+                named = sums[-1] if sums else named
+        if problem := chain.end(newest or Head(0, genesis(number))):
+            return problem, total
+    return None, total
+
+
+def _sums(row: LogRow) -> bool:
+    return row.entry.get("event") == "summary"
+
+
+def _head(value: Sequence[Any] | None) -> Head | None:
+    return Head(*value) if value else None

@@ -40,6 +40,7 @@ from sayso.ledger.claims import suspend_again
 from sayso.ledger.lease import Lease
 from sayso.ledger.log import log, log_unstarted
 from sayso.ledger.owners import boot_id
+from sayso.ledger.purging import purged
 from sayso.ledger.rules import Rules
 from sayso.ledger.writes import Writes
 
@@ -136,6 +137,7 @@ class Ledger:
 
         await self.store.run(Reading(work, turns=continued, flushed=False))
         self._writes.notify(continued)
+        self._writes.summarise(len(proposals))
 
     async def decide(
         self,
@@ -228,7 +230,9 @@ class Ledger:
         try:
             return await self.store.run(work)
         except (LedgerUnavailable, asyncio.CancelledError):
-            self._writes.later(partial(self._rules.disown, token=token, turns=turns), turns)
+            # The claim itself may be under way still.
+            undone = partial(self._rules.disown, token=token, turns=turns)
+            self._writes.later(Reading(undone, turns=turns, alone=True), turns)
             raise
 
     async def give_back(self, grants: Sequence[Grant], told: Sequence[Proposal] = ()) -> None:
@@ -395,19 +399,16 @@ class Ledger:
                 return rows
             await self._writes.changed(running, until)
 
-    async def purge(self, retention: float) -> tuple[int, int, int]:
-        """Remove contents older than `retention` seconds, and turns that ended `ttl` seconds ago.
+    async def purge(
+        self, retention: float, log_retention: float | None = None
+    ) -> tuple[int, int, int]:
+        """Remove contents older than `retention` seconds, turns that ended `ttl` seconds ago, and
+        what of the record and its log is older than `log_retention`, if it is given.
 
-        Gives the numbers of contents, turns and log rows that were removed; the log is kept.
+        Gives the numbers of contents, turns, and rows of the record and the log.
         """
-        total = [0, 0, 0]
 
-        def work(tx: Transaction) -> tuple[int, int, int]:
-            return tx.purge(contents_before=tx.now - retention, turns_before=tx.now - self.ttl)
-
-        while any(counts := await self.store.run(work)):
-            total = [a + b for a, b in zip(total, counts, strict=True)]
-        return total[0], total[1], total[2]
+        return await purged(self.store, retention, self.ttl, log_retention)
 
     async def settle(self, ids: Sequence[str]) -> dict[str, Proposal]:
         """The rows, updated for what has expired and for owners that have died."""
@@ -415,4 +416,4 @@ class Ledger:
         def work(tx: Transaction) -> dict[str, Proposal]:
             return {id_: self._rules.settle(tx, r) for id_, r in tx.proposals(ids).items()}
 
-        return await self.store.run(work)
+        return await self.store.run(Reading(work, proposals=ids, only=True))

@@ -8,28 +8,22 @@ for values.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from itertools import takewhile
+from typing import Any
 
-from sayso.ledger import LogRow, Proposal, Reading, State, SuspendedTurn, log
+from sayso.ledger import Head, LogRow, Proposal, State, SuspendedTurn, chains, log
+from sayso.ledger.chains import Entry
+from sayso.ledger.database import Database, Known, MustWrite, Row
 from sayso.ledger.texts import (
     NO_CONTENTS,
     dump_proposal,
     dump_turn,
-    dumps,
     key,
     load_proposal,
     load_turn,
-    loads,
 )
 
-_SELECT = (
-    "SELECT p.lease, p.doc, c.doc FROM sayso_proposals p "
-    "LEFT JOIN sayso_contents c ON c.id = p.id WHERE "
-)
-_SELECT_TURNS = "SELECT p.id, p.lease, p.doc FROM sayso_turns p WHERE "
 _CHUNK = 500
-Row = tuple[Any, ...]
-Statement = tuple[str, tuple[object, ...]]
 
 
 def _column(value: str | float) -> str | float | None:
@@ -40,11 +34,12 @@ def _column(value: str | float) -> str | float | None:
 
 def _upsert(table: str, columns: Sequence[str]) -> str:
     sets = ", ".join(f"{name} = excluded.{name}" for name in columns[1:])
+    return f"{_insert(table, columns)} ON CONFLICT ({columns[0]}) DO UPDATE SET {sets}"
+
+
+def _insert(table: str, columns: Sequence[str]) -> str:
     marks = ", ".join("?" for _ in columns)
-    return (
-        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) "
-        f"ON CONFLICT ({columns[0]}) DO UPDATE SET {sets}"
-    )
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
 
 
 class _Table:
@@ -54,6 +49,7 @@ class _Table:
     """
 
     def __init__(self, name: str, fixed: Sequence[str], others: Sequence[str]) -> None:
+        self.insert = _insert(name, ("id", *fixed, *others))
         self.put = _upsert(name, ("id", *fixed, *others))
         self.update = (
             f"UPDATE {name} SET {', '.join(f'{column} = ?' for column in others)} WHERE id = ?"
@@ -71,30 +67,6 @@ _TURNS = _Table(
     ("state", "owner", "lease", "ended", "doc"),
 )
 _PUT_CONTENTS = _upsert("sayso_contents", ("id", "doc"))
-_PUT_LOG = "INSERT INTO sayso_log (seq, at, previous, hash, entry) VALUES (?, ?, ?, ?, ?)"
-
-
-def questions(work: object, lock: str) -> list[Statement]:
-    """The queries for what a `Reading` reads first, so that a SqlTransaction has the answers in
-    advance."""
-    if not isinstance(work, Reading) or max(len(work.proposals), len(work.turns)) > _CHUNK:
-        return []
-    asked: list[Statement] = []
-    for marks, ids in _chunks(work.turns):
-        asked.append((_turns(marks) + lock, tuple(ids)))
-    for marks, ids in _chunks(work.proposals):
-        theirs = f"SELECT q.turn FROM sayso_proposals q WHERE q.id IN ({marks})"
-        asked.append((_proposals(marks) + lock, tuple(ids)))
-        asked.append((_turns(theirs) + lock, tuple(ids)))
-    return asked
-
-
-def _proposals(ids: str) -> str:
-    return f"{_SELECT}p.id IN ({ids}) ORDER BY p.created, p.position, p.id"
-
-
-def _turns(ids: str) -> str:
-    return f"{_SELECT_TURNS}p.id IN ({ids}) ORDER BY p.created, p.id"
 
 
 def _fixed(proposal: Proposal) -> tuple[Any, ...]:
@@ -103,63 +75,31 @@ def _fixed(proposal: Proposal) -> tuple[Any, ...]:
     return (proposal.turn, *named, proposal.created, proposal.index)
 
 
-def _copy(row: LogRow) -> LogRow:
-    return LogRow(row.seq, row.at, dict(row.entry), row.previous, row.hash)
-
-
-class Database(Protocol):
-    """A connection within a transaction, with `?` for values."""
-
-    lock: str
-    """What a SELECT ends with to lock the rows of `p` until the transaction ends."""
-
-    def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """All rows of the answer."""
-        ...
-
-    def write(self, sql: str, values: Sequence[object] = ()) -> None:
-        """Execute; an error may show only at a later statement."""
-        ...
-
-
 class SqlTransaction:
     """`Transaction` over a Database.
 
-    `head` is the newest log row, which the store writes back; `wrote` whether anything changed.
-    `known` are the answers to `questions`, asked in this transaction directly before.
+    `entries` are to be appended to the log when the transaction ends, and `earlier` those of the
+    works before it in the same one. `wrote` is whether anything was written. `known` are rows of
+    the transaction; `own` those of them that this work has read or written.
     """
 
-    def __init__(
-        self,
-        db: Database,
-        now: float,
-        head: LogRow | None,
-        known: Mapping[Statement, list[Row]],
-    ) -> None:
+    def __init__(self, db: Database, now: float, earlier: list[Entry], known: Known) -> None:
         self.now = now
-        self.head = head
+        self.entries: list[Entry] = []
+        self.own = Known()
         self.wrote = False
+        self._earlier = earlier
         self._db = db
-        self._known = dict(known)
-        self._known_turns = {
-            row[0]: row
-            for (sql, _), rows in self._known.items()
-            if sql.startswith(_SELECT_TURNS)
-            for row in rows
-        }
+        self._known = known
         self._seen: dict[str, str | None] = {}
         # The values of the fixed columns as they stand in the database.
         self._fixed: dict[tuple[_Table, str], tuple[Any, ...]] = {}
 
     def proposals(self, ids: Sequence[str]) -> dict[str, Proposal]:
-        found: dict[str, Proposal] = {}
-        for marks, values in _chunks(ids):
-            sql = _proposals(marks) + self._db.lock
-            rows = self._known.pop((sql, tuple(values)), None)
-            if rows is None:
-                rows = self._db.read(sql, values)
-            found |= {p.id: p for p in self._load(rows)}
-        return found
+        keys = sorted({key(id_) for id_ in ids})
+        self._fetch([], keys)
+        found = self._load(list(filter(None, map(self.own.proposals.get, keys))))
+        return {p.id: p for p in sorted(found, key=lambda p: (*p.order, p.id))}
 
     def find(
         self,
@@ -191,18 +131,18 @@ class SqlTransaction:
         first = "p.created + 0" if narrow else "p.created"
         way = "DESC" if newest else "ASC"
         order = f"{first} {way}, p.position {way}, p.id {way}"
-        sql = f"{_SELECT} {' AND '.join(where) or '1 = 1'} ORDER BY {order} LIMIT ?"
-        return list(self._load(self._db.read(sql + self._db.lock, [*values, limit])))
+        condition = f"{' AND '.join(where) or '1 = 1'} ORDER BY {order} LIMIT ?"
+        return list(self._load(self._db.find(condition, [*values, limit])))
 
     def put(self, proposal: Proposal) -> None:
         doc, contents = dump_proposal(proposal)
         owner = proposal.owner
         row = key(proposal.id)
-        self._known.clear()
         kept = contents != NO_CONTENTS
         self._put(
             _PROPOSALS,
             row,
+            self.own.proposals.get(row, ()) is None,
             _fixed(proposal),
             (
                 proposal.state,
@@ -218,55 +158,42 @@ class SqlTransaction:
         elif not kept and self._seen.get(row, "") is not None:
             self._write("DELETE FROM sayso_contents WHERE id = ?", (row,))
         self._seen[row] = contents if kept else None
+        self.own.proposals[row] = (row, owner and owner.lease, doc, self._seen[row])
 
     def turns(self, ids: Sequence[str]) -> dict[str, SuspendedTurn]:
-        found: dict[str, SuspendedTurn] = {}
-        for marks, values in _chunks(ids):
-            if self._known_turns.keys() >= set(values):
-                rows = [self._known_turns.pop(id_) for id_ in values]
-            else:
-                rows = self._db.read(_turns(marks) + self._db.lock, values)
-            turns = sorted(self._load_turns(rows), key=lambda turn: (turn.created, turn.id))
-            found |= {turn.id: turn for turn in turns}
-        return found
+        keys = sorted({key(id_) for id_ in ids})
+        self._fetch(keys, [])
+        found = self._load_turns(filter(None, map(self.own.turns.get, keys)))
+        return {turn.id: turn for turn in sorted(found, key=lambda turn: (turn.created, turn.id))}
 
     def put_turn(self, turn: SuspendedTurn) -> None:
         owner = turn.owner
         row = key(turn.id)
-        self._known_turns.pop(row, None)
+        doc = dump_turn(turn)
         self._put(
             _TURNS,
             row,
+            self.own.turns.get(row, ()) is None,
             (turn.created,),
-            (
-                turn.state,
-                owner and key(owner.id),
-                owner and owner.lease,
-                turn.ended,
-                dump_turn(turn),
-            ),
+            (turn.state, owner and key(owner.id), owner and owner.lease, turn.ended, doc),
         )
+        self.own.turns[row] = (row, owner and owner.lease, doc)
 
-    def last_log(self) -> LogRow | None:
-        return self.head and _copy(self.head)
+    def append_log(self, chain: int, entry: dict[str, Any]) -> None:
+        if self._db.reading:
+            raise MustWrite
+        self.entries.append(Entry(chain, self.now, entry))
 
-    def append_log(self, row: LogRow) -> None:
-        due = self.head.seq + 1 if self.head else 1
-        if row.seq != due:
-            raise ValueError(f"log row {row.seq} does not follow row {due - 1}")
-        values = (row.seq, row.at, row.previous, row.hash, dumps(row.entry))
-        self._write(_PUT_LOG, values)
-        self.head = _copy(row)
+    def heads(self) -> dict[int, Head]:
+        self._append()
+        return chains.heads(self._db)
 
-    def log(self, *, after: int = 0, limit: int = 1_000) -> list[LogRow]:
-        sql = (
-            "SELECT seq, at, entry, previous, hash FROM sayso_log WHERE seq > ? "
-            "ORDER BY seq LIMIT ?"
-        )
-        return [
-            LogRow(seq, at, loads(entry), previous, digest)
-            for seq, at, entry, previous, digest in self._db.read(sql, (after, limit))
-        ]
+    def log(self, after: Mapping[int, int], limit: int = 1_000) -> list[LogRow]:
+        self._append()
+        rows = chains.rows(self._db, after, limit)
+        if rows:
+            self._db.settle()
+        return rows
 
     def purge(
         self,
@@ -277,30 +204,57 @@ class SqlTransaction:
         limit: int = 1_000,
     ) -> tuple[int, int, int]:
         self._known.clear()
-        self._known_turns.clear()
+        self.own.clear()
         return (
             _given(self._purge_contents, contents_before, limit),
             _given(self._purge_turns, turns_before, limit),
-            _given(self._purge_log, log_before, limit),
+            _given(self._purge_log, log_before, limit)
+            + _given(self._purge_rows, log_before, limit),
         )
 
+    def _fetch(self, turns: Sequence[str], proposals: Sequence[str]) -> None:
+        """Have these rows in `own`."""
+        for own, known, keys in (
+            (self.own.turns, self._known.turns, turns),
+            (self.own.proposals, self._known.proposals, proposals),
+        ):
+            own |= {k: known[k] for k in keys if k not in own and k in known}
+        turns = [k for k in turns if k not in self.own.turns]
+        proposals = [k for k in proposals if k not in self.own.proposals]
+        if turns or proposals:
+            fresh = self._db.fetch(turns, proposals)
+            for own, rows in (
+                (self.own.turns, fresh.turns),
+                (self.own.proposals, fresh.proposals),
+            ):
+                own |= {k: row for k, row in rows.items() if k not in own}
+
     def _put(
-        self, table: _Table, row: str, fixed: tuple[Any, ...], others: tuple[object, ...]
+        self,
+        table: _Table,
+        row: str,
+        absent: bool,
+        fixed: tuple[Any, ...],
+        others: tuple[object, ...],
     ) -> None:
+        values = (row, *map(_column, fixed), *others)
         if self._fixed.get((table, row)) == fixed:
             self._write(table.update, (*others, row))
         else:
-            self._write(table.put, (row, *map(_column, fixed), *others))
+            # A row that was not there must not take the place of one that another transaction has
+            # inserted meanwhile.
+            self._write(table.insert if absent else table.put, values)
             self._fixed[table, row] = fixed
 
     def _write(self, sql: str, values: Sequence[object]) -> None:
+        if self._db.reading:
+            raise MustWrite
         self.wrote = True
         self._db.write(sql, values)
 
     def _load(self, rows: Iterable[Row]) -> Iterator[Proposal]:
-        for lease, doc, contents in rows:
+        for row, lease, doc, contents in rows:
             proposal = load_proposal(doc, contents, lease)
-            row = key(proposal.id)
             self._seen[row] = contents
             self._fixed[_PROPOSALS, row] = _fixed(proposal)
             yield proposal
@@ -348,17 +302,41 @@ class SqlTransaction:
             limit,
         )
 
+    def _purge_rows(self, before: float, limit: int) -> int:
+        ids = self._ids(
+            "SELECT p.id FROM sayso_proposals p WHERE p.kept = 0 AND p.ended < ? "
+            "ORDER BY p.ended LIMIT ?",
+            before,
+            limit,
+        )
+        self._each("DELETE FROM sayso_proposals WHERE id IN", ids)
+        self._fixed.clear()
+        return len(ids)
+
     def _purge_log(self, before: float, limit: int) -> int:
-        oldest = self.log(limit=limit)
-        gone = next((i for i, row in enumerate(oldest) if row.at >= before), len(oldest))
-        if not gone:
-            return 0
-        self._write("DELETE FROM sayso_log WHERE seq <= ?", (oldest[gone - 1].seq,))
-        log.checkpoint(self, oldest[:gone])
+        gone = 0
+        for oldest in self.log(dict.fromkeys(range(log.SUMMARY + 1), 0), 1):
+            if oldest.at < before and gone < limit:
+                gone += self._purge_chain(oldest.chain, before, limit - gone)
         return gone
 
+    def _purge_chain(self, chain: int, before: float, limit: int) -> int:
+        rows = self.log({chain: 0}, limit)
+        old = list(takewhile(lambda row: row.at < before, rows))
+        self._write("DELETE FROM sayso_log WHERE chain = ? AND seq <= ?", (chain, old[-1].seq))
+        log.checkpoint(self, old)
+        return len(old)
+
+    def _append(self) -> None:
+        entries = [*self._earlier, *self.entries]
+        if entries:
+            self.wrote = True
+            self._db.append(entries)
+            self._earlier.clear()
+            self.entries.clear()
+
     def _ids(self, sql: str, *values: object) -> list[str]:
-        return [row[0] for row in self._db.read(sql + self._db.lock, values)]
+        return [row[0] for row in self._db.read(sql + self._db.skip, values)]
 
     def _each(self, sql: str, ids: Sequence[str]) -> None:
         for start in range(0, len(ids), _CHUNK):
@@ -376,13 +354,6 @@ def _conditions(given: dict[str, str | None]) -> tuple[list[str], list[object]]:
         elif value is not None:
             where.append(f"p.{name} IS NULL")
     return where, values
-
-
-def _chunks(ids: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    keys = [key(ids[0])] if len(ids) == 1 else sorted({key(i) for i in ids})
-    for start in range(0, len(keys), _CHUNK):
-        chunk = keys[start : start + _CHUNK]
-        yield ", ".join("?" for _ in chunk), chunk
 
 
 def _given(purge: Callable[[float, int], int], before: float | None, limit: int) -> int:

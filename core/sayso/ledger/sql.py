@@ -3,34 +3,51 @@
     from sayso import Store, Transaction, Owner, ...          # the protocol itself
     from sayso.ledger.sql import Writer, run_group, TABLES    # all but the connection
 
-`TABLES` makes the tables, with the database's own types in it, `RENEW` and `SET_META` are the
-statements that a store sends besides, `SCHEMA` is the version that it finds or refuses. A store
-writes a `Connection`; `run_group` runs a group of works on it in one transaction, through a
-`SqlTransaction`, and `Writer` gathers the works of all threads into such groups. `unavailable`
-makes the error for a database that does not answer. The checks that every store must pass are
-`sayso.testing.STORE_CHECKS`.
+`TABLES` makes the tables, with the database's own types in it, and `first_heads` the rows of the
+chains; `SCHEMA` is the version of both, `steps` are the migrations from an older one, `newer` and
+`changed` the refusals of another. A store writes a `Connection`, whose transactions append each
+`Entry` of the log to its chain, `ordered` so that none waits in a circle; `run_group` runs a group
+of works on it in one transaction, through a `SqlTransaction` with the rows that it has read as
+`Known`, and `Writer` gathers the works of all threads into such groups, one for each `Lane`.
+`unavailable` makes the error for a database that does not answer. The checks that every store must
+pass are `sayso.testing.STORE_CHECKS`.
 """
 
 from __future__ import annotations
 
-from sayso.ledger.rows import Row, SqlTransaction, Statement
-from sayso.ledger.tables import RENEW, SCHEMA, SET_META, TABLES
-from sayso.ledger.texts import dump_log, key, load_log
-from sayso.ledger.writer import Connection, Writer, run_group, unavailable
+from sayso.ledger.chains import Entry, first_heads, ordered
+from sayso.ledger.database import SELECT, SELECT_TURNS, Known, MustWrite, Row
+from sayso.ledger.log import hashed_tail
+from sayso.ledger.migrations import changed, newer, steps
+from sayso.ledger.rows import SqlTransaction
+from sayso.ledger.tables import SCHEMA, SET_META, TABLES
+from sayso.ledger.texts import dumps, key
+from sayso.ledger.writer import Connection, Lane, Outcome, Work, Writer, run_group, unavailable
 
 __all__ = [
-    "RENEW",
     "SCHEMA",
+    "SELECT",
+    "SELECT_TURNS",
     "SET_META",
     "TABLES",
     "Connection",
+    "Entry",
+    "Known",
+    "Lane",
+    "MustWrite",
+    "Outcome",
     "Row",
     "SqlTransaction",
-    "Statement",
+    "Work",
     "Writer",
-    "dump_log",
+    "changed",
+    "dumps",
+    "first_heads",
+    "hashed_tail",
     "key",
-    "load_log",
+    "newer",
+    "ordered",
     "run_group",
+    "steps",
     "unavailable",
 ]

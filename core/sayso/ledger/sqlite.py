@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from sayso.config.files import no_file, refuse_open
 from sayso.errors import ConfigError, LedgerUnavailable
-from sayso.ledger import Owner, Transaction
+from sayso.ledger import Owner, Transaction, migrations
 from sayso.ledger.owners import Owners
 from sayso.ledger.sqlite_connection import (
     APPLICATION,
@@ -28,11 +28,12 @@ from sayso.ledger.sqlite_connection import (
     Gate,
     SqliteConnection,
     make_tables,
+    migrate,
     way_out,
 )
 from sayso.ledger.tables import RENEW, SCHEMA, SET_META
 from sayso.ledger.texts import key
-from sayso.ledger.writer import Outcome, Work, Writer, run_group, unavailable
+from sayso.ledger.writer import Lane, Outcome, Work, Writer, run_group, unavailable
 
 T = TypeVar("T")
 _CHECKED_AT_START = 64 * 2**20
@@ -116,7 +117,7 @@ class SqliteStore:
             now, *_ = self._renewer.begin()
             for sql in RENEW:
                 self._renewer.write(sql, (now + seconds, key(owner)))
-            self._renewer.commit(None)
+            self._renewer.commit()
         except BaseException:
             self._renewer.rollback()
             raise
@@ -142,7 +143,7 @@ class SqliteStore:
                 db.close()
                 raise
         self._db = db
-        self._writer = Writer(self._group, patience=self._patience, after=db.flush)
+        self._writer = Writer([Lane(self._group, after=db.flush)], patience=self._patience)
 
     def _create(self) -> None:
         # A link may stand for a file that is not there yet.
@@ -185,7 +186,7 @@ class SqliteStore:
             self._migrate(db)
             # Proves that the file takes a write before anyone depends on it.
             db.write(SET_META, ("opened", str(time.time())))
-            db.commit(None)
+            db.commit()
         except BaseException:
             db.rollback()
             raise
@@ -207,11 +208,10 @@ class SqliteStore:
         if tables and application != APPLICATION:
             raise ConfigError(f"{self._name} {WAYS_OUT['NOTADB']}")
         if version > SCHEMA:
-            raise ConfigError(
-                f"{self._name} has schema {version}, and this Sayso "
-                f"knows {SCHEMA}; upgrade Sayso or set 'approvals.ledger' to another file"
-            )
-        if not tables:
+            raise ConfigError(migrations.newer(self._name, version, "file"))
+        if tables:
+            migrate(db, version)
+        else:
             make_tables(db)
 
     def _close(self) -> None:

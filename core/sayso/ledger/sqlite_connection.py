@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from sayso.errors import LedgerUnavailable
-from sayso.ledger import LogRow, locks
-from sayso.ledger.rows import Row, Statement
-from sayso.ledger.tables import HEAD, SCHEMA, SET_META, TABLES
-from sayso.ledger.texts import dump_log, load_log
+from sayso.ledger import chains, locks, migrations
+from sayso.ledger.chains import Entry
+from sayso.ledger.database import SELECT, Known, Row, fetched
+from sayso.ledger.tables import OPENED, SCHEMA, TABLES
 from sayso.ledger.writer import unavailable
 
 logger = logging.getLogger("sayso.ledger")
@@ -71,17 +71,19 @@ class SqliteConnection:
     `flushed` is whether commits from now on return only when they are on the disk.
     """
 
-    lock = ""
+    skip = ""
+    reading = False
     flushed = True
     _flushes = True
     """As `flushed`, for SQLite."""
     _behind = False
     """Whether commits may not be on the disk yet."""
+    _settling = False
+    """Whether the next commit flushes what others have committed, too."""
     _ended = ""
     """Why nothing is taken any more."""
     _log: int | None = None
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
-    distant = False
 
     def __init__(
         self, raw: sqlite3.Connection, gate: Gate | None = None, path: Path | None = None
@@ -97,18 +99,29 @@ class SqliteConnection:
     def write(self, sql: str, values: Sequence[object] = ()) -> None:
         self.raw.execute(sql, values)
 
+    def append(self, entries: Sequence[Entry]) -> None:
+        chains.append(self, entries)
+
+    def settle(self) -> None:
+        self._settling = True
+
+    def fetch(self, turns: Sequence[str], proposals: Sequence[str]) -> Known:
+        return fetched(self, turns, proposals)
+
+    def find(self, where: str, values: Sequence[object]) -> list[Row]:
+        return self.read(f"{SELECT}{where}", values)
+
     def begin(
-        self, asked: Sequence[Statement] = ()
-    ) -> tuple[float, LogRow | None, list[list[Row]]]:
+        self, turns: Sequence[str] = (), proposals: Sequence[str] = ()
+    ) -> tuple[float, Known]:
         try:
             self.enter()
-            rows = self.read(HEAD)
-            return time.time(), load_log(rows[0][0]) if rows else None, self.read_all(asked)
+            [(version,)] = self.read("PRAGMA user_version")
+            if version != SCHEMA:
+                raise LedgerUnavailable(migrations.changed(version))
+            return time.time(), Known()
         except sqlite3.Error as error:
             raise unavailable(error, self.explained(error)) from error
-
-    def read_all(self, asked: Sequence[Statement]) -> list[list[Row]]:
-        return [self.read(sql, values) for sql, values in asked]
 
     def wait(self, seconds: float) -> None:
         """Let others leave the store first; LedgerUnavailable where that takes longer."""
@@ -127,18 +140,22 @@ class SqliteConnection:
             self._flushes = self.flushed
         self.raw.execute("BEGIN IMMEDIATE")
 
-    def commit(self, head: LogRow | None) -> None:
-        if head:
-            self.write(SET_META, ("head", dump_log(head)))
+    def commit(self) -> None:
         self.raw.execute("COMMIT")
         self._behind = not self.flushed
         if self._gate:
             self._gate.leave()
+        if self._settling:
+            # What another process has committed may not be on the disk yet.
+            self._behind, self._settling = True, False
+            self.flush()
+            if self._ended:
+                raise LedgerUnavailable(f"the approvals store {self._ended}")
 
     def open_log(self) -> None:
         """Open the write-ahead log for `flush`, which must not come to want a descriptor."""
         # SQLite makes the log when it first reads, beside the file that a link stands for.
-        self.read(HEAD)
+        self.read(OPENED)
         file = os.path.realpath(self._path or "")
         self._log = os.open(f"{file}-wal", os.O_RDONLY)
         self._inodes |= {path: os.stat(path).st_ino for path in (f"{file}-wal", f"{file}-shm")}
@@ -156,6 +173,7 @@ class SqliteConnection:
             self._end(UNFLUSHED)
 
     def rollback(self) -> None:
+        self._settling = False
         try:
             if self.raw.in_transaction:
                 self.raw.execute("ROLLBACK")
@@ -197,9 +215,18 @@ class SqliteConnection:
 
 def make_tables(db: SqliteConnection) -> None:
     """Create the tables of the current schema in an empty database, in the running transaction."""
-    for statement in TABLES.format(text="TEXT", serial="INTEGER").split(";"):
+    for statement in TABLES.format(text="TEXT").split(";"):
         db.raw.execute(statement)
+    db.raw.execute(chains.first_heads())
     db.raw.execute(f"PRAGMA application_id = {APPLICATION}")
+    db.raw.execute(f"PRAGMA user_version = {SCHEMA}")
+
+
+def migrate(db: SqliteConnection, version: int) -> None:
+    """Make a store of `version` one of today, in the running transaction."""
+    for step in migrations.steps(version):
+        for statement in migrations.statements(step.sqlite):
+            db.raw.execute(statement)
     db.raw.execute(f"PRAGMA user_version = {SCHEMA}")
 
 

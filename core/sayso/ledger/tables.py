@@ -6,8 +6,10 @@ that an approval writes: there is one for what is looked up, and none besides.
 
 from __future__ import annotations
 
-SCHEMA = 1
-"""The version of the tables below; a store with a larger one is refused."""
+SCHEMA = 2
+"""The version of the tables below; a store with a larger one is refused, one with a smaller one
+becomes this by `migrations`. A release raises it, too, where it adds a field that an older Sayso
+must not lose when it writes the row back."""
 
 TABLES = """
 CREATE TABLE sayso_meta (key {text} PRIMARY KEY, value {text} NOT NULL);
@@ -25,6 +27,7 @@ CREATE INDEX sayso_proposals_owner ON sayso_proposals (owner, state) WHERE owner
 CREATE INDEX sayso_proposals_state ON sayso_proposals (state, created, position, id);
 CREATE INDEX sayso_proposals_created ON sayso_proposals (created, position, id);
 CREATE INDEX sayso_proposals_ended ON sayso_proposals (ended) WHERE kept = 1;
+CREATE INDEX sayso_proposals_emptied ON sayso_proposals (ended) WHERE kept = 0;
 CREATE TABLE sayso_contents (id {text} PRIMARY KEY, doc {text} NOT NULL);
 CREATE TABLE sayso_turns (
     id {text} PRIMARY KEY, state {text} NOT NULL, owner {text}, lease DOUBLE PRECISION,
@@ -33,15 +36,19 @@ CREATE INDEX sayso_turns_owner ON sayso_turns (owner, state) WHERE owner IS NOT 
 CREATE INDEX sayso_turns_ended ON sayso_turns (ended) WHERE ended IS NOT NULL;
 CREATE INDEX sayso_turns_open ON sayso_turns (created) WHERE ended IS NULL;
 CREATE TABLE sayso_log (
-    seq {serial} PRIMARY KEY, at DOUBLE PRECISION NOT NULL, previous {text} NOT NULL,
-    hash {text} NOT NULL, entry {text} NOT NULL);
+    chain INTEGER NOT NULL, seq BIGINT NOT NULL, at DOUBLE PRECISION NOT NULL,
+    previous {text} NOT NULL, hash {text} NOT NULL, entry {text} NOT NULL,
+    PRIMARY KEY (chain, seq));
+CREATE TABLE sayso_chains (
+    chain INTEGER PRIMARY KEY, seq BIGINT NOT NULL, previous {text} NOT NULL,
+    hash {text} NOT NULL);
 """
 
 RENEW = (
     "UPDATE sayso_proposals SET lease = ? WHERE owner = ? AND state = 'EXECUTING'",
     "UPDATE sayso_turns SET lease = ? WHERE owner = ? AND state = 'RESUMING'",
 )
-HEAD = "SELECT value FROM sayso_meta WHERE key = 'head'"
+OPENED = "SELECT value FROM sayso_meta WHERE key = 'opened'"
 SET_META = (
     "INSERT INTO sayso_meta (key, value) VALUES (?, ?) "
     "ON CONFLICT (key) DO UPDATE SET value = excluded.value"

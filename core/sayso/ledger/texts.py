@@ -1,4 +1,4 @@
-"""Proposals, suspended turns and log rows as JSON texts, for a store's columns.
+"""Proposals and suspended turns as JSON texts, for a store's columns.
 
 The texts are pure ASCII, so NUL and lone surrogates reach no database as such.
 """
@@ -9,12 +9,13 @@ import json
 from dataclasses import fields
 from hashlib import sha256
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic_core import from_json, to_json
 
-from sayso.ledger import Decision, LogRow, Owner, Proposal, SuspendedTurn
+from sayso.ledger import Decision, Owner, Proposal, SuspendedTurn
 
+T = TypeVar("T")
 _CONTENTS = ("input", "edited", "output", "session", "intent")
 _DOC = tuple(f.name for f in fields(Proposal) if f.name not in (*_CONTENTS, "sent"))
 _TURN_DOC = tuple(f.name for f in fields(SuspendedTurn))
@@ -74,11 +75,13 @@ NO_CONTENTS = dumps([{}, None, None, None, None, None])
 def load_proposal(doc: str, contents: str | None, lease: float | None) -> Proposal:
     """The inverse of `dump_proposal`; `contents` is None when purged, `lease` the column."""
     row: dict[str, Any] = loads(doc)
+    # A newer Sayso may have written more, here as in each of the rows.
     *values, reason, sent = [*loads(contents or NO_CONTENTS), None][: len(_CONTENTS) + 2]
     row["owner"] = _load_owner(row["owner"], lease)
     if row["decision"]:
-        row["decision"] = Decision(**row["decision"], reason=reason)
-    return Proposal(**row, **dict(zip(_CONTENTS, values, strict=True)), sent=sent)
+        row["decision"] = _made(Decision, {**row["decision"], "reason": reason})
+    row |= zip(_CONTENTS, values, strict=True)
+    return _made(Proposal, {**row, "sent": sent})
 
 
 def dump_turn(turn: SuspendedTurn) -> str:
@@ -92,17 +95,7 @@ def load_turn(doc: str, lease: float | None) -> SuspendedTurn:
     """The inverse of `dump_turn`; `lease` is the column, which a renewal changes alone."""
     row: dict[str, Any] = loads(doc)
     row["owner"] = _load_owner(row["owner"], lease)
-    return SuspendedTurn(**row)
-
-
-def dump_log(row: LogRow) -> str:
-    """The JSON text of a log row, as the head record holds it."""
-    return dumps([row.seq, row.at, row.entry, row.previous, row.hash])
-
-
-def load_log(text: str) -> LogRow:
-    """The inverse of `dump_log`."""
-    return LogRow(*loads(text))
+    return _made(SuspendedTurn, row)
 
 
 def _dump_owner(owner: Owner | None) -> dict[str, Any] | None:
@@ -110,4 +103,12 @@ def _dump_owner(owner: Owner | None) -> dict[str, Any] | None:
 
 
 def _load_owner(value: dict[str, Any] | None, lease: float | None) -> Owner | None:
-    return Owner(**{**value, "lease": lease}) if value else None
+    return _made(Owner, {**value, "lease": lease}) if value else None
+
+
+def _made(kind: type[T], values: dict[str, Any]) -> T:
+    try:
+        return kind(**values)
+    except TypeError:
+        known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+        return kind(**{name: value for name, value in values.items() if name in known})

@@ -1,4 +1,4 @@
-"""Group commit: one thread runs all works that wait in one transaction, for one flush to disk.
+"""Group commit: a thread runs all works that wait in one transaction, for one flush to disk.
 
 A work that raises does not undo the others. Results leave only after the commit, with one wake-up
 for each event loop that waits.
@@ -12,19 +12,24 @@ import queue
 import threading
 import time
 from asyncio import AbstractEventLoop, Future
+from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from sayso.errors import LedgerUnavailable
-from sayso.ledger import LogRow, Reading, Transaction
-from sayso.ledger.rows import Database, Row, SqlTransaction, Statement, questions
+from sayso.ledger import Reading, Transaction
+from sayso.ledger.chains import Entry
+from sayso.ledger.database import Database, Known, MustWrite, named
+from sayso.ledger.rows import SqlTransaction
 from sayso.workers.mailbox import mailbox
 
 T = TypeVar("T")
 Work = Callable[[Transaction], Any]
 _LARGEST_GROUP = 256
+_APART = 0.001
+"""At least so many seconds lie between the beginnings of two lanes that run side by side."""
 _logger = logging.getLogger("sayso.ledger")
 
 
@@ -41,25 +46,20 @@ class Connection(Database, Protocol):
 
     errors: tuple[type[Exception], ...]
     """What its statements raise; the transaction is then lost."""
-    distant: bool
-    """Whether each answer takes a journey, so that questions are better asked together."""
 
     def begin(
-        self, asked: Sequence[Statement] = ()
-    ) -> tuple[float, LogRow | None, list[list[Row]]]:
-        """Begin; returns the time, the newest log row, and the answers to what is `asked`, which
-        only a distant one is. Raises LedgerUnavailable.
+        self, turns: Sequence[str] = (), proposals: Sequence[str] = ()
+    ) -> tuple[float, Known]:
+        """Begin; returns the time, and what it takes to have these rows: all of them where each
+        answer takes a journey, so that questions are better asked together. Raises
+        LedgerUnavailable, or an error that is `retryable`.
 
         Whatever `begin` or `commit` raise, `rollback` follows.
         """
         ...
 
-    def read_all(self, asked: Sequence[Statement]) -> list[list[Row]]:
-        """The answers to all these statements, from a distant one."""
-        ...
-
-    def commit(self, head: LogRow | None) -> None:
-        """Write the newest log row if there is one, and commit. Raises LedgerUnavailable."""
+    def commit(self) -> None:
+        """Commit. Raises LedgerUnavailable."""
         ...
 
     def rollback(self) -> None:
@@ -84,10 +84,10 @@ def run_group(db: Connection, works: Sequence[Work], retries: int = 5) -> list[O
     try:
         return _together(db, works)
     except db.errors as error:
-        if len(works) > 1:
-            return _apart(db, works)
         if retries and db.retryable(error):
             return run_group(db, works, retries - 1)
+        if len(works) > 1:
+            return _apart(db, works)
         return [Outcome(error=unavailable(error, db.explained(error)))]
 
 
@@ -126,33 +126,32 @@ def _together(db: Connection, works: Sequence[Work]) -> list[Outcome]:
 
 def _transaction(db: Connection, works: Sequence[Work], *, savepoints: bool) -> list[Outcome]:
     outcomes: list[Outcome] = []
+    entries: list[Entry] = []
     try:
-        asked = _asked(db, works[0])
-        now, first, answers = db.begin(asked)
-        head = first
-        for number, work in enumerate(works):
-            if number:
-                asked = _asked(db, work)
-                answers = db.read_all(asked) if asked else []
-            known = dict(zip(asked, answers, strict=True))
-            tx = SqlTransaction(db, now, head, known)
+        now, known = db.begin(*named(works))
+        for work in works:
+            if savepoints and entries:
+                # A work that is undone must not take the entries of others with it.
+                db.append(entries)
+                entries.clear()
+            tx = SqlTransaction(db, now, entries, known)
             outcome = _one(db, tx, work, savepoints=savepoints)
             if outcome.error and tx.wrote and len(works) == 1:
                 db.rollback()
                 return [outcome]
             if outcome.error and tx.wrote and not savepoints:
                 raise _Tainted
-            head = head if outcome.error else tx.head
+            if outcome.error is None:
+                entries += tx.entries
+                known.add(tx.own)
             outcomes.append(outcome)
-        db.commit(None if head is first else head)
+        if entries:
+            db.append(entries)
+        db.commit()
     except BaseException:
         db.rollback()
         raise
     return outcomes
-
-
-def _asked(db: Connection, work: Work) -> list[Statement]:
-    return questions(work, db.lock) if db.distant else []
 
 
 def _one(db: Connection, tx: SqlTransaction, work: Work, *, savepoints: bool) -> Outcome:
@@ -162,6 +161,8 @@ def _one(db: Connection, tx: SqlTransaction, work: Work, *, savepoints: bool) ->
         value = work(tx)
     except db.errors:
         raise
+    except MustWrite as error:
+        return Outcome(error=error)
     except Exception as error:
         if savepoints:
             db.write("ROLLBACK TO SAVEPOINT work")
@@ -199,41 +200,53 @@ class _Job:
         return self.work(tx)
 
 
-class Writer:
-    """The thread that runs works for one store of this process.
+@dataclass(slots=True, eq=False)
+class Lane:
+    """A way to the store, with a thread of its own.
 
     `group` is given what waits and returns an outcome for each; what it raises is the outcome of
-    all; `after` is called when they have left. A work that has no outcome within `patience` seconds
-    raises LedgerUnavailable for its caller, and `stalled` is called, which may cut the connection.
+    all; `after` is called when they have left. `stalled` may cut the connection.
     """
 
-    def __init__(
-        self,
-        group: Callable[[Sequence[Work]], list[Outcome]],
-        *,
-        patience: float,
-        stalled: Callable[[], None] = lambda: None,
-        after: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._group = group
-        self._after = after
+    group: Callable[[Sequence[Work]], list[Outcome]]
+    stalled: Callable[[], None] = lambda: None
+    after: Callable[[], None] = lambda: None
+    thread: threading.Thread | None = None
+    since: float = 0.0
+    """When the group that runs began, 0.0 where none runs."""
+    wakened: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
+
+
+class Writer:
+    """The threads that run works for one store of this process.
+
+    A lane takes all that waits as one group. The second lane and those after it take what waits
+    while the ones before them are under way, so far apart that groups do not become smaller than
+    the distance to the store makes good. A work that has no outcome within `patience` seconds
+    raises LedgerUnavailable for its caller, and lanes that take so long are told that they are
+    stalled.
+    """
+
+    def __init__(self, lanes: Sequence[Lane], *, patience: float) -> None:
+        self._lanes = lanes
         self._patience = patience
-        self._stalled = stalled
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._since = 0.0
+        self._jobs: deque[_Job] = deque()
+        self._idle = list(range(len(lanes)))
+        self._pausing = False
+        # When the next lane may begin beside others, by how long groups take.
+        self._due = self._took = 0.0
         self._closed = False
-        self._closing = threading.Lock()
-        self._thread = threading.Thread(target=self._serve, name="sayso-ledger", daemon=True)
-        self._thread.start()
+        self._lock = threading.Lock()
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
         """`work`'s result once it is committed; a cancelled work that has not begun never does."""
         loop = asyncio.get_running_loop()
         future: Future[T] = loop.create_future()
-        with self._closing:
+        with self._lock:
             if self._closed:
                 raise LedgerUnavailable("the approvals store is closed")
-            self._jobs.put(_Job(work, future, loop))
+            self._jobs.append(_Job(work, future, loop))
+            self._wake()
         timer = loop.call_later(self._patience, self._give_up, future)
         try:
             return await future
@@ -241,53 +254,92 @@ class Writer:
             timer.cancel()
 
     def close(self, seconds: float = 10.0) -> None:
-        """Run what waits, then end the thread; idempotent."""
-        with self._closing:
-            if not self._closed:
-                self._jobs.put(None)
+        """Run what waits, then end the threads; idempotent."""
+        with self._lock:
             self._closed = True
-        self._thread.join(seconds)
-        if self._thread.is_alive():
-            self._stalled()
-            self._thread.join(1)
+            for number in self._idle:
+                self._lanes[number].wakened.put(None)
+            self._idle.clear()
+        end = time.monotonic() + seconds
+        for lane in self._lanes:
+            if lane.thread is not None:
+                lane.thread.join(max(0.0, end - time.monotonic()))
+                if lane.thread.is_alive():
+                    lane.stalled()
+                    lane.thread.join(1)
+
+    def _wake(self) -> None:
+        """Have the first idle lane take what waits, unless one is about to."""
+        if not self._idle or self._pausing:
+            return
+        number = min(self._idle)
+        self._idle.remove(number)
+        self._pausing = True
+        lane = self._lanes[number]
+        if lane.thread is None:
+            lane.thread = threading.Thread(
+                target=self._serve, args=(number, lane), name="sayso-ledger", daemon=True
+            )
+            lane.thread.start()
+        else:
+            lane.wakened.put(None)
 
     def _give_up(self, future: Future[Any]) -> None:
         if not future.done():
             future.set_exception(LedgerUnavailable("the approvals store did not answer in time"))
-            # Not a group that began only lately, on a connection that works again.
-            if self._since and time.monotonic() - self._since > self._patience / 2:
-                self._stalled()
+            for lane in self._lanes:
+                # Not a group that began only lately, on a connection that works again.
+                if lane.since and time.monotonic() - lane.since > self._patience / 2:
+                    lane.stalled()
 
-    def _serve(self) -> None:
-        going = True
-        while going:
-            going, jobs = self._next()
+    def _serve(self, number: int, lane: Lane) -> None:
+        while (jobs := self._taken(number, lane)) is not None:
             jobs = [job for job in jobs if not job.future.done()]
-            if jobs:
-                _deliver(jobs, self._outcomes(jobs))
-                self._after()
+            for group in _groups(jobs):
+                _deliver(group, self._outcomes(lane, group))
+                lane.after()
 
-    def _next(self) -> tuple[bool, list[_Job]]:
-        job = self._jobs.get()
-        jobs: list[_Job] = []
-        while job is not None:
-            jobs.append(job)
-            if len(jobs) == _LARGEST_GROUP or self._jobs.empty():
-                return True, jobs
-            job = self._jobs.get()
-        return False, jobs
+    def _taken(self, number: int, lane: Lane) -> list[_Job] | None:
+        """What waits now, or as soon as something does; None after the end."""
+        while True:
+            pause = self._due - time.monotonic()
+            if number and pause > 0:
+                time.sleep(pause)
+            with self._lock:
+                self._pausing = False
+                if self._jobs:
+                    return self._take()
+                if self._closed:
+                    return None
+                self._idle.append(number)
+            lane.wakened.get()
 
-    def _outcomes(self, jobs: Sequence[_Job]) -> list[Outcome]:
-        self._since = time.monotonic()
+    def _take(self) -> list[_Job]:
+        jobs = [self._jobs.popleft() for _ in range(min(len(self._jobs), _LARGEST_GROUP))]
+        self._due = time.monotonic() + max(_APART, self._took / len(self._lanes))
+        if self._jobs:
+            self._wake()
+        return jobs
+
+    def _outcomes(self, lane: Lane, jobs: Sequence[_Job]) -> list[Outcome]:
+        began = lane.since = time.monotonic()
         try:
-            return self._group([job.as_work() for job in jobs])
+            return lane.group([job.as_work() for job in jobs])
         except LedgerUnavailable as error:
             return _all(error, len(jobs))
         except BaseException as error:
             _logger.exception("the approvals store failed")
             return _all(unavailable(error), len(jobs))
         finally:
-            self._since = 0.0
+            lane.since = 0.0
+            self._took += 0.2 * (time.monotonic() - began - self._took)
+
+
+def _groups(jobs: Sequence[_Job]) -> list[list[_Job]]:
+    """The jobs that run together, and each by itself that must run alone."""
+    alone = [job for job in jobs if getattr(job.work, "alone", False)]
+    together = [job for job in jobs if job not in alone] if alone else list(jobs)
+    return [group for group in (together, *([job] for job in alone)) if group]
 
 
 def _deliver(jobs: Sequence[_Job], outcomes: Sequence[Outcome]) -> None:

@@ -9,11 +9,14 @@ from typing import TypeVar
 
 from sayso.errors import LedgerUnavailable
 from sayso.ledger import Store, Transaction
+from sayso.ledger.log import summarise
 from sayso.ledger.waiting import Waiting
 
 T = TypeVar("T")
 Work = Callable[[Transaction], None]
 _PATIENCE = 10.0
+_SUMMARISED = 256
+"""After so many proposals a process appends a summary of the log's chains."""
 _UNRECORDED = (
     "the approvals store does not take the outcome of what has run; it is kept until it does: "
     "send the same request again"
@@ -28,6 +31,7 @@ class Writes:
         self._stopped = False
         self._background: set[asyncio.Task[None]] = set()
         self._waiting = Waiting()
+        self._not_summarised = 0
         # Since when the store refuses to record what became of these calls and turns.
         self._refused: dict[str, float] = {}
 
@@ -73,6 +77,14 @@ class Writes:
                 pause = min(2 * pause, 5.0)
             else:
                 return
+
+    def summarise(self, proposed: int) -> None:
+        """Append a summary to the log, in the background, where enough was proposed since the last
+        one."""
+        self._not_summarised += proposed
+        if self._not_summarised >= _SUMMARISED:
+            self._not_summarised = 0
+            self.later(summarise, [])
 
     def notify(self, ids: Sequence[str]) -> None:
         """Wake the requests of this process that wait for these rows."""

@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from sayso import PluginError
+
 T = TypeVar("T")
 _PRUNE_EVERY = 64
+_VERSION = 1
+"""The version of the tables; files from before versions were kept have the same tables."""
 _SCHEMA = """
 create table if not exists tasks (
     adapter text not null, owner text not null, id text not null, context text not null,
@@ -66,7 +70,8 @@ class Rows:
         self._thread: ThreadPoolExecutor | None = None
 
     async def open(self) -> None:
-        """Open the database; raises OSError or sqlite3.Error."""
+        """Open the database; raises OSError, sqlite3.Error, or PluginError for one that a newer
+        version made."""
         self._thread = ThreadPoolExecutor(1, f"a2a-{self._adapter}")
         await self._run(self._open)
 
@@ -211,7 +216,14 @@ class Rows:
         if self._path is not None:
             self._database.execute("pragma journal_mode = wal")
             self._database.execute("pragma synchronous = normal")
-        self._database.executescript(_SCHEMA)
+        [(version,)] = self._database.execute("pragma user_version")
+        if version > _VERSION:
+            self._close()
+            raise PluginError(
+                f"the A2A tasks in {name!r} have schema {version}, and this sayso-a2a knows "
+                f"{_VERSION}; upgrade sayso-a2a, or move the file away to begin a new one"
+            )
+        self._database.executescript(f"{_SCHEMA}pragma user_version = {_VERSION};")
 
     def _close(self) -> None:
         if self._database is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sayso import PluginError
 from sayso_a2a.rows import Row, Rows
 
 
@@ -142,3 +143,22 @@ def test_two_processes_share_a_file(tmp_path: Path) -> None:
             await rows.close()
 
     asyncio.run(use())
+
+
+def test_file_of_a_newer_version_is_refused_and_one_without_a_version_is_taken(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t.db"
+
+    async def work(rows: Rows) -> None:
+        await put(rows, row("a", 1))
+
+    used(path, work)
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("pragma user_version").fetchone() == (1,)
+        database.execute("pragma user_version = 0")
+    used(path, work)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("pragma user_version = 2")
+    with pytest.raises(PluginError, match="have schema 2"):
+        used(path, work)

@@ -37,7 +37,7 @@ from sqlalchemy import delete
 from sqlalchemy.exc import OperationalError
 
 from databases import empty_schema
-from sayso import Config
+from sayso import Config, PluginError
 from sayso_a2a.official.conversation import conversation
 from sayso_a2a.official.database import _LEASES, DatabaseTasks
 from sayso_a2a.official.execution import Executor
@@ -732,3 +732,18 @@ def test_each_worker_follows_a_running_task_to_its_end(workers: str, tmp_path: P
             each.result()
     assert {states[0] for states in found} <= {"TASK_STATE_SUBMITTED", "TASK_STATE_WORKING"}
     assert {states[-1] for states in found} == {"TASK_STATE_COMPLETED"}
+
+
+def test_database_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("aiosqlite")
+
+    async def use() -> None:
+        tasks = DatabaseTasks(f"sqlite+aiosqlite:///{tmp_path}/t.db", ttl=3600.0, most=100)
+        await tasks.open()
+        async with tasks.engine.begin() as connection:
+            await connection.exec_driver_sql("update sayso_a2a_schema set version = 2")
+        with pytest.raises(PluginError, match="have schema 2"):
+            await tasks.open()
+        await tasks.close()
+
+    asyncio.run(use())

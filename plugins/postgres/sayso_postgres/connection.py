@@ -12,14 +12,55 @@ from typing import Any
 import psycopg
 from psycopg import errors, pq
 
-from sayso import LedgerUnavailable, LogRow
-from sayso.ledger.sql import SET_META, Row, Statement, dump_log, load_log, unavailable
+from sayso import LedgerUnavailable
+from sayso.ledger.sql import (
+    SCHEMA,
+    SELECT,
+    SELECT_TURNS,
+    Entry,
+    Known,
+    Row,
+    changed,
+    dumps,
+    hashed_tail,
+    ordered,
+    unavailable,
+)
 from sayso_postgres.pipeline import PREPARED, Pipeline
 
-# The clock is read after the lock is there, not when the wait for it begins.
-_HEAD = """
-WITH head AS MATERIALIZED (SELECT value FROM sayso_meta WHERE key = 'head' FOR UPDATE)
-SELECT value, extract(epoch FROM clock_timestamp())::float8 FROM head
+Statement = tuple[str, tuple[object, ...]]
+_CLOCK = "extract(epoch FROM clock_timestamp())::float8"
+# Whoever migrates the tables locks this one. The lock stands for the transaction: a work that is to
+# run alone waits for those of all transactions that its store has begun.
+_BEGIN = (
+    "SELECT value, pg_advisory_xact_lock{}(?::bigint), " + _CLOCK + " "
+    "FROM sayso_meta WHERE key = 'schema'"
+)
+_READ = f"SELECT value, NULL, {_CLOCK} FROM sayso_meta WHERE key = 'schema'"
+# Turns before proposals, each in the order of their keys: so no two transactions wait for each
+# other. What is locked is read by statements of its own, which see what stood there at last.
+_OF_BOTH = (
+    'IN (SELECT unnest(?::text[]) COLLATE "C" UNION ALL '
+    "SELECT q.turn FROM sayso_proposals q WHERE q.id = ANY(?::text[]))"
+)
+_LOCK_TURNS = f"SELECT t.id FROM sayso_turns t WHERE t.id {_OF_BOTH} ORDER BY t.id FOR UPDATE OF t"
+_LOCK = (
+    "SELECT p.id FROM sayso_proposals p WHERE p.id = ANY(?::text[]) ORDER BY p.id FOR UPDATE OF p"
+)
+_LOCK_FOUND = (
+    "SELECT p.id FROM sayso_proposals p WHERE p.id IN "
+    "(SELECT p.id FROM sayso_proposals p WHERE {}) ORDER BY p.id FOR UPDATE OF p"
+)
+# The server itself makes the hash, so the lock on a chain's head is never held while an answer
+# travels. Where the head is missing, `seq` is NULL, which the log does not take.
+_APPEND = """
+WITH head AS (
+    UPDATE sayso_chains SET seq = seq + 1, previous = hash, hash = encode(sha256(
+        convert_to('["' || hash || '",' || (seq + 1)::text || ',', 'UTF8') || decode(?, 'hex')
+    ), 'hex') WHERE chain = ? RETURNING chain, seq, previous, hash)
+INSERT INTO sayso_log (chain, seq, at, previous, hash, entry)
+SELECT head.chain, head.seq, ?::float8, head.previous, head.hash, ?
+FROM (SELECT 1) AS one LEFT JOIN head ON true
 """
 SETTINGS = """
 SELECT set_config('synchronous_commit', 'on', true), set_config('lock_timeout', '8s', true),
@@ -44,15 +85,19 @@ class PostgresConnection:
     is left in one for the next, neither settings nor prepared statements.
     """
 
-    lock = " FOR UPDATE OF p"
+    skip = " FOR UPDATE OF p SKIP LOCKED"
     errors: tuple[type[Exception], ...] = (psycopg.Error,)
-    distant = True
+    reading = False
+    alone = False
+    """Whether the next transaction waits for all others that have this connection's `number`."""
 
     def __init__(
         self,
         connect: Callable[[], Raw],
         explained: Callable[[Exception], str],
+        number: int,
     ) -> None:
+        self._number = number
         self._connect = connect
         self.explained = explained
         self._raw: Raw | None = None
@@ -67,28 +112,58 @@ class PostgresConnection:
             pipeline.send(sql, values)
         return pipeline.answers()[-len(asked) :]
 
+    def fetch(self, turns: Sequence[str], proposals: Sequence[str]) -> Known:
+        known = None
+        while known is None:
+            known = _known(self.read_all(self._asked(turns, proposals)), turns, proposals)
+        return known
+
+    def find(self, where: str, values: Sequence[object]) -> list[Row]:
+        given = tuple(values)
+        if self.reading:
+            return self.read(f"{SELECT}{where}", given)
+        while True:
+            locked, rows = self.read_all(
+                [(_LOCK_FOUND.format(where), given), (f"{SELECT}{where}", given)]
+            )
+            # One that fits only since the lock is read again, with a lock.
+            if {row[0] for row in rows} <= {id_ for (id_,) in locked}:
+                return rows
+
+    def _asked(self, turns: Sequence[str], proposals: Sequence[str]) -> list[Statement]:
+        both, ids = (_array(turns), _array(proposals)), (_array(proposals),)
+        reads: list[Statement] = [
+            (f"{SELECT_TURNS}p.id {_OF_BOTH}", both),
+            (f"{SELECT}p.id = ANY(?::text[])", ids),
+        ]
+        return reads if self.reading else [(_LOCK_TURNS, both), (_LOCK, ids), *reads]
+
     def write(self, sql: str, values: Sequence[object] = ()) -> None:
         self._live().send(sql, values)
 
+    def append(self, entries: Sequence[Entry]) -> None:
+        for chain, at, entry in ordered(entries):
+            self.write(_APPEND, (hashed_tail(at, entry).hex(), chain, at, dumps(entry)))
+
+    def settle(self) -> None:
+        """Nothing: what others can read here is on the disk."""
+
     def begin(
-        self, asked: Sequence[Statement] = ()
-    ) -> tuple[float, LogRow | None, list[list[Row]]]:
+        self, turns: Sequence[str] = (), proposals: Sequence[str] = ()
+    ) -> tuple[float, Known]:
         known = self._raw is not None
         try:
-            return self._begin(asked)
+            return self._begin(turns, proposals)
         except psycopg.Error as error:
-            if isinstance(error, errors.ReadOnlySqlTransaction):
-                # What was the primary may be a standby for good.
-                self.cut()
+            if self.retryable(error):
+                raise
             self.rollback()
             if known and self._raw is None:
                 # The server restarted while the connection was idle; nothing was begun on it.
-                return self.begin(asked)
+                return self.begin(turns, proposals)
             raise unavailable(error, self.explained(error)) from error
 
-    def commit(self, head: LogRow | None) -> None:
-        if head:
-            self.write(SET_META, ("head", dump_log(head)))
+    def commit(self) -> None:
         pipeline = self._live()
         # Behind the last writes, in one round trip with them.
         pipeline.send("COMMIT")
@@ -121,7 +196,13 @@ class PostgresConnection:
             self.cut()
 
     def retryable(self, error: Exception) -> bool:
-        return isinstance(error, errors.DeadlockDetected | errors.SerializationFailure)
+        if isinstance(error, errors.ReadOnlySqlTransaction):
+            # What was the primary may be a standby for good: connect anew.
+            self.cut()
+            return True
+        # A row that was not there may have come meanwhile.
+        again = errors.DeadlockDetected | errors.SerializationFailure | errors.UniqueViolation
+        return isinstance(error, again)
 
     def live(self) -> Raw:
         """The connection, made anew after a loss. Raises psycopg.Error."""
@@ -145,21 +226,48 @@ class PostgresConnection:
             raise psycopg.OperationalError("the connection is lost")
         return self._pipeline
 
-    def _begin(self, asked: Sequence[Statement]) -> tuple[float, LogRow | None, list[list[Row]]]:
+    def _begin(self, turns: Sequence[str], proposals: Sequence[str]) -> tuple[float, Known]:
         raw = self.live()
         if self._pipeline is None:
             self._pipeline = Pipeline(raw, prepared=0 if raw.pooled else PREPARED)
-        if raw.pooled:
-            self._pipeline.send("BEGIN ISOLATION LEVEL READ COMMITTED")
-            self._pipeline.send(SETTINGS)
+        if self.reading:
+            self._pipeline.send("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         else:
-            self._pipeline.send("BEGIN")
-        # What follows sees what was committed before the lock on the head was there.
-        rows, *answers = self.read_all([(_HEAD, ()), *asked])
-        if not rows:
-            raise LedgerUnavailable("the approvals store has lost its log")
-        head, now = rows[0]
-        return now, load_log(head) if head else None, answers
+            # The session's own level is the same, where there is a session.
+            self._pipeline.send("BEGIN ISOLATION LEVEL READ COMMITTED" if raw.pooled else "BEGIN")
+        if raw.pooled:
+            self._pipeline.send(SETTINGS)
+        asked = self._asked(turns, proposals) if turns or proposals else []
+        # The clock is read after the locks are there, not when the wait for them begins.
+        clock: list[Statement] = [(f"SELECT {_CLOCK}", ())] if asked else []
+        rows, *answers = self.read_all([self._first(), *asked, *clock])
+        version, _, now = rows[0] if rows else ("none", None, 0.0)
+        if version != str(SCHEMA):
+            raise LedgerUnavailable(changed(version))
+        if not asked:
+            return now, Known()
+        [(now,)] = answers[-1]
+        known = _known(answers[:-1], turns, proposals)
+        return now, self.fetch(turns, proposals) if known is None else known
+
+    def _first(self) -> Statement:
+        if self.reading:
+            return _READ, ()
+        return _BEGIN.format("" if self.alone else "_shared"), (self._number,)
+
+
+def _known(
+    answers: Sequence[list[Row]], turns: Sequence[str], proposals: Sequence[str]
+) -> Known | None:
+    """What `_asked` answers; None where a row came between its lock and its reading."""
+    *locked, found_turns, found = answers
+    for locks, rows in zip(locked, (found_turns, found), strict=False):
+        if not {row[0] for row in rows} <= {id_ for (id_,) in locks}:
+            return None
+    known = Known(dict.fromkeys(proposals), dict.fromkeys(turns))
+    known.turns |= {row[0]: row for row in found_turns}
+    known.proposals |= {row[0]: row for row in found}
+    return known
 
 
 def _abort(raw: Raw) -> None:
@@ -167,6 +275,12 @@ def _abort(raw: Raw) -> None:
         if not raw.closed:
             with socket.socket(fileno=os.dup(raw.fileno())) as connection:
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def _array(keys: Sequence[str]) -> str:
+    """The keys as a value for `text[]`."""
+    quoted = (key.replace("\\", "\\\\").replace('"', '\\"') for key in keys)
+    return "{" + ",".join(f'"{key}"' for key in quoted) + "}"
 
 
 @contextlib.contextmanager

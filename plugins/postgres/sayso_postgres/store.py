@@ -1,15 +1,16 @@
 """The ledger in PostgreSQL, shared by many machines: `postgresql://…`, extra `postgres`.
 
-Transactions of all machines pass one by one: each begins by locking the newest log row's record,
-which the log's chain needs anyway. So they cannot deadlock or see half of each other, and group
-commit keeps the rate up. Rows are locked besides, since leases are renewed past that lock.
+A transaction locks the rows that it reads, turns first, and sees what stood there when it had the
+lock; one that reads only locks nothing. The heads of the log's chains are locked last, by the
+statements that travel with the commit. Several groups of works are under way at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -18,19 +19,36 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from sayso import ConfigError, LedgerUnavailable, Owner, Transaction
-from sayso.ledger.sql import RENEW, SCHEMA, SET_META, TABLES, Writer, key, run_group, unavailable
+from sayso.ledger.sql import (
+    SCHEMA,
+    SET_META,
+    TABLES,
+    Lane,
+    MustWrite,
+    Outcome,
+    Work,
+    Writer,
+    first_heads,
+    key,
+    newer,
+    run_group,
+    steps,
+    unavailable,
+)
 from sayso_postgres.connection import SETTINGS, PostgresConnection, Raw, answered
 
 T = TypeVar("T")
-_MIGRATION = 0x617373656E74
-_TABLES = TABLES.format(text='TEXT COLLATE "C"', serial="BIGINT")
+LANES = 4
+"""Groups of works under way at a time; each has a connection, made when it is first needed."""
+_MIGRATION = 0x736179736F
+_TABLES = f"""{TABLES.format(text='TEXT COLLATE "C"')}{first_heads()}"""
 _FIND = "SELECT to_regclass('sayso_meta')::text"
 _RENEW = tuple(
-    sql.replace("lease = ?", "lease = extract(epoch FROM clock_timestamp())::float8 + %s").replace(
-        "owner = ?", "owner = %s"
-    )
-    for sql in RENEW
+    f"UPDATE {table} SET lease = extract(epoch FROM clock_timestamp())::float8 + %s WHERE id IN "
+    f"(SELECT id FROM {table} WHERE owner = %s AND state = '{state}' ORDER BY id FOR UPDATE)"
+    for table, state in (("sayso_turns", "RESUMING"), ("sayso_proposals", "EXECUTING"))
 )
+"""Locks rows in the order in which works do, so that none waits in a circle with this."""
 _SESSION = """
 SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET synchronous_commit = on;
@@ -73,10 +91,13 @@ class PostgresStore:
         self._parameters = _parameters(url)
         self.url = _shown(self._parameters)
         self._patience = patience
-        self._db = PostgresConnection(self._connect, self._explained)
+        number = secrets.randbits(63)
+        self._lanes = [
+            PostgresConnection(self._connect, self._explained, number) for _ in range(LANES)
+        ]
         self._writer: Writer | None = None
         self._renewing = threading.Lock()
-        self._renewer = PostgresConnection(self._connect, self._explained)
+        self._renewer = PostgresConnection(self._connect, self._explained, number)
 
     async def exists(self) -> bool:
         """Whether a service has made its tables. Raises ConfigError."""
@@ -152,9 +173,8 @@ class PostgresStore:
                 self._migrate(raw)
         except psycopg.Error as error:
             raise ConfigError(self._explained(error)) from None
-        self._writer = Writer(
-            partial(run_group, self._db), patience=self._patience, stalled=self._db.abort
-        )
+        lanes = [Lane(partial(_group, db), stalled=db.abort) for db in self._lanes]
+        self._writer = Writer(lanes, patience=self._patience)
 
     def _migrate(self, raw: psycopg.Connection[Any]) -> None:
         [(table,)] = raw.execute(_FIND).fetchall()
@@ -162,14 +182,17 @@ class PostgresStore:
             raw.execute(_TABLES.encode())
             set_meta = SET_META.replace("?", "%s").encode()
             raw.execute(set_meta, ("schema", str(SCHEMA)))
-            raw.execute(set_meta, ("head", ""))
         found = raw.execute("SELECT value FROM sayso_meta WHERE key = 'schema'").fetchall()
         version = int(found[0][0]) if found else SCHEMA + 1
         if version > SCHEMA:
-            raise ConfigError(
-                f"the approvals store {self.url!r} has schema {version}, and this Sayso knows "
-                f"{SCHEMA}; upgrade Sayso or set 'approvals.ledger' to another database"
-            )
+            name = f"the approvals store {self.url!r}"
+            raise ConfigError(newer(name, version, "database"))
+        if version < SCHEMA:
+            # Waits for all transactions, which read the version, and keeps new ones out.
+            raw.execute("LOCK TABLE sayso_meta IN ACCESS EXCLUSIVE MODE")
+            for step in steps(version):
+                raw.execute(step.postgres.encode())
+            raw.execute("UPDATE sayso_meta SET value = %s WHERE key = 'schema'", (str(SCHEMA),))
         # Proves that the database takes a write before anyone depends on it.
         raw.execute("UPDATE sayso_meta SET value = value WHERE key = 'schema'")
 
@@ -187,12 +210,35 @@ class PostgresStore:
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.close()
-        self._db.cut()
+        for db in self._lanes:
+            db.cut()
         # A renewal that waits for a silent server must not hold up the end.
         self._renewer.abort()
         if self._renewing.acquire(timeout=1):
             self._renewer.cut()
             self._renewing.release()
+
+
+def _group(db: PostgresConnection, works: Sequence[Work]) -> list[Outcome]:
+    """Run the works that are to read only by themselves, and those of them that have to write with
+    the others."""
+    outcomes: dict[int, Outcome] = {}
+    for reading in (True, False):
+        chosen = [
+            number
+            for number, work in enumerate(works)
+            if number not in outcomes and (not reading or getattr(work, "only", False))
+        ]
+        if chosen:
+            db.reading = reading
+            db.alone = not reading and any(getattr(works[n], "alone", False) for n in chosen)
+            ran = run_group(db, [works[number] for number in chosen])
+            outcomes |= {
+                number: outcome
+                for number, outcome in zip(chosen, ran, strict=True)
+                if not isinstance(outcome.error, MustWrite)
+            }
+    return [outcomes[number] for number in range(len(works))]
 
 
 def _parameters(url: str) -> dict[str, Any]:

@@ -17,11 +17,11 @@ import psycopg
 import pytest
 
 from ports import quiet_port
-from sayso import ConfigError, LedgerUnavailable, Owner, Store, Transaction
+from sayso import ConfigError, LedgerUnavailable, Owner, Reading, Store, Transaction
 from sayso.ledger import log
 from sayso.ledger.conformance.samples import get, opened, proposal, put, turn
 from sayso_postgres import store as postgres
-from sayso_postgres.store import PostgresStore
+from sayso_postgres.store import PostgresStore, _group
 
 T = TypeVar("T")
 
@@ -56,8 +56,8 @@ def test_a_newer_schema_in_postgres_stops_the_start(postgres_url: str) -> None:
         await store.open()
         await store.close()
         with psycopg.connect(postgres_url) as db:
-            db.execute("UPDATE sayso_meta SET value = '2' WHERE key = 'schema'")
-        with pytest.raises(ConfigError, match="schema 2"):
+            db.execute("UPDATE sayso_meta SET value = '99' WHERE key = 'schema'")
+        with pytest.raises(ConfigError, match="schema 99"):
             await store.open()
 
     run(work)
@@ -186,7 +186,7 @@ def test_a_restart_while_idle_is_not_noticed(postgres_url: str) -> None:
             await put(store, proposal("a"))
             store.renew("me", 10)
             with psycopg.connect(postgres_url) as db:
-                for connection in (store._db, store._renewer):
+                for connection in (store._lanes[0], store._renewer):
                     assert connection._raw
                     pid = connection._raw.info.backend_pid
                     db.execute("SELECT pg_terminate_backend(%s, 60000)", (pid,))
@@ -203,7 +203,7 @@ def test_a_connection_that_stays_read_only_is_given_up(postgres_url: str) -> Non
         async with opened(lambda: PostgresStore(postgres_url)) as store:
             assert isinstance(store, PostgresStore)
             await put(store, proposal("a"))
-            pipeline = store._db._pipeline
+            pipeline = store._lanes[0]._pipeline
             assert pipeline
             pipeline.send("SET default_transaction_read_only = on")
             pipeline.answers()
@@ -310,7 +310,7 @@ def test_a_machine_that_vanishes_in_mid_batch_keeps_no_lock_for_hours(postgres_u
         async with opened(lambda: PostgresStore(postgres_url)) as store:
             assert isinstance(store, PostgresStore)
             await put(store, proposal("a"))
-            pipeline = store._db._pipeline
+            pipeline = store._lanes[0]._pipeline
             assert pipeline
             for name in ("keepalives_idle", "keepalives_interval", "keepalives_count"):
                 pipeline.send(f"SHOW tcp_{name}")
@@ -408,5 +408,89 @@ def test_a_refused_statement_spares_the_other_works(postgres_url: str) -> None:
             ]
             assert await get(store, "a") == proposal("a")
             assert await get(store, "lost") is None
+
+    run(work)
+
+
+def test_a_reading_waits_for_no_lock(postgres_url: str) -> None:
+    async def work() -> None:
+        async with opened(lambda: PostgresStore(postgres_url)) as store:
+            await put(store, turn("t"), proposal("a", turn="t"))
+            with psycopg.connect(postgres_url) as other:
+                for table in ("proposals", "turns", "chains"):
+                    other.execute(f"SELECT * FROM sayso_{table} FOR UPDATE".encode())
+
+                def look(tx: Transaction) -> list[object]:
+                    return [*tx.proposals(["a"]), *tx.turns(["t"]), len(tx.find()), tx.heads()]
+
+                reading = Reading(look, proposals=["a"], turns=["t"], only=True)
+                assert await asyncio.wait_for(store.run(reading), 5) == ["a", "t", 1, {}]
+
+    run(work)
+
+
+def test_works_on_other_calls_do_not_wait_for_one_that_is_held_up(postgres_url: str) -> None:
+    async def work() -> None:
+        async with opened(lambda: PostgresStore(postgres_url)) as store:
+            await put(store, proposal("a"), proposal("b"))
+            with psycopg.connect(postgres_url) as other:
+                other.execute("SELECT * FROM sayso_proposals WHERE id = 'a' FOR UPDATE")
+                held_up = asyncio.ensure_future(store.run(lambda tx: tx.proposals(["a"])))
+                with psycopg.connect(postgres_url, autocommit=True) as looking:
+                    deadline = time.monotonic() + 60
+                    asked = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                    while not looking.execute(asked).fetchall():
+                        assert time.monotonic() < deadline
+                        await asyncio.sleep(0.01)
+                row = await asyncio.wait_for(store.run(lambda tx: tx.proposals(["b"])), 5)
+                assert list(row) == ["b"]
+                assert not held_up.done()
+            assert list(await held_up) == ["a"]
+
+    run(work)
+
+
+def test_works_that_start_together_ask_together(postgres_url: str) -> None:
+    """One round trip for what all of them read, and one for what they write."""
+    names = [f"p{number}" for number in range(20)]
+
+    def work(name: str) -> Reading[None]:
+        def step(tx: Transaction) -> None:
+            row = tx.proposals([name])[name]
+            assert list(tx.turns([row.turn])) == ["t"]
+            row.fence += 1
+            tx.put(row)
+            log.append(tx, {"id": name})
+
+        return Reading(step, proposals=[name])
+
+    async def main() -> None:
+        async with opened(lambda: PostgresStore(postgres_url)) as store:
+            assert isinstance(store, PostgresStore)
+            await put(store, turn("t"), *(proposal(name, turn="t") for name in names))
+            db = store._lanes[0]
+            assert db._pipeline
+            trips: list[int] = []
+            answers = db._pipeline.answers
+
+            def counted() -> list[list[Any]]:
+                trips.append(1)
+                return answers()
+
+            db._pipeline.answers = counted  # type: ignore[method-assign]
+            outcomes = _group(db, [work(name) for name in names])
+            assert [outcome.error for outcome in outcomes] == [None] * 20
+            assert len(trips) == 2
+
+    run(main)
+
+
+def test_strange_keys_are_values_of_an_array(postgres_url: str) -> None:
+    names = ['"', "\\", ",", "{}", "NULL", "", "a b", "\\u0041", "é"]
+
+    async def work() -> None:
+        async with opened(lambda: PostgresStore(postgres_url)) as store:
+            await put(store, *(proposal(name) for name in names))
+            assert set(await store.run(lambda tx: tx.proposals(names))) == set(names)
 
     run(work)

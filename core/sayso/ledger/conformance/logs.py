@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-from sayso.ledger import (
-    LogRow,
-    Transaction,
-    log,
-)
-from sayso.ledger.conformance.samples import (
-    NESTED,
-    STRANGE,
-    Check,
-    Factory,
-    opened,
-)
+import asyncio
+
+from sayso.ledger import Head, LogRow, Store, Transaction, log
+from sayso.ledger.conformance.samples import ALL, NESTED, STRANGE, Check, Factory, opened
+
+_IDS = [f"p{number}" for number in range(40)]
 
 
-async def the_log_is_a_chain(factory: Factory) -> None:
-    """Rows come in order and by page, the newest last, and verify."""
-    entries = [{"event": STRANGE, "n": n, "nested": NESTED} for n in range(5)]
+async def the_log_is_chained(factory: Factory) -> None:
+    """Each chain numbers and links its own rows; they come by chain and page, and verify."""
     async with opened(factory) as store:
-        written = [await store.run(lambda tx, e=e: log.append(tx, e)) for e in entries]  # type: ignore[misc]
-        rows: list[LogRow] = await store.run(lambda tx: tx.log())
-        assert rows == written
-        assert [row.seq for row in rows] == [1, 2, 3, 4, 5]
-        assert [row.entry for row in rows] == entries
-        assert await store.run(lambda tx: tx.log(after=2, limit=2)) == rows[2:4]
-        assert await store.run(lambda tx: tx.last_log()) == rows[-1]
+        for number, id_ in enumerate(_IDS):
+            entry = {"event": STRANGE, "id": id_, "n": number, "nested": NESTED}
+            await store.run(lambda tx, entry=entry: log.append(tx, entry))  # type: ignore[misc]
+        rows = await _rows(store)
+        assert [(row.chain, row.seq) for row in rows] == sorted((r.chain, r.seq) for r in rows)
+        assert sorted(row.entry["n"] for row in rows) == list(range(len(_IDS)))
+        heads: dict[int, Head] = {}
+        for row in rows:
+            assert row.chain == log.chain_of(row.entry["id"])
+            assert row == log.log_row(heads.get(row.chain), row.chain, row.at, row.entry)
+            heads[row.chain] = Head(row.seq, row.hash)
+        assert await store.run(lambda tx: tx.heads()) == heads
+        after = {row.chain: 1 for row in rows}
+        pages = await store.run(lambda tx: tx.log(after, 1))
+        assert pages == [row for row in rows if row.seq == 2]
+        assert await store.run(lambda tx: tx.log({})) == []
         assert await log.verify_store(store, page=2) is None
 
 
 async def a_purged_log_still_verifies(factory: Factory) -> None:
-    """A purge of log rows leaves a checkpoint that accounts for them, again and again."""
+    """A purge of log rows leaves checkpoints that account for them, again and again."""
 
     def purge(tx: Transaction) -> tuple[int, int, int]:
         return tx.purge(contents_before=None, turns_before=None, log_before=tx.now + 60, limit=4)
@@ -39,14 +41,20 @@ async def a_purged_log_still_verifies(factory: Factory) -> None:
     async with opened(factory) as store:
         for number in range(6):
             await store.run(lambda tx, n=number: log.append(tx, {"n": n}))  # type: ignore[misc]
-        before = await store.run(lambda tx: tx.log())
-        assert await store.run(purge) == (0, 0, 4)
-        rows = await store.run(lambda tx: tx.log())
-        assert [row.seq for row in rows] == [5, 6, 7]
-        assert rows[-1].entry == {"event": log.CHECKPOINT, "seq": 4, "hash": before[3].hash}
-        assert await log.verify_store(store, page=1) is None
-        assert await store.run(purge) == (0, 0, 3)
-        assert [row.seq for row in await store.run(lambda tx: tx.log())] == [8]
+        await store.run(lambda tx: log.append(tx, {"id": _elsewhere()}))
+        await store.run(log.summarise)
+        before = [row for row in await _rows(store) if row.chain == log.chain_of("")]
+        purged, left = 0, 8
+        while left > 0:
+            _, _, count = await store.run(purge)
+            assert 0 < count <= 4
+            purged, left = purged + count, left - count
+            assert await log.verify_store(store, page=1) is None
+        rows = [row for row in await _rows(store) if row.chain == log.chain_of("")]
+        checkpoints = [row.entry["seq"] for row in rows]
+        assert all(row.entry["event"] == log.CHECKPOINT for row in rows)
+        assert checkpoints == sorted(checkpoints)
+        assert checkpoints[-1] >= before[3].seq
         assert await log.verify_store(store) is None
         nothing = await store.run(
             lambda tx: tx.purge(contents_before=None, turns_before=None, log_before=1.0)
@@ -54,20 +62,33 @@ async def a_purged_log_still_verifies(factory: Factory) -> None:
         assert nothing == (0, 0, 0)
 
 
-async def a_log_row_out_of_turn_is_refused(factory: Factory) -> None:
-    """`append_log` takes only the next number."""
-    async with opened(factory) as store:
-        row = await store.run(lambda tx: log.append(tx, {"event": "first"}))
-        try:
-            await store.run(lambda tx: tx.append_log(row))
-        except ValueError:
-            assert len(await store.run(lambda tx: tx.log())) == 1
-        else:
-            raise AssertionError("a second row 1 was taken")
+async def rows_of_many_at_once_are_chained(factory: Factory) -> None:
+    """Works that append to all chains at once, and summaries among them, leave whole chains."""
+
+    def work(tx: Transaction) -> None:
+        for id_ in _IDS:
+            log.append(tx, {"id": id_})
+
+    async with opened(factory) as store, opened(factory) as second:
+        stores = [store, second] if store.shared else [store]
+        works = [each.run(w) for each in stores for w in (work, log.summarise) for _ in range(8)]
+        await asyncio.gather(*works)
+        rows = [row for row in await _rows(store) if row.chain != log.SUMMARY]
+        assert len(rows) == 8 * len(stores) * len(_IDS)
+        assert await log.verify_store(store) is None
+
+
+def _elsewhere() -> str:
+    """An id whose chain is not that of the empty one."""
+    return next(id_ for id_ in _IDS if log.chain_of(id_) != log.chain_of(""))
+
+
+async def _rows(store: Store) -> list[LogRow]:
+    return await store.run(lambda tx: tx.log(ALL))
 
 
 CHECKS: tuple[Check, ...] = (
-    the_log_is_a_chain,
+    the_log_is_chained,
     a_purged_log_still_verifies,
-    a_log_row_out_of_turn_is_refused,
+    rows_of_many_at_once_are_chained,
 )

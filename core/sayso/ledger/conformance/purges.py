@@ -94,7 +94,33 @@ async def purge_forgets_old_turns(factory: Factory) -> None:
         assert len(await found(store)) == 3
 
 
+async def purge_forgets_what_is_left_of_old_calls(factory: Factory) -> None:
+    """With the log go ended proposals whose contents are gone; all others stay."""
+    async with opened(factory) as store:
+        await put(
+            store,
+            proposal("old", state="DONE", finished=10.0, input={}),
+            proposal("full", state="DONE", finished=10.0, output="out"),
+            proposal("new", state="DONE", finished=100.0, input={}),
+            proposal("waits", expires=100.0, input={}),
+            proposal("runs", state="EXECUTING", expires=1.0, input={}),
+        )
+
+        async def purge(contents_before: float | None) -> tuple[int, int, int]:
+            return await store.run(
+                lambda tx: tx.purge(
+                    contents_before=contents_before, turns_before=None, log_before=50.0
+                )
+            )
+
+        assert await purge(None) == (0, 0, 1)
+        assert sorted(await found(store)) == ["full", "new", "runs", "waits"]
+        assert sum(await purge(50.0) + await purge(50.0)) == 2
+        assert sorted(await found(store)) == ["new", "runs", "waits"]
+
+
 CHECKS: tuple[Check, ...] = (
     purge_forgets_old_contents,
     purge_forgets_old_turns,
+    purge_forgets_what_is_left_of_old_calls,
 )

@@ -7,9 +7,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from sayso.ledger import Proposal, Store, SuspendedTurn, Transaction
+from sayso.ledger.log import SUMMARY
 
 Factory = Callable[[], Store]
 Check = Callable[[Factory], Awaitable[None]]
+
+ALL = dict.fromkeys(range(SUMMARY + 1), 0)
+"""All chains of the log from their first rows, for `Transaction.log`."""
 
 STRANGE = "NUL \0, pile \U0001f4a9, lone \ud800, line \u2028, quote \"'\\ %s ? $1 :x {} \r\n\t"
 """Text that has broken stores before."""

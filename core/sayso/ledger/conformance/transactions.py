@@ -13,6 +13,7 @@ from sayso.ledger import (
     log,
 )
 from sayso.ledger.conformance.samples import (
+    ALL,
     Check,
     Factory,
     found,
@@ -31,13 +32,14 @@ async def a_transaction_sees_its_own_writes(factory: Factory) -> None:
         tx.put(proposal("a"))
         tx.put(proposal("a", state="APPROVED"))
         tx.put_turn(turn("t"))
-        row = log.append(tx, {"event": "x"})
+        log.append(tx, {"event": "x", "id": "a"})
         assert tx.proposals(["a"])["a"].state == "APPROVED"
         assert [p.id for p in tx.find(state="APPROVED")] == ["a"]
         assert tx.find(state="PENDING") == []
         assert list(tx.turns(["t"])) == ["t"]
-        assert tx.last_log() == row
-        assert tx.log() == [row]
+        (row,) = tx.log({log.chain_of("a"): 0})
+        assert (row.seq, row.at, row.entry) == (1, tx.now, {"event": "x", "id": "a"})
+        assert tx.heads() == {row.chain: (1, row.hash)}
 
     async with opened(factory) as store:
         await store.run(work)
@@ -65,7 +67,7 @@ async def what_raises_changes_nothing(factory: Factory) -> None:
         assert await get(store, "a") == proposal("a")
         assert await get(store, "b") is None
         assert await store.run(lambda tx: tx.turns(["t"])) == {}
-        assert await store.run(lambda tx: (tx.last_log(), tx.log())) == (None, [])
+        assert await store.run(lambda tx: (tx.heads(), tx.log(ALL))) == ({}, [])
 
 
 async def one_that_raises_undoes_no_other(factory: Factory) -> None:
@@ -76,7 +78,7 @@ async def one_that_raises_undoes_no_other(factory: Factory) -> None:
             tx.put(proposal(f"p{number:02}"))
             if number % 3 == 0:
                 raise ValueError(number)
-            log.append(tx, {"number": number})
+            log.append(tx, {"number": number, "id": f"p{number:02}"})
             return number
 
         return run
@@ -88,7 +90,7 @@ async def one_that_raises_undoes_no_other(factory: Factory) -> None:
             assert isinstance(result, ValueError) if number % 3 == 0 else result == number
         kept = [n for n in range(30) if n % 3]
         assert sorted(await found(store)) == [f"p{n:02}" for n in kept]
-        rows = await store.run(lambda tx: tx.log())
+        rows = await store.run(lambda tx: tx.log(ALL))
         assert sorted(row.entry["number"] for row in rows) == kept
         assert await log.verify_store(store) is None
 
@@ -165,7 +167,7 @@ async def two_stores_see_one_another(factory: Factory) -> None:
                         return False
                     row.state = "EXECUTING"
                     tx.put(row)
-                    log.append(tx, {"event": "claimed"})
+                    log.append(tx, {"event": "claimed", "id": name})
                     return True
 
                 return run
@@ -195,6 +197,95 @@ async def a_cancelled_caller_breaks_nothing(factory: Factory) -> None:
         assert 10 <= kept <= counter.fence <= 20
 
 
+async def a_row_that_was_not_there_is_inserted_once(factory: Factory) -> None:
+    """Of works that find no row and insert one, one inserts it and the others find it."""
+
+    def claim(tx: Transaction) -> bool:
+        if tx.proposals(["new"]):
+            return False
+        tx.put(proposal("new", state="EXECUTING"))
+        tx.put_turn(turn("t"))
+        log.append(tx, {"event": "claimed", "id": "new"})
+        return True
+
+    async with opened(factory) as store, opened(factory) as second:
+        stores = [store, second] if store.shared else [store]
+        works = (claim, Reading(claim, proposals=["new"]))
+        won = await asyncio.gather(*(s.run(w) for _ in range(8) for s in stores for w in works))
+        assert sum(won) == 1
+        assert await log.verify_store(store) is None
+        assert len(await store.run(lambda tx: tx.log(ALL))) == 1
+
+
+async def what_is_read_stands_until_the_end(factory: Factory) -> None:
+    """Calls of one turn, read by their ids, by a search or with their turn, and written back with
+    their contents by several stores at once: nothing is lost, and nobody waits for good."""
+    names = [f"p{number}" for number in range(6)]
+
+    def step(name: str, found: str) -> Callable[[Transaction], None]:
+        def work(tx: Transaction) -> None:
+            rows = tx.find(turn="t") if found == "find" else tx.proposals([name]).values()
+            (row,) = (row for row in rows if row.id == name)
+            (held,) = tx.turns(["t"]).values()
+            others = {row.id: row for row in tx.find(turn="t")}
+            assert others[name].output == row.output
+            row.output = f"{int(row.output or 0) + 1}"
+            held.fence += 1
+            tx.put(row)
+            tx.put_turn(held)
+
+        return work
+
+    async with opened(factory) as store, opened(factory) as second:
+        stores = [store, second] if store.shared else [store]
+        await put(store, turn("t"), *(proposal(name, turn="t") for name in names))
+        works = [
+            each.run(Reading(step(name, how), proposals=[name] if how == "named" else []))
+            for name in names
+            for how in ("named", "find", "ids")
+            for each in stores
+        ]
+        await asyncio.gather(*works)
+        rows = await store.run(lambda tx: tx.proposals(names))
+        assert {row.output for row in rows.values()} == {str(3 * len(stores))}
+        assert (await store.run(lambda tx: tx.turns(["t"])))["t"].fence == len(works)
+
+
+async def a_reading_that_writes_all_the_same_is_atomic(factory: Factory) -> None:
+    """Works that say that they only read, and then write, count each."""
+
+    async with opened(factory) as store, opened(factory) as second:
+        stores = [store, second] if store.shared else [store]
+        await put(store, proposal("counter"))
+        reading = Reading(_increment, proposals=["counter"], only=True)
+        await asyncio.gather(*(each.run(reading) for _ in range(10) for each in stores))
+        look = Reading(lambda tx: tx.proposals(["counter"])["counter"], only=True)
+        assert (await store.run(look)).fence == 10 * len(stores)
+
+
+async def a_work_alone_comes_after_all_that_has_begun(factory: Factory) -> None:
+    """Also after one for whose end nobody waits any more."""
+    begun, free = threading.Event(), threading.Event()
+
+    def slow(tx: Transaction) -> None:
+        begun.set()
+        free.wait(60)
+        tx.put(proposal("claimed", state="EXECUTING"))
+
+    async with opened(factory) as store:
+        if not store.shared:
+            return
+        waiting = asyncio.ensure_future(store.run(slow))
+        await asyncio.to_thread(begun.wait, 60)
+        waiting.cancel()
+        look = Reading(lambda tx: [row.id for row in tx.find(state="EXECUTING")], alone=True)
+        looking = asyncio.ensure_future(store.run(look))
+        await asyncio.sleep(0.05)
+        assert not looking.done()
+        free.set()
+        assert await looking == ["claimed"]
+
+
 CHECKS: tuple[Check, ...] = (
     a_transaction_sees_its_own_writes,
     what_raises_changes_nothing,
@@ -203,4 +294,8 @@ CHECKS: tuple[Check, ...] = (
     rows_named_ahead_are_current,
     two_stores_see_one_another,
     a_cancelled_caller_breaks_nothing,
+    a_row_that_was_not_there_is_inserted_once,
+    what_is_read_stands_until_the_end,
+    a_reading_that_writes_all_the_same_is_atomic,
+    a_work_alone_comes_after_all_that_has_begun,
 )

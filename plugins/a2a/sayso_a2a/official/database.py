@@ -25,6 +25,7 @@ from google.protobuf.json_format import MessageToDict
 from sqlalchemy import (
     Column,
     Float,
+    Integer,
     MetaData,
     String,
     Table,
@@ -63,6 +64,11 @@ _LEASES = Table(
     Column("task_id", String(36), primary_key=True),
     Column("until", Float, nullable=False),
 )
+
+
+_VERSION = 1
+"""The version of all these tables; databases without one have the same tables."""
+_SCHEMA = Table("sayso_a2a_schema", _LEASES.metadata, Column("version", Integer, primary_key=True))
 
 
 def _engine(url: str) -> AsyncEngine:
@@ -143,10 +149,18 @@ class DatabaseTasks(DatabaseTaskStore):
             logger.warning("the tasks could not be swept now, another process may do it")
 
     async def _make_tables(self) -> None:
-        await self.initialize()
-        await self.push_configs.initialize()
         async with self.engine.begin() as connection:
             await connection.run_sync(_LEASES.metadata.create_all)
+            found = (await connection.execute(select(_SCHEMA.c.version))).scalars().all()
+            if not found:
+                await connection.execute(insert(_SCHEMA).values(version=_VERSION))
+        if max(found, default=_VERSION) > _VERSION:
+            raise PluginError(
+                f"the tables in plugin.a2a.database have schema {max(found)}, and this sayso-a2a "
+                f"knows {_VERSION}; upgrade sayso-a2a, or set plugin.a2a.database to another"
+            )
+        await self.initialize()
+        await self.push_configs.initialize()
 
     async def _ask_time(self) -> None:
         """Learn the database's time: two machines' clocks may be further apart than a lease."""
