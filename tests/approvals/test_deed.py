@@ -30,6 +30,7 @@ from sayso import (
 from sayso.config.targets import load_agent
 from sayso.decisions import places
 from sayso.ledger import Transaction
+from sayso.ledger.log import chain_of
 from sayso.ledger.sqlite import SqliteStore
 from sayso.wire.messages import PlatformContext
 
@@ -113,7 +114,8 @@ def test_a_redeploy_with_another_default_does_not_run_what_was_approved(
     assert refused(after, way, *messages) == "approval_tool_changed"
     (row,) = in_store(tmp_path, lambda tx: tx.find())
     assert (ran, row.state) == ([], "PENDING")
-    entries = [logged.entry for logged in in_store(tmp_path, lambda tx: tx.log())]
+    logged = in_store(tmp_path, lambda tx: tx.log({chain_of(row.id): 0}))
+    entries = [entry for each in logged if (entry := each.entry)["id"] == row.id]
     (why,) = [entry["why"] for entry in entries if entry["event"] == "not_started"]
     assert why == "approval_tool_changed"
     assert reply_by(before, way, *messages)["content"] == "done", "the row was left alone"
