@@ -413,6 +413,17 @@ def kubeconfig(server: str, token: str = "token-1-of-the-user", namespace: str =
     return base64.b64encode(text.encode()).decode()
 
 
+TWO_CLUSTERS = """clusters:
+- {name: a, cluster: {server: https://a}}
+- name: b
+  cluster:
+    server: https://b
+contexts:
+- {name: work, context: {cluster: a, user: u}}
+current-context: work
+"""
+
+
 def seeing(seen: list[Any]) -> Tool[..., Any]:
     @tool(requires_approval=True)
     def act(service: str, context: RequestContext) -> str:
@@ -525,6 +536,8 @@ def test_the_place_is_shown_and_holds_no_credential(served: Serve) -> None:
         ("proxy-url: http://a", "proxy-url: http://b"),
         ("namespace: a", ""),
         ("insecure-skip-tls-verify: false", "insecure-skip-tls-verify: true"),
+        (TWO_CLUSTERS, TWO_CLUSTERS.replace("cluster: a", "cluster: b")),
+        (TWO_CLUSTERS, TWO_CLUSTERS.replace("name: a", "name: c").replace("name: b", "name: a")),
     ],
 )
 def test_what_a_kubeconfig_is_for_is_bound(one: str, other: str) -> None:

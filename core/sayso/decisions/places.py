@@ -34,6 +34,10 @@ _CLUSTER = re.compile(
     """,
     re.VERBOSE,
 )
+_NAMES = re.compile(
+    r"""["']?\b(name|cluster)["']?\s*:\s*("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s,}\]{\#]+)"""
+)
+"""What says which of several servers a context means."""
 _HIDES = re.compile(r"\\[xuU]|:\s*[&*!|>]|<<\s*:")
 """Escapes, anchors and blocks of YAML, behind which a value stands that is not read here."""
 
@@ -123,6 +127,8 @@ def _cluster(encoded: str) -> dict[str, Any]:
         if name == "certificate-authority-data":
             name, value = "certificate-authority", f"sha256:{_digest(value)}"
         found.setdefault(name, []).append(_without_user(value))
+    if len(found.get("server", ())) > 1:
+        found["names"] = [_digest(str([named.groups() for named in _NAMES.finditer(text)]))]
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
 
 
