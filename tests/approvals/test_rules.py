@@ -30,6 +30,7 @@ from stages import ALICE, Staged, World, approve, call, decide, refused, turn_of
 
 from sayso.errors import InvalidRequest, StillRunning
 from sayso.ledger import Proposal, Store
+from sayso.ledger.beginnings import margin
 from sayso.ledger.choices import Choice, Continuation, Grant
 from sayso.ledger.log import verify_store
 from sayso.ledger.memory import MemoryStore
@@ -38,6 +39,8 @@ from sayso.ledger.sqlite import SqliteStore
 
 # So long that the seconds which a run really takes change nothing.
 TTL, LEASE = 1_000_000.0, 10_000.0
+GONE = LEASE + margin(LEASE) + 1.0
+"""Seconds of silence after which others take a process for dead."""
 EXAMPLES = int(os.environ.get("SAYSO_TEST_EXAMPLES", "25"))
 TAKEN = ("DONE", "FAILED", "INDETERMINATE", "EXECUTING", "APPROVED")
 
@@ -267,6 +270,10 @@ class Section6(RuleBasedStateMachine):
             known.owner = None
             if known.state == "APPROVED" and self.now >= known.expires:
                 known.state = "EXPIRED"
+        elif known.state == "INDETERMINATE" and known.fence == grant.fence:
+            # Somebody has reported it unknown; only an earlier run keeps it so.
+            known.state = "INDETERMINATE" if grant.again else "FAILED"
+            known.owner = None
 
     @rule(data=st.data())
     @precondition(lambda self: self.awake)
@@ -317,7 +324,7 @@ class Section6(RuleBasedStateMachine):
     def wake(self, data: st.DataObject) -> None:
         self.paused.discard(data.draw(st.sampled_from(sorted(self.paused)), "process"))
 
-    @rule(seconds=st.sampled_from([1.0, 0.9 * LEASE, 1.1 * LEASE, 1.1 * LEASE, TTL / 2]))
+    @rule(seconds=st.sampled_from([1.0, 0.9 * LEASE, 1.1 * LEASE, GONE, GONE, TTL / 2]))
     def pass_time(self, seconds: float) -> None:
         """Time goes by; who is awake renews the leases before anybody looks."""
         self.world.late += seconds
@@ -342,14 +349,14 @@ class Section6(RuleBasedStateMachine):
         rows = self.do(self.observer.settle(list(self.calls)))
         for owner in self.paused:
             mine = [k for k in self.calls.values() if k.owner == owner and k.state == "EXECUTING"]
-            if seconds > LEASE:
+            if seconds >= GONE:
                 assert all(rows[k.row.id].state == "INDETERMINATE" for k in mine)
             for known in mine:
                 known.state = rows[known.row.id].state  # type: ignore[assignment]
         turns = self.do(self.observer.store.run(lambda tx: tx.turns(list(self.turns))))
         for turn in self.turns.values():
             held = turns[turn.id].owner
-            if turn.owner in self.paused and held is not None and held.lease < now:
+            if turn.owner in self.paused and held is not None and held.lease + margin(LEASE) < now:
                 # Somebody else continues it, and gives up.
                 work = self.observer.continue_turns(
                     [turn.id], "other", decided=None, until=time.monotonic()
@@ -365,7 +372,7 @@ class Section6(RuleBasedStateMachine):
         others = [ledger for ledger in self.awake if ledger is not owner]
         known = self.calls[grant.proposal.id]
         self.paused.add(owner.owner)
-        self.pass_time(1.1 * LEASE)
+        self.pass_time(GONE)
         if known.state == "INDETERMINATE" and known.row.idempotent and others:
             (second,) = self.do(decide(others[0], approve(known.row))).grants
             self.take(others[0], [approve(known.row)])

@@ -246,7 +246,7 @@ class Ledger:
             for grant in unbegun:
                 row = rows.get(grant.proposal.id)
                 if row is not None and row.fence == grant.fence:
-                    self._rules.hand_back(tx, row)
+                    self._rules.hand_back(tx, row, again=grant.again)
             for row in told:
                 if row.id in rows and row.owner is not None:
                     self._rules.untell(tx, rows[row.id], row.owner.claim)

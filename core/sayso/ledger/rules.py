@@ -296,7 +296,8 @@ class Rules(Claims):
         states: tuple[State, ...] = ("EXECUTING", "INDETERMINATE")
         for row in [row for state in states for row in tx.find(owner=self.owner, state=state)]:
             if row.owner is not None and row.owner.claim == token:
-                self.hand_back(tx, row)
+                # Whether there was an earlier run is not known here; only these may have had one.
+                self.hand_back(tx, row, again=row.idempotent)
         for id_ in turns:
             for row in tx.find(turn=id_, state="REJECTED"):
                 self.untell(tx, row, token)
@@ -316,16 +317,20 @@ class Rules(Claims):
             row.owner = None
             tx.put(row)
 
-    def hand_back(self, tx: Transaction, row: Proposal) -> None:
+    def hand_back(self, tx: Transaction, row: Proposal, *, again: bool) -> None:
         """Take back a claim of ours on which nothing ran; if somebody has reported meanwhile that
-        the outcome is unknown, the call has failed and never runs."""
+        the outcome is unknown, the call has failed and never runs.
+
+        With `again` an earlier run may have taken effect, whose outcome stays unknown.
+        """
         if row.state == "EXECUTING":
             self._unclaim(tx, row)
         elif row.state == "INDETERMINATE" and row.owner is not None:
-            row.state, row.output, row.owner = "FAILED", NOT_RUN, None
-            row.finished = tx.now
+            row.owner = None
+            if not again:
+                row.state, row.output, row.finished = "FAILED", NOT_RUN, tx.now
             tx.put(row)
-            log(tx, "failed", row)
+            log(tx, row.state.lower(), row)
 
     def _unclaim(self, tx: Transaction, row: Proposal) -> None:
         """Restore the row to its state before a claim of which nothing ran."""
