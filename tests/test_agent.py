@@ -93,11 +93,12 @@ def test_name_of_a_tool_stays_with_the_source_that_had_it_first() -> None:
         (call,) = service.chat(user('greet who="ann"'))["data"]["tool_calls"]
         one.list()
         decided = user(data={"tool_calls": [{**call, "execute": True}]})
-        (executed,) = service.chat(decided)["data"]["executed_tool_calls"]
-        assert "there is no tool" in executed["output"]
+        refused = service.ask(decided)
+        assert (refused.status, refused.json()["detail"][0]["type"]) == (
+            422,
+            "approval_tool_changed",
+        )
         one.list(greeting("one", ran))
-        (call,) = service.chat(user('greet who="ann"'))["data"]["tool_calls"]
-        decided = user(data={"tool_calls": [{**call, "execute": True}]})
         (executed,) = service.chat(decided)["data"]["executed_tool_calls"]
         assert (executed["output"], ran) == ("one greets ann", ["one"])
 

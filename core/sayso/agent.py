@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from sayso.commands import LocalShell
 from sayso.commands.suggestions import SUGGEST_COMMANDS
+from sayso.config.agents import birthplace, name_of_callable
 from sayso.config.settings import ModelConfig
 from sayso.context import RequestContext
 from sayso.models import Model, ToolDefinition
@@ -45,6 +46,8 @@ def _text(option: str, given: object) -> str:
 class Agent:
     """One tool-calling agent (interface.md, "Agent configuration").
 
+    What it proposes belongs to it: to `id`, else to the `name` where one is given, else to the
+    module and attribute in which it is. Another agent cannot run it.
     `version` is the agent's own, which MCP clients and the A2A card are told. `tools` are tools,
     plain functions, and sources of tools such as an MCP server's.
     `model` is `"provider:name"`, `"offline"` or a `Model`; None takes the configuration's, else
@@ -60,7 +63,8 @@ class Agent:
     def __init__(
         self,
         *,
-        name: str = "assistant",
+        id: str | None = None,
+        name: str | None = None,
         description: str = "",
         version: str = "",
         model: str | Model | None = None,
@@ -73,7 +77,11 @@ class Agent:
         on_event: OneOrMany | None = None,
         commands: LocalShell | None = None,
     ) -> None:
-        self.name = _text("name", name)
+        stated = id or name
+        # Looked for once: who made it is known now alone.
+        self._born = birthplace(self) if stated is None else None
+        self._id = stated if stated is None else _text("id", stated)
+        self.name = "assistant" if name is None else _text("name", name)
         self.description = _text("description", description)
         self.version = _text("version", version)
         self.model = _model(model)
@@ -96,6 +104,13 @@ class Agent:
         self._owners: dict[str, object] = {tool.name: self for tool in self.definitions}
         self.tool_listeners: list[Callable[[], None]] = []
         """Called when the tools have become other ones, from the home loop's thread."""
+
+    @property
+    def id(self) -> str:
+        """What its proposals belong to; the same for replicas and after a restart."""
+        if self._id is None and self._born is not None:
+            self._id = self._born.name_of(self)
+        return self._id or ""
 
     @property
     def has_hooks(self) -> bool:
@@ -181,7 +196,7 @@ class CallableAgent(Agent):
     def __init__(self, function: Callable[..., Any]) -> None:
         doc = (getattr(function, "__doc__", None) or "").strip()
         name = getattr(function, "__name__", None) or type(function).__name__
-        super().__init__(name=name, description=doc.split("\n\n")[0])
+        super().__init__(id=name_of_callable(function), name=name, description=doc.split("\n\n")[0])
         self.function = function
         # Once an agent: reading a signature costs half of a small turn.
         self.argument_count = _argument_count(function, name)

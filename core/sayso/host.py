@@ -15,6 +15,7 @@ import logging
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
@@ -31,7 +32,7 @@ from sayso.gate import Gate
 from sayso.hosting.streams import Begun, EventStream, Sink
 from sayso.installing import install_line
 from sayso.ledger.record import Ledger
-from sayso.ledger.stores import open_store
+from sayso.ledger.stores import ledger_of
 from sayso.models import Model, NoModel, checked_model, load_model, never_blocks
 from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
@@ -75,9 +76,9 @@ class ServiceHost:
         self._drained_by: float | None = None
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
-        self.policy = Policy(config.approvals.rules)
+        self.policy = Policy(config.approvals.rules, guarded=self.guarded)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
-        self.ledger = ledger_of(config, for_callable=agent.function is not None)
+        self.ledger = self._ledger()
         self._running: set[EventStream] = set()
         self._begun: set[Begun] = set()
         self._watching = False
@@ -121,6 +122,11 @@ class ServiceHost:
         plugins = Plugins.load(config, [*given, *([own] if own is not None else [])])
         return cls(declared, config, plugins, _model(declared, config), extras)
 
+    @property
+    def state_dir(self) -> Path:
+        """The folder for what this agent's services keep; it may not exist yet."""
+        return state_dir(self.config, agent=self.agent.id)
+
     @asynccontextmanager
     async def life(self, only: Collection[str] | None = None) -> AsyncIterator[None]:
         """The service's life on the server's loop: workers, ledger, resources, lifespans.
@@ -163,22 +169,20 @@ class ServiceHost:
         server = self.config.server
         self.workers = Workers(loops=server.worker_loops, threads=server.threads)
         self.code.workers = self.workers
-        for_callable = self.agent.function is not None
-        self.ledger = self.engine.ledger = ledger_of(self.config, for_callable=for_callable)
+        self.ledger = self.engine.ledger = self._ledger()
         self.stopping = self._cut_off = False
         self._drained_by = None
 
-    async def _purge(self) -> None:
-        """Keep the ledger bounded: remove what is old, soon after the start and every hour.
+    def _ledger(self) -> Ledger:
+        return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
 
-        Contents kept for less than an hour are removed within that time, or a minute, of being due.
-        """
-        kept = min(self.config.approvals.retention, self.config.approvals.ttl)
-        pause = min(_PURGE_SECONDS, max(_SOON, kept))
+    async def _purge(self) -> None:
+        """Remove what is old from the ledger, after the start and every hour, or as it is due."""
+        approvals = self.config.approvals
+        pause = min(_PURGE_SECONDS, max(_SOON, min(approvals.retention, approvals.ttl)))
         await asyncio.sleep(_SOON)
         while True:
             try:
-                approvals = self.config.approvals
                 await self.ledger.purge(approvals.retention, approvals.log_retention)
             except Exception:
                 logger.warning("the ledger could not be purged", exc_info=True)
@@ -394,25 +398,3 @@ def _model(agent: Agent, config: Config) -> Model:
 
 def _counted(left: tuple[int, int]) -> str:
     return f"{counted(left[0], 'turn')} and {counted(left[1], 'call')}"
-
-
-def ledger_of(config: Config, *, for_callable: bool = False) -> Ledger:
-    """The ledger that `[approvals]` configures, not opened. Raises ConfigError."""
-    given = config.approvals
-    url = given.ledger or "sqlite://"
-    base = config.path("approvals.ledger", ".")
-    needs_state = url == "sqlite://"
-    store = open_store(url, base, state_dir(config) if needs_state else base)
-    if config.server.workers > 1 and not store.shared:
-        raise ConfigError(
-            f"the ledger {store.url!r} holds for one process, but server.workers is "
-            f"{config.server.workers}; use 'sqlite://' or 'postgresql://...'"
-        )
-    return Ledger(
-        store,
-        ttl=given.ttl,
-        lease=given.lease,
-        deciders=given.deciders,
-        accept_unissued=given.accept_unissued,
-        for_callable=for_callable,
-    )

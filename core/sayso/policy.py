@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
@@ -12,6 +13,7 @@ from typing import Any, Literal
 from sayso.config.settings import ApprovalRule
 from sayso.tools import Tool
 from sayso.wire.canonical import canonical
+from sayso.wire.characters import unseen
 from sayso.wire.messages import PlatformContext
 
 Verdict = Literal["allow", "require", "deny"]
@@ -20,8 +22,10 @@ Verdict = Literal["allow", "require", "deny"]
 class Policy:
     """Approval rules: the first that matches decides; else the tool's own `requires_approval`."""
 
-    def __init__(self, rules: Sequence[ApprovalRule]) -> None:
+    def __init__(self, rules: Sequence[ApprovalRule], *, guarded: bool = False) -> None:
         self.rules = list(rules)
+        self._guarded = guarded
+        """Whether callers prove who they are: then what they merely claim allows nothing."""
         self.reads_inputs = any(rule.arguments for rule in rules)
         """Whether a verdict has inputs validated, by what users wrote perhaps."""
 
@@ -62,7 +66,20 @@ class Policy:
             return True
         stated = platform or PlatformContext()
         fields = {**(stated.model_extra or {}), **stated.model_dump(mode="json")}
-        return all(_fits(pattern, fields.get(name)) for name, pattern in rule.platform.items())
+        if rule.action == "allow":
+            found = (_fits(pattern, fields.get(name)) for name, pattern in rule.platform.items())
+            return not self._guarded and all(found)
+        return all(_may_be(pattern, fields.get(name)) for name, pattern in rule.platform.items())
+
+    def unmet(self) -> list[str]:
+        """The tools of rules that can never hold: they allow by what callers merely claim."""
+        allowing = (r.tool for r in self.rules if r.action == "allow" and r.platform)
+        return list(dict.fromkeys(allowing)) if self._guarded else []
+
+    def may_gate(self, tool: Tool[..., Any]) -> bool:
+        """Whether some call of the tool may wait for approval."""
+        asks = any(r.action == "require" and fnmatchcase(tool.name, r.tool) for r in self.rules)
+        return tool.requires_approval or asks
 
     def loosened(self, tools: Sequence[Tool[..., Any]]) -> list[str]:
         """The gated tools that some rule lets run without approval, for the start-up lines."""
@@ -123,6 +140,21 @@ def _fits(wanted: Any, value: Any) -> bool:
     if isinstance(wanted, str) and isinstance(value, str):
         return value == wanted or fnmatchcase(value, wanted)
     return canonical(wanted) == canonical(value)
+
+
+def _may_be(pattern: str, value: Any) -> bool:
+    """Whether a field of the platform context is not surely another: to leave it out, or to write
+    it otherwise, gets around no rule."""
+    if not isinstance(value, str):
+        return True
+    plain = _plain(value)
+    return not plain or plain == _plain(pattern) or fnmatchcase(plain, _plain(pattern))
+
+
+def _plain(text: str) -> str:
+    """`text` without case, spaces, and characters that nobody sees."""
+    seen = (c for c in unicodedata.normalize("NFKC", text) if not (c.isspace() or unseen(c)))
+    return "".join(seen).casefold()
 
 
 def _covers(wanted: Any, value: Any) -> bool:

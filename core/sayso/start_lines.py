@@ -16,6 +16,7 @@ from sayso.models import Model
 from sayso.plugins import Plugins
 from sayso.plugins.discovery import SWITCHES
 from sayso.policy import Policy
+from sayso.tools.identity import unsteady
 
 
 class Served(Protocol):
@@ -121,6 +122,19 @@ def _rules(host: Served) -> Iterator[str]:
     if misnamed := host.policy.misnamed(tools):
         named = ", ".join(f"{name!r} of {tool!r}" for name, tool in misnamed)
         yield f"warning: approvals.rules name arguments that none of a rule's tools has: {named}"
+    if unmet := host.policy.unmet():
+        yield (
+            "warning: approvals.rules allow by fields of the platform context, which callers only "
+            f"claim; with authentication they allow nothing: {', '.join(map(repr, unmet))}"
+        )
+    gated = [tool for tool in tools if host.policy.may_gate(tool)]
+    if loose := [f"{name!r} of {tool.name!r}" for tool in gated for name in unsteady(tool)]:
+        yield (
+            f"warning: defaults differ from process to process, and no approval binds them: "
+            f"{', '.join(loose)}; state a version: @tool(version=...)"
+        )
+    if secret := [f"{n!r} of {t.name!r}" for t in gated for n in sorted(t.secret_defaults)]:
+        yield f"set by the service, and not shown to approvers: {', '.join(secret)}"
     if host.config.approvals.accept_unissued:
         yield "warning: approvals.accept_unissued lets callers run what they like"
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import sayso.host
+import sayso.ledger.stores
 import sayso.slots
 from sayso import Agent, Call, RequestContext, Session, serve, tool
 from sayso.ledger import Store, SuspendedTurn, Transaction
@@ -206,7 +206,7 @@ def main() -> None:
     def mortal(*args: Any) -> Any:
         return Mortal(open_store(*args), fate)
 
-    sayso.host.open_store = mortal
+    sayso.ledger.stores.open_store = mortal
     # Hundreds of requests at once may wait long for a place on a slow machine.
     sayso.slots.PATIENCE = 300
     served = function(fate) if os.environ.get("CALLABLE") else agent(fate)

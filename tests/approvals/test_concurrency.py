@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Counted, delete, scripted
+from agents import Counted, delete, scripted, whole
 from processes import CONFIG, Nursery, Process, commanded, events_logged, lines, lost
 from serving import Json, Serve, Service, approved, rejected, said, until, user
 
@@ -73,7 +73,7 @@ def test_concurrent_approvals_run_once(
     assert tools.names == ["a"]
     assert len(model.asks) == 2, "one continuation"
     (second,) = last["data"]["tool_calls"]
-    assert second["input"] == {"name": "b"}
+    assert second["input"] == whole("b")
     assert [e["output"] for e in last["data"]["executed_tool_calls"]] == ["deleted a"]
 
 

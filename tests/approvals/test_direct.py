@@ -450,7 +450,7 @@ def test_status_lines_of_a_single_call_hold_no_secret_of_the_platform(
                 "update": said.append,
             }
             if gated:
-                row = await host.calls.propose("log_in", {}, SOMEBODY)
+                row = await host.calls.propose("log_in", {}, SOMEBODY, platform=more["platform"])
                 await host.calls.decide(row.id, SOMEBODY, approved=True, **more)
             else:
                 await host.calls.run("log_in", {}, SOMEBODY, **more)

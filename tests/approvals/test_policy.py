@@ -88,6 +88,7 @@ platform = { team = "guests" }
 expect = "require"
 [[case]]
 tool = "list_pods"
+platform = { team = "staff" }
 expect = "allow"
 """
 
@@ -126,6 +127,54 @@ def open_(name: str = "") -> str:
 )
 def test_a_rule_matches_what_it_says(rule: Json, input: Json, verdict: str) -> None:
     assert rules(rule).verdict(gated, input, PlatformContext()) == verdict
+
+
+@pytest.mark.parametrize("action", ["require", "deny"])
+@pytest.mark.parametrize(
+    ("stated", "matches"),
+    [
+        ({"k8s_namespace": "prod"}, True),
+        ({}, True),
+        (None, True),
+        ({"k8s_namespace": ""}, True),
+        ({"k8s_namespace": "PROD"}, True),
+        ({"k8s_namespace": " prod\u200b "}, True),
+        ({"k8s_namespace": "\uff50rod"}, True),
+        ({"k8s_namespace": "production"}, False),
+        ({"k8s_namespace": "dev"}, False),
+    ],
+)
+def test_a_rule_that_asks_or_refuses_by_platform_fails_closed(
+    action: Any, stated: Json | None, matches: bool
+) -> None:
+    policy = rules({"platform": {"k8s_namespace": "prod"}, "action": action})
+    platform = None if stated is None else PlatformContext.model_validate(stated)
+    assert policy.verdict(open_, {}, platform) == (action if matches else "allow")
+
+
+@pytest.mark.parametrize("value", ["prod", " prod", "PROD", None])
+@pytest.mark.parametrize("guarded", [False, True])
+def test_nothing_is_allowed_by_what_a_caller_merely_claims(
+    value: str | None, guarded: bool
+) -> None:
+    rule = ApprovalRule(platform={"k8s_namespace": "prod"}, action="allow")
+    platform = PlatformContext(k8s_namespace=value)
+    verdict = Policy([rule], guarded=guarded).verdict(gated, {}, platform)
+    assert verdict == ("allow" if value == "prod" and not guarded else "require")
+
+
+@pytest.mark.parametrize("protocol", ["v1", "v2"])
+def test_with_auth_no_claim_spares_the_approval(served: Serve, protocol: str) -> None:
+    rule = {"tool": "gated", "platform": {"tenant_name": "acme"}, "action": "allow"}
+    agent, _ = scripted([[Call("1", "gated", {"name": "a"})], "done"], [gated])
+    service = served(
+        agent, auth__scheme="bearer", auth__tokens={"ann": "key-of-ann"}, approvals__rules=[rule]
+    )
+    asked = user("go", platform_context={"tenant_name": "acme"})
+    headers = {"Authorization": "Bearer key-of-ann"}
+    reply = service.chat(asked, path=protocol, headers=headers)
+    assert [call["name"] for call in reply["data"]["tool_calls"]] == ["gated"]
+    assert any("callers only claim" in line for line in service.app.host.describe())
 
 
 class Place(BaseModel):
@@ -414,7 +463,10 @@ def test_a_call_that_leaves_a_protected_value_to_its_default_waits(served: Serve
     agent, _ = scripted([[Call("1", "restart", {"service": "a"})], "done"], [restart])
     reply = served(agent, approvals__rules=[rule]).chat(user("restart a"))
     (call,) = reply["data"]["tool_calls"]
-    assert (call["name"], call["input"]) == ("restart", {"service": "a"})
+    assert (call["name"], call["input"]) == (
+        "restart",
+        {"service": "a", "environment": "production", "zone": 3},
+    )
 
 
 @pytest.mark.parametrize("protocol", ["v1", "v2"])

@@ -344,7 +344,7 @@ def test_numbers_that_a_browser_wrote_anew_are_equal(served: Serve, value: str) 
     service = served(agent)
     reply = service.chat(user("wipe"))
     (call,) = reply["data"]["tool_calls"]
-    stated = approved(call, input={"name": "a", "grace": "@number@"})
+    stated = approved(call, input={"name": "a", "grace": "@number@", "force": False})
     text = json.dumps({"messages": deciding(reply, stated)})
     answer = service.post("/api/chat", text.replace('"@number@"', value).encode())
     assert answer.status == 200, answer.raw
@@ -357,7 +357,7 @@ def test_large_numbers_survive_a_double(served: Serve) -> None:
     service = served(agent)
     reply = service.chat(user("wipe"))
     (call,) = reply["data"]["tool_calls"]
-    rounded = approved(call, input={"name": "a", "grace": float(2**53 + 1)})
+    rounded = approved(call, input={**call["input"], "grace": float(2**53 + 1)})
     service.chat(*deciding(reply, rounded))
     assert tools.runs[0]["grace"] == 2**53 + 1, "what runs is the recorded input"
 

@@ -46,6 +46,11 @@ class Counted:
         return [run["name"] for run in self.runs]
 
 
+def whole(name: str, **rest: Any) -> dict[str, Any]:
+    """The input that `delete` gets, as it is recorded and shown."""
+    return {"name": name, "force": False, "grace": 0, **rest}
+
+
 def scripted(script: Any, tools: Sequence[Any] = (), **fields: Any) -> tuple[Agent, Scripted]:
     """An agent on a scripted model, and the model, whose `asks` tell what it was asked."""
     model = Scripted(script)

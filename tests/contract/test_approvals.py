@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from agents import Counted, delete, look, scripted
+from agents import Counted, delete, look, scripted, whole
 from serving import Json, Serve, Service, approved, assistant, rejected, said, until, user
 
 from sayso import Call, Session, tool
@@ -58,7 +58,7 @@ def test_gated_call_is_proposed_and_not_run(served: Serve, path: str) -> None:
     r = Round(served, path=path)
     assert r.reply["content"] == "I will delete it."
     assert r.call["execute"] is False
-    assert (r.call["name"], r.call["input"]) == ("delete", {"name": "a"})
+    assert (r.call["name"], r.call["input"]) == ("delete", whole("a"))
     assert r.call["id"] != "p1"
     assert len(r.call["id"]) >= 22
     assert r.call["tool_description"].startswith("Delete a thing.")
@@ -78,7 +78,7 @@ def test_approval_in_the_user_message_runs_the_call(served: Serve, path: str) ->
     assert r.tools.names == ["a"]
     assert reply["content"] == "It is gone."
     assert reply["data"]["executed_tool_calls"] == [
-        {"id": r.call["id"], "name": "delete", "input": {"name": "a"}, "output": "deleted a"}
+        {"id": r.call["id"], "name": "delete", "input": whole("a"), "output": "deleted a"}
     ]
     assert reply["data"]["tool_calls"] == []
     assert reply["data"]["executed_approvals"] == []
@@ -114,7 +114,7 @@ def test_approval_through_approvals_is_told_in_executed_approvals(served: Serve,
             "id": r.call["id"],
             "type": "tool_call",
             "name": "delete",
-            "input": {"name": "a"},
+            "input": whole("a"),
             "output": "deleted a",
         }
     ]
@@ -289,13 +289,15 @@ def test_changed_call_is_refused(served: Serve, path: str, change: Json) -> None
 @pytest.mark.parametrize("stated", [3, 3.0, 3e0])
 def test_numbers_are_compared_as_doubles(served: Serve, stated: float) -> None:
     r = Round(served, [[delete("a", grace=3)], "gone"])
-    r.decide(approved(r.call, input={"grace": stated, "name": "a"}))
+    r.decide(approved(r.call, input={"grace": stated, "name": "a", "force": False}))
     assert r.tools.runs == [{"name": "a", "force": False, "grace": 3}]
 
 
 def test_true_is_not_one(served: Serve) -> None:
     r = Round(served, [[delete("a", grace=1)], "gone"])
-    answer = r.ask(*r.deciding(approved(r.call, input={"grace": True, "name": "a"})))
+    answer = r.ask(
+        *r.deciding(approved(r.call, input={"grace": True, "name": "a", "force": False}))
+    )
     assert answer.types == {"approval_changed"}
     assert r.tools.runs == []
 
@@ -707,7 +709,7 @@ def test_editable_tool_runs_with_the_changed_input(served: Serve) -> None:
     r = Round(served, tool={"editable": ["name"]})
     reply = r.decide(approved(r.call, input={"name": "b"}))
     assert r.tools.names == ["b"]
-    assert reply["data"]["executed_tool_calls"][0]["input"] == {"name": "b"}
+    assert reply["data"]["executed_tool_calls"][0]["input"] == whole("b")
     told = r.model.asks[-1].turns[-1].blocks[0].output
     assert "deleted b" in told
     assert "changed" in told
@@ -725,7 +727,7 @@ def test_changed_input_counts_beside_a_carrier_that_states_none(served: Serve) -
     reply = r.chat(r.first, said(r.reply), user("", data=data))
     assert r.tools.names == ["b"]
     (told,) = reply["data"]["executed_approvals"]
-    assert told["input"] == {"name": "b"}
+    assert told["input"] == whole("b")
 
 
 def test_an_edit_leaves_the_other_parameters_exactly_as_they_were_proposed(served: Serve) -> None:
@@ -839,7 +841,7 @@ def test_second_proposal_after_an_approval_is_stated_once(served: Serve) -> None
     second = r.decide(approved(r.call))
     assert r.decide(approved(r.call)) == second
     (call,) = second["data"]["tool_calls"]
-    assert call["input"] == {"name": "b"}
+    assert call["input"] == whole("b")
     final = r.chat(
         *r.deciding(approved(r.call)),
         said(second),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents import Counted, delete, look, scripted, suggest
+from agents import Counted, delete, look, scripted, suggest, whole
 from serving import (
     Json,
     Serve,
@@ -398,7 +398,7 @@ def test_response_interceptor_cannot_touch_proposals(served: Serve, way: str) ->
     reply = reply_by(service, way, user("delete a"))
     assert reply["content"] == "altered"
     (call,) = reply["data"]["tool_calls"]
-    assert (call["input"], call["execute"]) == ({"name": "a"}, False)
+    assert (call["input"], call["execute"]) == (whole("a"), False)
     assert [a["id"] for a in reply["data"]["approvals"]] == [call["id"]]
     data = {"tool_calls": [approved(call)]}
     assert service.ask(user("delete a"), said(reply), user("", data=data)).status == 200
@@ -494,7 +494,7 @@ def test_response_interceptor_that_drops_all_data_drops_no_proposal(served: Serv
         response_interceptors=lambda response, context: AgentMessage(content="bare"),
     )
     reply = served(agent).chat(user("delete a"))
-    assert [c["input"] for c in reply["data"]["tool_calls"]] == [{"name": "a"}]
+    assert [c["input"] for c in reply["data"]["tool_calls"]] == [whole("a")]
 
 
 @pytest.mark.parametrize("way", ["v2", "v2-stream", "ws"])
@@ -1128,7 +1128,7 @@ def test_handler_that_edits_its_event_changes_neither_reply_nor_decision(
     service = served(agent)
     first = reply_by(service, way, user("go"))
     (call,) = first["data"]["tool_calls"]
-    assert (first["content"], call["input"], call["execute"]) == ("I will.", {"name": "a"}, False)
+    assert (first["content"], call["input"], call["execute"]) == ("I will.", whole("a"), False)
     decision = user("", data={"tool_calls": [rejected(call)]})
     last = reply_by(service, way, user("go"), said(first), decision)
     assert (last["content"], last["data"]["executed_tool_calls"]) == ("Gone.", [])

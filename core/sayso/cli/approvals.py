@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import get_args
 
 import click
 
 from sayso.cli.group import config_option, configuration
 from sayso.cli.options import duration
 from sayso.cli.rule_cases import rule_cases
+from sayso.cli.stores import headed, in_each, in_that_of
 from sayso.errors import ConfigError, InvalidRequest, SaysoError, counted
 from sayso.ledger import LogRow, Proposal, Reading, State, Transaction
 from sayso.ledger.choices import Choice, Conversation, Requester
@@ -25,7 +25,6 @@ from sayso.ledger.log import SUMMARY, chain_of, pages, verified
 from sayso.ledger.record import Ledger
 from sayso.wire.characters import escaped, pretty, visible
 
-T = TypeVar("T")
 _PAGE = 1_000
 _WIDTH = 100
 _PURGED = "(purged)"
@@ -46,32 +45,6 @@ def command() -> None:
       sayso approvals verify
       sayso approvals export --jsonl > log.jsonl
     """
-
-
-def _with_ledger(config_file: Path | None, work: Callable[[Ledger], Awaitable[T]]) -> T:
-    from sayso.host import ledger_of
-
-    async def run() -> T:
-        ledger = ledger_of(configuration(config_file))
-        store = ledger.store
-        if not store.shared:
-            raise ConfigError(
-                f"the ledger {store.url!r} lives in the service's process; nothing else can read it"
-            )
-        # Stores of others need not tell.
-        exists = getattr(store, "exists", None)
-        if exists is not None and not await exists():
-            raise ConfigError(
-                f"there is no approvals store {store.url!r}; a service makes it when it "
-                "starts: check 'approvals.ledger' and --config"
-            )
-        await ledger.open()
-        try:
-            return await work(ledger)
-        finally:
-            await ledger.close()
-
-    return asyncio.run(run())
 
 
 @command.command("list", short_help="List proposals, the newest last.")
@@ -98,19 +71,27 @@ def list_(config_file: Path | None, state: State | None, limit: int, as_json: bo
       sayso approvals list --state PENDING
       sayso approvals list --limit 500 --json
     """
-    rows = _with_ledger(config_file, lambda ledger: _newest(ledger, state, limit))
+    found = in_each(config_file, lambda ledger: _newest(ledger, state, limit))
     if as_json:
-        click.echo(json.dumps([asdict(row) for row in rows], indent=2))
+        click.echo(json.dumps([asdict(row) for _, rows in found for row in rows], indent=2))
         return
-    for row in rows:
-        line = f"{_time(row.created)}  {row.state:<13}  {row.id}  {_what(row)}"
-        if row.principal:
-            line += f"  asked by {_line(row.principal)}"
-        if row.decision:
-            line += f"  decided by {_line(row.decision.who or 'somebody')}"
-        click.echo(line)
-    if not rows:
-        click.echo("nothing was proposed" if state is None else f"nothing is {state}")
+    for rows in headed(found):
+        for row in rows:
+            click.echo(_listed(row))
+        if not rows:
+            click.echo("nothing was proposed" if state is None else f"nothing is {state}")
+
+
+def _listed(row: Proposal) -> str:
+    line = f"{_time(row.created)}  {row.state:<13}  {row.id}  {_what(row)}"
+    for name in ("tenant_name", "k8s_namespace", "platform_base_url"):
+        if value := (row.context or {}).get(name):
+            line += f"  {name} {_line(str(value))}"
+    if row.principal:
+        line += f"  asked by {_line(row.principal)}"
+    if row.decision:
+        line += f"  decided by {_line(row.decision.who or 'somebody')}"
+    return line
 
 
 async def _newest(ledger: Ledger, state: State | None, limit: int) -> list[Proposal]:
@@ -162,7 +143,7 @@ def show(config_file: Path | None, id: str) -> None:
         ]
         return row, history
 
-    row, history = _with_ledger(config_file, work)
+    row, history = in_that_of(config_file, id, work)
     shown = asdict(row) | {"log": [{"seq": r.seq, "at": _time(r.at), **r.entry} for r in history]}
     click.echo(pretty(shown))
 
@@ -181,7 +162,7 @@ def approve(config_file: Path | None, id: str) -> None:
       {"messages": [{"role": "user", "content": "",
         "data": {"approvals": [{"id": "ID", "execute": true}]}}]}
     """
-    row = _with_ledger(config_file, lambda ledger: _decide(ledger, id, True, None))
+    row = in_that_of(config_file, id, lambda ledger: _decide(ledger, id, True, None))
     click.echo(f"{row.id}  {row.state}  {_what(row)}")
     if row.state == "APPROVED":
         click.echo(
@@ -201,7 +182,7 @@ def reject(config_file: Path | None, id: str, reason: str) -> None:
     Example:
       sayso approvals reject ID --reason "not today"
     """
-    row = _with_ledger(config_file, lambda ledger: _decide(ledger, id, False, reason))
+    row = in_that_of(config_file, id, lambda ledger: _decide(ledger, id, False, reason))
     click.echo(f"{row.id}  {row.state}  {_what(row)}")
 
 
@@ -237,10 +218,15 @@ def _person() -> str:
 @config_option
 def verify(config_file: Path | None) -> None:
     """Check that no row of the log was changed, removed or inserted; exit code 1 if one was."""
-    problem, count = _with_ledger(config_file, lambda ledger: verified(ledger.store))
-    if problem is not None:
-        raise SaysoError(str(problem))
-    click.echo(f"the log is whole: {counted(count, 'row')}")
+    found = in_each(config_file, lambda ledger: verified(ledger.store))
+    for problem, count in headed(found):
+        if problem is None:
+            click.echo(f"the log is whole: {counted(count, 'row')}")
+        elif len(found) > 1:
+            click.echo(str(problem), err=True)
+    for _, (problem, _) in found:
+        if problem is not None:
+            raise SaysoError(str(problem))
 
 
 async def _log(ledger: Ledger, chain: int) -> AsyncIterator[LogRow]:
@@ -267,7 +253,7 @@ def export(config_file: Path | None) -> None:
             async for row in _log(ledger, chain):
                 click.echo(escaped(json.dumps(asdict(row), ensure_ascii=False)))
 
-    _with_ledger(config_file, work)
+    in_each(config_file, work)
 
 
 @command.command(short_help="Forget old inputs and outputs, and old rows of the log.")
@@ -294,11 +280,11 @@ def purge(config_file: Path | None, older_than: float | None, log_older_than: fl
             "with 'approvals.accept_unissued' a call of which nothing is known any more would "
             "run again; leave out --log-older-than"
         )
-    counts = _with_ledger(config_file, lambda ledger: ledger.purge(retention, kept))
-    calls, turns = counted(counts[0], "call"), counted(counts[1], "suspended turn")
-    rows = f", and {counted(counts[2], 'row')} of the record and its log"
-    rows = "" if kept is None else rows
-    click.echo(f"forgot the contents of {calls} and {turns}{rows}")
+    for counts in headed(in_each(config_file, lambda ledger: ledger.purge(retention, kept))):
+        calls, turns = counted(counts[0], "call"), counted(counts[1], "suspended turn")
+        rows = f", and {counted(counts[2], 'row')} of the record and its log"
+        rows = "" if kept is None else rows
+        click.echo(f"forgot the contents of {calls} and {turns}{rows}")
 
 
 @command.command(short_help="Try the rules of [[approvals.rules]] on a table of cases.")

@@ -31,7 +31,7 @@ def rule_cases(
     if config.agent is None:
         raise ConfigError("there is no agent whose tools are meant; name one with --agent")
     tools = as_agent(load_agent(config.agent, config.path("agent", "."))).tools
-    policy = Policy(config.approvals.rules)
+    policy = Policy(config.approvals.rules, guarded=config.auth.scheme != "none")
     for case in _table(file):
         if case.tool not in tools:
             raise ConfigError(f"{file.name}: the agent has no tool {case.tool!r}")

@@ -19,10 +19,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sayso.commands.folders import PathRefused, private_folder, relative_parts, write_inside
+from sayso.commands.identity import digest_of, environment, identity_of, place_of
 from sayso.context import RequestContext
 from sayso.errors import counted
 from sayso.service.processes import Ended, Stop, run_process, signal_name
@@ -156,6 +158,25 @@ class LocalShell:
             _forget_dead(base)
             _sweep(base)
         return base
+
+    def identity(self) -> tuple[str, str]:
+        """The digest of what an approval binds of it: settings and folder; and where it runs, for
+        people."""
+        try:
+            folder = identity_of(self._base())
+        except OSError:
+            folder = ""
+        settings = (self._program, self.timeout, self.max_output, self._bound_env)
+        return digest_of(folder, *settings), place_of(self._program, self.workdir)
+
+    @cached_property
+    def _bound_env(self) -> str:
+        return environment(self._env)
+
+    @property
+    def reads_context(self) -> bool:
+        """Whether the environment of a command is made of the RequestContext."""
+        return callable(self._env)
 
     def _added(self, context: RequestContext) -> dict[str, str]:
         if self._env is None:

@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 from pydantic import PrivateAttr, SecretStr, ValidationError
 
+from sayso.config.agents import folder_of
 from sayso.config.files import PIPE, no_file, refuse_open
 from sayso.config.layers import (
     NAMED_FILE,
@@ -235,15 +236,26 @@ def _check_list(config: Config) -> None:
         seen.add(canonical(name))
 
 
-def state_dir(config: Config, environ: Mapping[str, str] = os.environ) -> Path:
+def state_dir(
+    config: Config, environ: Mapping[str, str] = os.environ, *, agent: str | None = None
+) -> Path:
     """The folder for what the service keeps; it may not exist yet (mode 0700 is the maker's part).
 
-    `server.state_dir`, else the platform's state folder of the user. Raises ConfigError where other
-    users may write it.
+    `server.state_dir`, else the folder of the agent with the id `agent` in the platform's state
+    folder of the user; without an agent the one in which the agents have theirs. Raises
+    ConfigError where other users may write it.
     """
     folder = _state_dir(config, environ)
+    _refuse_open_state(folder)
+    if agent is None or config.server.state_dir is not None:
+        return folder
+    own = folder / folder_of(agent)
+    _refuse_open_state(own)
+    return own
+
+
+def _refuse_open_state(folder: Path) -> None:
     refuse_open(folder, "the state folder", "set server.state_dir to another")
-    return folder
 
 
 def _state_dir(config: Config, environ: Mapping[str, str]) -> Path:

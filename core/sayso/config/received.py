@@ -38,8 +38,11 @@ def received(value: Any, names: Names) -> Any:
         case Mapping():
             found = {str(received(k, names)): received(item, names) for k, item in value.items()}
             return _by_all_names(found, names)
-        case list() | tuple() | set() | frozenset():
+        case list() | tuple():
             return [received(item, names) for item in value]
+        case set() | frozenset():
+            # Python's own order is another one in each process.
+            return sorted((received(item, names) for item in value), key=repr)
     if is_dataclass(value) and not isinstance(value, type):
         found = {f.name: received(getattr(value, f.name, None), names) for f in fields(value)}
         return _by_all_names(found, names)

@@ -329,7 +329,8 @@ class ApprovalRule(Section):
     arguments: dict[str, Any] = {}
     """Arguments that must be there: a value, or text with `*`, `?` and `[abc]` as wildcards."""
     platform: dict[str, str] = {}
-    """Fields of the platform context that must match, with wildcards."""
+    """Fields of the platform context that must match, with wildcards. A rule that asks or refuses
+    also holds where a field is absent; one that allows holds only without `[auth]`."""
     action: Literal["allow", "require", "deny"]
     """Run without approval, ask for approval, or refuse."""
 

@@ -242,6 +242,8 @@ def approval(row: Proposal, *, execute: bool = False) -> Approval:
         execute=execute,
         description=row.description,
         intent=row.intent,
+        input_description=row.input_description,
+        bound=copied(row.bound),
     )
 
 

@@ -60,9 +60,10 @@ _WIRE = frozenset(
 
 def input_holds_secret(row: Proposal, secrets: Sequence[str]) -> bool:
     """Whether the input of a proposal holds a secret; the names in that of a command are ours."""
-    given: Any = row.input
+    given: Any = [row.input, row.sent]
     if row.kind == "command":
-        given = [given["command"], *([*file.values()] for file in given["files"] or ())]
+        files = row.input["files"] or ()
+        given = [row.input["command"], *([*file.values()] for file in files)]
     return holds_secret(given, secrets)
 
 

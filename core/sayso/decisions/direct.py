@@ -13,7 +13,9 @@ from typing import Any
 
 from sayso.context import Caller, RequestContext, hidden_line
 from sayso.conversation import approvals
+from sayso.decisions.deed import tool_deed
 from sayso.decisions.direct_decision import DirectDecision, Ran
+from sayso.decisions.places import place
 from sayso.decisions.requested import proposal, requester
 from sayso.decisions.waiting import Waiting, undone
 from sayso.engine import Engine
@@ -126,19 +128,17 @@ class DirectCalls:
             raise ToolInputError(forbidden(name))
         tool = self._tool(name)
         given = platform or PlatformContext()
-        if holds_secret(dict(input), given.secrets()):
+        deed = await self._engine.code.check(tool_deed, tool, input)
+        if holds_secret([deed["input"], dict(input)], given.secrets()):
             raise ToolInputError("the input holds a secret of the platform context")
         row = proposal(
             requester(caller, given.tenant_name),
-            kind="tool_call",
-            name=name,
-            input=dict(input),
             turn=secrets.token_hex(16),
             call_id=secrets.token_hex(8),
-            description=tool.description,
             intent=mask(intent, given.secrets()),
-            input_description=tool.input_description,
-            idempotent=tool.idempotent,
+            agent=self._engine.agent.id,
+            context=place(platform),
+            **deed,
         )
 
         async def work() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from sayso.context import RequestContext
 from sayso.conversation import approvals
+from sayso.decisions.deed import hinders
 from sayso.decisions.edits import Edits
 from sayso.decisions.execution import carry_out
 from sayso.decisions.starts import Start, latest
@@ -76,7 +77,13 @@ class DirectDecision:
         async def with_edit(edit: Edit) -> Decided:
             allowed = edit if self.edits else None
             return await self.engine.ledger.decide(
-                [self.choice], [], self.who, Conversation(), edit=allowed, claim=False
+                [self.choice],
+                [],
+                self.who,
+                Conversation(),
+                edit=allowed,
+                hinders=hinders(self.engine.agent, self.context) if self.run else None,
+                claim=False,
             )
 
         found = await Edits(self.engine, self.context.platform.secrets()).decided(with_edit)

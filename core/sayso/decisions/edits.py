@@ -10,6 +10,7 @@ from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Decided, Edit
 from sayso.tools import Tool
+from sayso.tools.inputs import recorded
 from sayso.wire.canonical import canonical
 from sayso.wire.masking import holds_secret
 
@@ -28,8 +29,8 @@ class Edits:
     def __init__(self, engine: Engine, secrets: Sequence[str]) -> None:
         self._engine = engine
         self._secrets = secrets
-        # What the tools say; None of those that fit.
-        self._read: dict[bytes, ToolInputError | None] = {}
+        # What the tools say: of those that fit what the tool gets.
+        self._read: dict[bytes, ToolInputError | dict[str, Any]] = {}
         self._unread: dict[bytes, tuple[Tool[..., Any], dict[str, Any]]] = {}
 
     async def decided(self, decide: Callable[[Edit], Awaitable[Decided]]) -> Decided:
@@ -47,7 +48,7 @@ class Edits:
             await self._have_read()
 
     def _edit(self, row: Proposal, stated: dict[str, Any]) -> dict[str, Any] | None:
-        """The input to run if the tool allows the change.
+        """What the tool gets of the changed input, if it allows the change.
 
         Raises ToolInputError if it does not fit the tool's schema, or holds a secret. An input that
         was not validated yet passes once, so that all of them are found, and then raises _Unread.
@@ -55,36 +56,39 @@ class Edits:
         tool = self._engine.agent.tools.get(row.name)
         if row.kind != "tool_call" or tool is None or not tool.editable:
             return None
-        changed = {
-            name
-            for name in {*stated, *row.input}
-            if name not in stated
-            or name not in row.input
-            or canonical(stated[name]) != canonical(row.input[name])
-        }
-        if not isinstance(tool.editable, bool) and not changed <= set(tool.editable):
-            return None
         if holds_secret(stated, self._secrets):
             raise ToolInputError("it holds a secret of the platform context")
         # What was left as it was runs as it was recorded: a client may have rounded a number.
         edited = {
-            name: value if name in changed else row.input[name] for name, value in stated.items()
+            name: row.input[name] if _equal(name, stated, row.input) else value
+            for name, value in stated.items()
         }
         key = canonical([row.id, edited])
         if key not in self._read:
             if key in self._unread:
                 raise _Unread
             self._unread[key] = tool, edited
-        elif error := self._read[key]:
-            raise error
-        return edited
+            return edited
+        if isinstance(known := self._read[key], ToolInputError):
+            raise known
+        return known if _may_change(tool, row.input, known) else None
 
     async def _have_read(self) -> None:
         unread, self._unread = self._unread, {}
         for key, (tool, edited) in unread.items():
             try:
-                await self._engine.code.check(tool.validate, edited)
+                found = await self._engine.code.check(recorded, tool, edited)
+                self._read[key] = found.input
             except ToolInputError as error:
                 self._read[key] = error
-            else:
-                self._read[key] = None
+
+
+def _may_change(tool: Tool[..., Any], before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether the tool lets an approver change what differs between the two inputs."""
+    if isinstance(tool.editable, bool):
+        return tool.editable
+    return all(name in tool.editable or _equal(name, before, after) for name in {*before, *after})
+
+
+def _equal(name: str, one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return name in one and name in other and canonical(one[name]) == canonical(other[name])

@@ -13,6 +13,7 @@ from typing import Any
 
 from sayso.commands import CommandResult
 from sayso.context import RequestContext
+from sayso.decisions.deed import acting
 from sayso.decisions.starts import Start, hand_back, is_ready
 from sayso.engine import Engine, Unrecorded
 from sayso.errors import LedgerUnavailable, reasons
@@ -61,7 +62,7 @@ async def carry_out(
             return
         try:
             before = state_of(context.session)
-            outcome = await _outcome(engine, start, context)
+            outcome = await _outcome(engine, start, acting(start.row, context))
         except NotBegun:
             if await hand_back(engine, start, times):
                 continue

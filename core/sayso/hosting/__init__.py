@@ -7,6 +7,7 @@ is the name to annotate with. Whatever else the object has is the service's own 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from sayso.agent import Agent
@@ -192,6 +193,11 @@ class Host(Protocol):
     @property
     def config(self) -> Config:
         """The configuration of the service."""
+        ...
+
+    @property
+    def state_dir(self) -> Path:
+        """The folder for what the agent's services keep; it may not exist yet."""
         ...
 
     @property

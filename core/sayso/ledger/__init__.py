@@ -67,6 +67,11 @@ class Proposal:
     Times are seconds of the store's clock since the epoch. `input` of a command is
     `{"command": str, "files": [...] or null}`. `edited` is the changed input of an approval, and
     what runs when it is set. `session` is the change that the call made to the session.
+
+    The deed (design, section 6): `agent` is the id of the agent that proposed it; `input` is what
+    the tool gets, `sent` what was sent where that differs; `tool` is the digest of the tool,
+    `source` where it is from; `context` is where it acts. `edit` is the
+    digest of a changed input as its approver sent it.
     """
 
     id: str
@@ -99,6 +104,23 @@ class Proposal:
     duration: float | None = None
     output: str | None = None
     session: dict[str, Any] | None = None
+    sent: dict[str, Any] | None = None
+    agent: str = ""
+    tool: str = ""
+    source: str = ""
+    context: dict[str, Any] | None = None
+    edit: str = ""
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The input in the words of the one who asked."""
+        return self.input if self.sent is None else self.sent
+
+    @property
+    def bound(self) -> dict[str, Any]:
+        """What an approval binds beside the input, as every surface shows it."""
+        given = {"agent": self.agent, "tool": self.source, "context": self.context}
+        return {name: value for name, value in given.items() if value}
 
     @property
     def runs(self) -> dict[str, Any]:
@@ -144,7 +166,14 @@ class Proposal:
         """A copy of what a purge leaves of it, for stores of others (`Transaction.purge`)."""
         decision = self.decision and replace(self.decision, reason=None)
         return replace(
-            self, input={}, edited=None, output=None, session=None, intent=None, decision=decision
+            self,
+            input={},
+            edited=None,
+            output=None,
+            session=None,
+            intent=None,
+            sent=None,
+            decision=decision,
         )
 
 

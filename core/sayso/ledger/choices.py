@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from sayso.errors import InvalidRequest
-from sayso.ledger import Decision, Proposal, SuspendedTurn
+from sayso.errors import InvalidRequest, ToolInputError
+from sayso.ledger import OPEN, Decision, Proposal, SuspendedTurn
 from sayso.ledger.beginnings import Beginnings, NotBegun, boottime
 from sayso.wire.canonical import canonical
 from sayso.wire.messages import Command, Kind
@@ -151,6 +152,8 @@ class Decided:
     chosen: list[tuple[Choice, Proposal]] = field(default_factory=list)
     fresh: list[str] = field(default_factory=list)
     starts: list[tuple[Choice, Proposal]] = field(default_factory=list)
+    hinders: Hinders | None = None
+    """What keeps this request from starting a call; see `sayso.decisions.deed`."""
     grants: list[Grant] = field(default_factory=list)
     told: list[Proposal] = field(default_factory=list)
     _inputs: dict[str, list[bytes]] = field(default_factory=dict)
@@ -166,7 +169,10 @@ class Decided:
         if row.id not in self._inputs:
             known = [row.input] if row.edited is None else [row.input, row.edited]
             self._inputs[row.id] = [_compared(row, input) for input in known]
-        return _compared(row, choice.input) not in self._inputs[row.id]
+        stated = _compared(row, choice.input)
+        if row.edit and sha256(stated).hexdigest() == row.edit:
+            return False
+        return stated not in self._inputs[row.id]
 
     def by_turn(self) -> dict[str, list[Proposal]]:
         """The rows of each suspended turn, in their order."""
@@ -198,6 +204,17 @@ Edit = Callable[[Proposal, dict[str, Any]], dict[str, Any] | None]
 that is and does not fit."""
 
 
+Hinders = Callable[[Proposal], tuple[str, str] | None]
+"""Gives why a request does not start a call here, as an error type and a message, else None."""
+WAITS = ""
+"""In place of the type: the request is not refused, and the approved call waits for another."""
+
+
+def edit_digest(stated: Mapping[str, Any]) -> str:
+    """The digest by which a changed input is known when it is sent again."""
+    return sha256(canonical(stated)).hexdigest()
+
+
 def unknown_outcome(why: str, *, idempotent: bool) -> str:
     """The output of a call whose end is unknown."""
     then = "approving it again runs it again" if idempotent else "it is not run again"
@@ -216,6 +233,23 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
     if not choice.approved and row.state not in ("PENDING", "REJECTED"):
         return "approval_conflict", "the call was approved before"
     return None
+
+
+def would_start(choice: Choice, row: Proposal) -> bool:
+    """Whether the decision has the call start, or start again."""
+    again = row.state == "INDETERMINATE" and row.idempotent and not row.purged
+    return choice.approved and (row.state in OPEN or again)
+
+
+def wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
+    """Why an approval may not change the call as the choice does; empty where it may."""
+    allowed = None
+    if edit and choice.input is not None and not renamed(choice, row) and row.state == "PENDING":
+        try:
+            allowed = edit(row, choice.input)
+        except ToolInputError as error:
+            return f"the changed input does not fit the tool: {error.bare}"
+    return "the name or input differs from what was proposed" if allowed is None else ""
 
 
 def renamed(choice: Choice, row: Proposal) -> bool:

@@ -88,6 +88,12 @@ def log(tx: Transaction, event: str, row: Proposal) -> None:
     append(tx, entry)
 
 
+def log_unstarted(tx: Transaction, unstarted: Mapping[str, str]) -> None:
+    """Append to the log which decided calls were not started, and the type of each error."""
+    for id_, row in tx.proposals([*unstarted]).items():
+        append(tx, {"event": "not_started", "id": id_, "name": row.name, "why": unstarted[id_]})
+
+
 def checkpoint(tx: Transaction, purged: Sequence[LogRow]) -> None:
     """Append the entry that accounts for `purged`: the oldest rows of one chain, in order and not
     empty.

@@ -25,18 +25,20 @@ from sayso.ledger import (
 )
 from sayso.ledger.beginnings import Beginnings, Claim
 from sayso.ledger.choices import (
+    WAITS,
     Choice,
     Continuation,
     Conversation,
     Decided,
     Edit,
     Grant,
+    Hinders,
     Requester,
     name_of,
 )
 from sayso.ledger.claims import suspend_again
 from sayso.ledger.lease import Lease
-from sayso.ledger.log import log
+from sayso.ledger.log import log, log_unstarted
 from sayso.ledger.owners import boot_id
 from sayso.ledger.purging import purged
 from sayso.ledger.rules import Rules
@@ -58,8 +60,10 @@ class Ledger:
         deciders: Literal["principal", "any"] = "principal",
         accept_unissued: bool = False,
         for_callable: bool = False,
+        agent: str | None = None,
     ) -> None:
         self.store = store
+        self.agent = agent
         self.ttl = ttl
         self.accept_unissued = accept_unissued
         self.owner = secrets.token_hex(16)
@@ -73,6 +77,7 @@ class Ledger:
             accept_unissued,
             for_callable,
             Beginnings(ttl),
+            agent=agent,
         )
         self._lease = Lease(store, self.owner, lease)
         self._writes = Writes(store)
@@ -116,6 +121,7 @@ class Ledger:
                 tx.put_turn(replace(turn, created=tx.now))
             for proposal in proposals:
                 row = replace(proposal, created=tx.now, expires=tx.now + self.ttl)
+                row.agent = self.agent or row.agent
                 tx.put(row)
                 log(tx, "proposed", row)
             if continuing is not None:
@@ -141,6 +147,7 @@ class Ledger:
         conversation: Conversation,
         *,
         edit: Edit | None = None,
+        hinders: Hinders | None = None,
         dry: bool = False,
         claim: bool = True,
         alone: bool = False,
@@ -152,21 +159,30 @@ class Ledger:
         refused choice and nothing recorded. `dry` only looks: no decision, no grant; without
         `claim` decisions are recorded and nothing is granted, `alone` claims only where a single
         call is to be started. `decided_by` names the person where `who` only stands for the
-        proposal's principal (the command line).
+        proposal's principal (the command line). A call that `hinders` keeps from starting is not
+        claimed: the request that decides it is refused, or the call waits; the log says why it was
+        refused, and the row stays as it is, for a service that may start it.
         """
         ids = list(dict.fromkeys([*shown, *(c.id for c in choices if c.id)]))
         claim = claim and not dry and any(c.approved for c in choices)
         sent = self._sent() if claim else self._rules.new_claim()
 
         late: list[str] = []
+        unstarted: dict[str, str] = {}
+
+        def may_start(row: Proposal) -> tuple[str, str] | None:
+            if (why := hinders(row) if hinders else None) and why[0] != WAITS:
+                unstarted[row.id] = why[0]
+            return why
 
         def work(tx: Transaction) -> Decided:
             found = self._rules.rows(tx, ids, who)
             self._rules.choose(tx, choices, found, who, conversation, dry=dry)
             late[:] = [row.id for _, row in found.chosen if row.state == "EXPIRED"]
-            self._rules.check(found, edit)
+            self._rules.check(found, edit, None if dry else may_start)
             if not dry:
                 self._rules.record(tx, found, who, edit, decided_by)
+                found.hinders = may_start
                 found.starts = self._rules.starts(found)
                 if claim and not (alone and len(found.starts) > 1):
                     self._rules.claim(tx, found, who, sent)
@@ -181,6 +197,8 @@ class Ledger:
             # has undone that it was recorded.
             if late:
                 await self.settle(late)
+            if unstarted:
+                await self.store.run(partial(log_unstarted, unstarted=unstarted))
             raise
 
     async def claim(self, choice: Choice, found: Decided, id_: str, who: Requester) -> Grant | None:
@@ -191,6 +209,7 @@ class Ledger:
         def work(tx: Transaction) -> Decided:
             rows = {row.id: self._rules.settle(tx, row) for row in tx.proposals([id_]).values()}
             now = Decided(rows=rows, chosen=[(choice, row) for row in rows.values()])
+            now.hinders = found.hinders
             now.starts = self._rules.starts(now)
             self._rules.claim(tx, now, who, sent)
             return now

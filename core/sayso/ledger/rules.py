@@ -9,27 +9,31 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sayso.errors import InvalidRequest, ToolInputError
+from sayso.errors import InvalidRequest
 from sayso.ledger import OPEN, Proposal, State, Transaction
 from sayso.ledger.beginnings import Beginnings, Claim
 from sayso.ledger.choices import (
     MINT,
+    WAITS,
     Choice,
     Conversation,
     Decided,
     Edit,
     Grant,
+    Hinders,
     Requester,
     command_identity,
     complete,
     contradiction,
     decision_of,
+    edit_digest,
     edited_twice,
     not_issued,
     refuse,
     refused,
-    renamed,
     unknown_outcome,
+    would_start,
+    wrong_edit,
 )
 from sayso.ledger.claims import Claims, suspend_again
 from sayso.ledger.log import log
@@ -53,6 +57,8 @@ class Rules(Claims):
     for_callable: bool
     """Whether the agent is a plain callable: then what nobody proposed is for it to carry out."""
     begun: Beginnings
+    agent: str | None = None
+    """Whose proposals there are; None: those of all agents, for the command line."""
     logged: set[tuple[str, int]] = field(default_factory=set)
     """The claims, by call and fence, of which the log says that their process died."""
 
@@ -73,6 +79,8 @@ class Rules(Claims):
 
     def visible(self, row: Proposal, who: Requester) -> bool:
         """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
+        if self.agent is not None and row.agent not in ("", self.agent):
+            return False
         if row.tenant is not None and who.tenant is not None and row.tenant != who.tenant:
             return False
         return row.principal == who.principal or self.deciders == "any"
@@ -163,19 +171,23 @@ class Rules(Claims):
             created=tx.now,
             expires=tx.now + self.ttl,
             conversation=conversation.id,
+            agent=self.agent or "",
             **who._asdict(),
         )
 
-    def check(self, found: Decided, edit: Edit | None) -> None:
-        """Raise InvalidRequest for choices that are changed, too late or contradictory."""
+    def check(self, found: Decided, edit: Edit | None, hinders: Hinders | None = None) -> None:
+        """Raise InvalidRequest for choices that are changed, too late or contradictory, and for
+        calls that would start now and that `hinders` keeps from it."""
         items: list[dict[str, Any]] = []
         decided = [(choice, row) for choice, row in found.chosen if not choice.copy]
         for choice, row in decided:
             if kind := contradiction(choice, row):
                 items.append(refused(choice, *kind))
-            elif choice.approved and found.changed(choice, row):
-                if message := _wrong_edit(choice, row, edit):
-                    items.append(refused(choice, "approval_changed", message))
+            elif choice.approved and (message := _wrong_change(found, choice, row, edit)):
+                items.append(refused(choice, "approval_changed", message))
+            elif hinders and would_start(choice, row) and (kind := hinders(row)):
+                if kind[0] != WAITS:
+                    items.append(refused(choice, *kind))
         by_row: dict[str, set[bool]] = {}
         for choice, row in decided:
             by_row.setdefault(row.id, set()).add(choice.approved)
@@ -207,6 +219,7 @@ class Rules(Claims):
                 continue
             if edit and row.id in changes:
                 row.edited = edit(row, changes[row.id])
+                row.edit = edit_digest(changes[row.id])
             row.decision = decision_of(choice, who, tx.now)
             if decided_by is not None:
                 row.decision.who, row.decision.claimed = decided_by, True
@@ -230,7 +243,9 @@ class Rules(Claims):
             again = row.state == "INDETERMINATE" and row.idempotent
             again = again and not (choice.copy or row.purged)
             startable = choice.approved and (row.state == "APPROVED" or again)
-            if startable and row.turn not in found.callables:
+            # A hindered one waits, or is a copy in the history, which refuses no request.
+            hindered = found.hinders is not None and startable and found.hinders(row)
+            if startable and not hindered and row.turn not in found.callables:
                 starts.setdefault(row.id, (choice, row))
         return list(starts.values())
 
@@ -355,6 +370,11 @@ def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:
     return row if row is None or choice.kind in (None, row.kind) else None
 
 
+def _wrong_change(found: Decided, choice: Choice, row: Proposal, edit: Edit | None) -> str:
+    """Why an approval may not change the call; empty where it may, or changes nothing."""
+    return wrong_edit(choice, row, edit) if found.changed(choice, row) else ""
+
+
 def _may_be_issued(choice: Choice) -> bool:
     return choice.approved and not choice.copy and complete(choice)
 
@@ -365,14 +385,3 @@ def _name(choice: Choice, who: Requester, conversation: Conversation) -> str:
     wanted = command_identity(choice.input or {})
     parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
     return hashlib.sha256(canonical(parts)).hexdigest()[:32]
-
-
-def _wrong_edit(choice: Choice, row: Proposal, edit: Edit | None) -> str:
-    """Why an approval may not change the call as the choice does; empty where it may."""
-    allowed = None
-    if edit and choice.input is not None and not renamed(choice, row) and row.state == "PENDING":
-        try:
-            allowed = edit(row, choice.input)
-        except ToolInputError as error:
-            return f"the changed input does not fit the tool: {error.bare}"
-    return "the name or input differs from what was proposed" if allowed is None else ""

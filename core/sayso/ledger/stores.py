@@ -11,6 +11,7 @@ from sayso.config.factories import installed, made
 from sayso.errors import ConfigError, nearest
 from sayso.installing import install_line
 from sayso.ledger import Store
+from sayso.ledger.record import Ledger
 
 _BUILT_IN = ("memory", "sqlite")
 _EXTRAS = {"postgresql": "postgres"}
@@ -18,11 +19,11 @@ _EXTRAS = {"postgresql": "postgres"}
 _MEMBERS = ("url", "shared", "open", "close", "run", "renew", "hold", "dead")
 
 
-def open_store(url: str, base: Path, state_dir: Path) -> Store:
+def open_store(url: str, base: Path, folder: Path) -> Store:
     """The store that `url` names, not opened yet.
 
     `memory://`; `sqlite:///name.db` relative to the folder `base`, `sqlite:////absolute.db`, and
-    `sqlite://` for `approvals.db` in `state_dir`; any other scheme, `postgresql://` among them, by
+    `sqlite://` for `approvals.db` in `folder`; any other scheme, `postgresql://` among them, by
     entry point. Raises ConfigError for an unknown scheme or one that is not installed.
     """
     scheme, _, rest = url.partition("://")
@@ -32,11 +33,11 @@ def open_store(url: str, base: Path, state_dir: Path) -> Store:
 
             return MemoryStore()
         case "sqlite":
-            return _sqlite(rest, base, state_dir)
+            return _sqlite(rest, base, folder)
     return _installed(scheme, url)
 
 
-def _sqlite(rest: str, base: Path, state_dir: Path) -> Store:
+def _sqlite(rest: str, base: Path, folder: Path) -> Store:
     from sayso.ledger.sqlite import SqliteStore
 
     if rest and not rest.strip("/"):
@@ -46,7 +47,7 @@ def _sqlite(rest: str, base: Path, state_dir: Path) -> Store:
             "'approvals.ledger' has too few slashes; try: sqlite:///relative.db or "
             "sqlite:////absolute.db"
         )
-    return SqliteStore(base / unquote(rest[1:]) if rest else state_dir / "approvals.db")
+    return SqliteStore(base / unquote(rest[1:]) if rest else folder / "approvals.db")
 
 
 def _installed(scheme: str, url: str) -> Store:
@@ -74,3 +75,29 @@ def connect(url: str) -> Store:
     """A built-in store as the group's factories make theirs: a relative path begins at the working
     directory, and `sqlite://` is in the state folder that a service without settings has."""
     return open_store(url, Path.cwd(), state_dir(Config()))
+
+
+def ledger_of(config: Config, agent: str | None = None, *, for_callable: bool = False) -> Ledger:
+    """The ledger that `[approvals]` configures, not opened; of all agents where none is named.
+
+    Raises ConfigError.
+    """
+    given = config.approvals
+    url = given.ledger or "sqlite://"
+    base = config.path("approvals.ledger", ".")
+    needs_state = url == "sqlite://"
+    store = open_store(url, base, state_dir(config, agent=agent) if needs_state else base)
+    if config.server.workers > 1 and not store.shared:
+        raise ConfigError(
+            f"the ledger {store.url!r} holds for one process, but server.workers is "
+            f"{config.server.workers}; use 'sqlite://' or 'postgresql://...'"
+        )
+    return Ledger(
+        store,
+        ttl=given.ttl,
+        lease=given.lease,
+        deciders=given.deciders,
+        accept_unissued=given.accept_unissued,
+        for_callable=for_callable,
+        agent=agent,
+    )

@@ -17,7 +17,7 @@ from sayso.ledger import Decision, Owner, Proposal, SuspendedTurn
 
 T = TypeVar("T")
 _CONTENTS = ("input", "edited", "output", "session", "intent")
-_DOC = tuple(f.name for f in fields(Proposal) if f.name not in _CONTENTS)
+_DOC = tuple(f.name for f in fields(Proposal) if f.name not in (*_CONTENTS, "sent"))
 _TURN_DOC = tuple(f.name for f in fields(SuspendedTurn))
 _OWNER = tuple(f.name for f in fields(Owner))
 _DECISION = tuple(f.name for f in fields(Decision) if f.name != "reason")
@@ -63,6 +63,8 @@ def dump_proposal(proposal: Proposal) -> tuple[str, str]:
     doc["owner"] = _dump_owner(proposal.owner)
     doc["decision"] = decision and dict(zip(_DECISION, _decision_of(decision), strict=True))
     contents = [*_contents_of(proposal), decision.reason if decision else None]
+    if proposal.sent is not None:
+        contents.append(proposal.sent)
     return dumps(doc), dumps(contents)
 
 
@@ -74,11 +76,12 @@ def load_proposal(doc: str, contents: str | None, lease: float | None) -> Propos
     """The inverse of `dump_proposal`; `contents` is None when purged, `lease` the column."""
     row: dict[str, Any] = loads(doc)
     # A newer Sayso may have written more, here as in each of the rows.
-    *values, reason = loads(contents or NO_CONTENTS)[: len(_CONTENTS) + 1]
+    *values, reason, sent = [*loads(contents or NO_CONTENTS), None][: len(_CONTENTS) + 2]
     row["owner"] = _load_owner(row["owner"], lease)
     if row["decision"]:
         row["decision"] = _made(Decision, {**row["decision"], "reason": reason})
-    return _made(Proposal, {**row, **dict(zip(_CONTENTS, values, strict=True))})
+    row |= zip(_CONTENTS, values, strict=True)
+    return _made(Proposal, {**row, "sent": sent})
 
 
 def dump_turn(turn: SuspendedTurn) -> str:

@@ -23,6 +23,8 @@ from sayso.errors import ToolInputError
 from sayso.models import ToolDefinition
 from sayso.tools.descriptions import describe
 from sayso.tools.docstrings import read_docstring
+from sayso.tools.identity import digest_of, source_of, without_loopback_port
+from sayso.tools.inputs import Whole, holds_secret_type, write_only
 from sayso.tools.schemas import Arguments, ModelInputs, SchemaInputs, inputs_of
 from sayso.tools.signatures import layers, plain_function, read_signature
 from sayso.wire.session import Session
@@ -47,7 +49,9 @@ class Tool(Generic[P, R]):
 
     `timeout` is in seconds, None is without one. `editable` names the parameters whose values an
     approver may change; True is all of them. `read_only`, `destructive` and `title` are hints for
-    MCP clients; None says nothing.
+    MCP clients; None says nothing. An approval is of the tool with this `version` where one is
+    stated, else of the one with this source, schema and these hints. `origin` is where a tool is
+    from that others run; else it is the function's own place.
     """
 
     offered = True
@@ -67,6 +71,8 @@ class Tool(Generic[P, R]):
         read_only: bool | None = None,
         destructive: bool | None = None,
         title: str | None = None,
+        version: str | None = None,
+        origin: str | None = None,
     ) -> None:
         self._options: dict[str, Any] = {
             key: value for key, value in locals().items() if key not in ("self", "fn")
@@ -78,6 +84,8 @@ class Tool(Generic[P, R]):
         self.timeout = _seconds(self.name, timeout)
         self.idempotent = idempotent
         self.read_only, self.destructive, self.title = read_only, destructive, title
+        self.version = version
+        self.origin = source_of(self.fn) if origin is None else without_loopback_port(origin)
         docs = read_docstring(self.fn)
         self.description = docs.prose if description is None else description
         named = input_schema.get("properties", ()) if isinstance(input_schema, Mapping) else ()
@@ -86,7 +94,8 @@ class Tool(Generic[P, R]):
         self._injected = signature.injected
         self._inputs = inputs_of(self.name, signature, docs, input_schema)
         # Whoever reads input by a stated JSON schema, as an MCP server does, fills in its defaults.
-        self._defaults = {**_stated_defaults(self.input_schema), **signature.defaults}
+        self.defaults = {**_stated_defaults(self.input_schema), **signature.defaults}
+        self.fixed = signature.fixed
         self.editable = _editable(self.name, editable, self.input_schema)
         functools.update_wrapper(self, self.fn, updated=())
 
@@ -118,9 +127,39 @@ class Tool(Generic[P, R]):
         """Whether the function takes a RequestContext."""
         return "context" in self._injected.values()
 
+    @property
+    def reads_context(self) -> bool:
+        """Whether the function reads the RequestContext; of one for a tool of others only its
+        updates count."""
+        return self.takes_context and self._options["origin"] is None
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """What an approval binds of the tool; reading it may take a hundredth of a second, once."""
+        return digest_of(self)
+
+    @functools.cached_property
+    def write_only(self) -> frozenset[str]:
+        """The parameters that the schema calls secret."""
+        return write_only(self.input_schema)
+
+    @functools.cached_property
+    def secret_defaults(self) -> frozenset[str]:
+        """The parameters whose defaults are secret."""
+        secret = {name for name, value in self.defaults.items() if holds_secret_type(value)}
+        return self.write_only & self.defaults.keys() | secret
+
     def validate(self, input: Mapping[str, Any]) -> Arguments:
         """The arguments for `call`; raises ToolInputError with a message for the model."""
         return self._inputs.read(input)
+
+    def whole(self, input: Mapping[str, Any]) -> Whole:
+        """The input with all that was not sent; raises ToolInputError."""
+        return self._inputs.whole(input)
+
+    def parameter(self, key: str) -> str:
+        """The parameter that `key` of an input sends, by its name in the schema."""
+        return self._inputs.parameter(key)
 
     def as_called(self, input: Mapping[str, Any]) -> dict[str, Any]:
         """What the function would get, as JSON values; empty where `input` does not fit.
@@ -136,7 +175,7 @@ class Tool(Generic[P, R]):
             (instance,) = values.values()
             found = received(instance, self._inputs.other_names)
             return found if isinstance(found, dict) else {}
-        values = {**self._defaults, **values}
+        values = {**self.defaults, **values}
         return {n: received(value, self._inputs.other_names) for n, value in values.items()}
 
     def takes(self, name: str) -> bool:
@@ -146,7 +185,7 @@ class Tool(Generic[P, R]):
             # A schema that says nothing of further arguments admits them.
             schema = {"additionalProperties": True, **schema}
         more = {"additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"}
-        return name in {*schema["properties"], *self._defaults, *self._inputs.names} or any(
+        return name in {*schema["properties"], *self.defaults, *self._inputs.names} or any(
             schema.get(key) for key in more
         )
 
@@ -187,6 +226,8 @@ class ToolOptions(TypedDict, total=False):
     read_only: bool | None
     destructive: bool | None
     title: str | None
+    version: str | None
+    origin: str | None
 
 
 @overload
@@ -285,6 +326,8 @@ _CHECKED = {
     "destructive": _HINT,
     "description": _TEXT,
     "title": _TEXT,
+    "version": _TEXT,
+    "origin": _TEXT,
 }
 
 

@@ -16,12 +16,14 @@ from typing import Annotated, Any, Protocol, TypeVar, cast
 from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema
 
 from sayso.config.received import Names, every_name, other_names
 from sayso.errors import ToolInputError
 from sayso.tools.bounds import Bounds
 from sayso.tools.docstrings import Docstring
+from sayso.tools.dumps import all_dumped, dumped, is_plain, may_drop, refuse_dropped
+from sayso.tools.inputs import Whole, groups_of, held_by
+from sayso.tools.json_schemas import Schema, object_schema, sayable, stated_object, unusable
 from sayso.tools.parameters import model_of, refined
 from sayso.tools.signatures import EMPTY, Argument, Signature
 from sayso.tools.validation import (
@@ -33,7 +35,6 @@ from sayso.tools.validation import (
     shortened,
     validated,
 )
-from sayso.wire.bodies import is_json
 
 T = TypeVar("T")
 
@@ -63,6 +64,14 @@ class Inputs(Protocol):
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
         """The arguments for the function; raises ToolInputError."""
+        ...
+
+    def whole(self, input: Mapping[str, Any]) -> Whole:
+        """The input with what was not sent; raises ToolInputError."""
+        ...
+
+    def parameter(self, key: str) -> str:
+        """The name of the parameter that `key` sends, as the schema has it."""
         ...
 
 
@@ -110,6 +119,9 @@ class SignatureInputs:
             for a in signature.arguments
             if a.default is EMPTY or isinstance(a.default, FieldInfo)
         }
+        self._own_defaults = {
+            a.name: a.default for a in signature.arguments if a.name not in self._field_defaults
+        }
         self._model = _checked_model(label, signature, docs)
         self._fields = list(zip(self._model.model_fields, self._names, strict=True))
         self._adapter = TypeAdapter(self._model)
@@ -124,9 +136,7 @@ class SignatureInputs:
         return other_names(self._adapter.core_schema)
 
     def read(self, input: Mapping[str, Any]) -> Arguments:
-        if self._closed:
-            refuse_names(self._closed & input.keys(), self._names)
-        instance = validated(self._adapter, input, self._names)
+        instance = self._validated(input)
         # The properties of these names take as long as the validation.
         sent, more = instance.__pydantic_fields_set__, instance.__pydantic_extra__
         read = instance.__dict__
@@ -136,6 +146,36 @@ class SignatureInputs:
             if field in sent or name in self._field_defaults
         }
         return {**values, **more} if more else values
+
+    def _validated(self, input: Mapping[str, Any]) -> BaseModel:
+        if self._closed:
+            refuse_names(self._closed & input.keys(), self._names)
+        instance = validated(self._adapter, input, self._names)
+        if self._may_drop:
+            held = {n: instance.__dict__[f] for f, n in self._fields}
+            held |= instance.__pydantic_extra__ or {}
+            refuse_dropped(input, held, self.other_names, self._names)
+        return instance
+
+    @functools.cached_property
+    def _may_drop(self) -> bool:
+        return may_drop(self._adapter.core_schema)
+
+    def whole(self, input: Mapping[str, Any]) -> Whole:
+        instance = self._validated(input)
+        found = Whole()
+        for name, value in (instance.__pydantic_extra__ or {}).items():
+            found.put(name, value, *dumped(instance, name))
+        for field, name in self._fields:
+            if field in instance.__pydantic_fields_set__ or name in self._field_defaults:
+                found.put(name, instance.__dict__[field], *dumped(instance, field))
+            else:
+                # The function uses its own default, as it is.
+                found.put(name, self._own_defaults[name], *dumped(instance, field))
+        return found
+
+    def parameter(self, key: str) -> str:
+        return key
 
 
 class ModelInputs:
@@ -150,7 +190,7 @@ class ModelInputs:
             self._adapter: TypeAdapter[Any] = TypeAdapter(refined(model))
             self.schema = object_schema(label, self._adapter)
         except (PydanticUserError, NameError) as error:
-            raise _unusable(label, argument.name, error) from error
+            raise unusable(label, argument.name, error) from error
 
     @property
     def names(self) -> Collection[str]:
@@ -164,8 +204,40 @@ class ModelInputs:
         if self._default is not None and not input:
             # The function may change what it gets.
             return {self._name: copy.deepcopy(self._default)}
+        return {self._name: self._validated(input)}
+
+    def _validated(self, input: Mapping[str, Any]) -> Any:
         known = list(self.schema.get("properties", {}))
-        return {self._name: validated(self._adapter, input, known)}
+        instance = validated(self._adapter, input, known)
+        if self._may_drop:
+            refuse_dropped(input, instance, self.other_names, known)
+        return instance
+
+    @functools.cached_property
+    def _may_drop(self) -> bool:
+        return may_drop(self._adapter.core_schema)
+
+    @functools.cached_property
+    def _parameters(self) -> dict[str, str]:
+        """The name of each parameter in the schema, by each of its names."""
+        properties = self.schema.get("properties", {})
+        found: dict[str, str] = {}
+        for group in groups_of(self._model, self.other_names):
+            name = next((n for n in group if n in properties), group[0])
+            found |= dict.fromkeys(group, name)
+        return found
+
+    def parameter(self, key: str) -> str:
+        return self._parameters.get(key, key)
+
+    def whole(self, input: Mapping[str, Any]) -> Whole:
+        (instance,) = self.read(input).values()
+        found = Whole()
+        dumps = {self.parameter(k): dump for k, dump in all_dumped(self._adapter, instance)}
+        for key, value in held_by(instance):
+            name = self.parameter(key)
+            found.put(name, value, *([dumps[name]] if name in dumps else []))
+        return found
 
 
 class SchemaInputs:
@@ -173,14 +245,15 @@ class SchemaInputs:
 
     def __init__(self, label: str, signature: Signature, schema: Mapping[str, Any]) -> None:
         self._bounds = _bounds(label, schema)
-        self.schema = _stated_object(label, schema)
+        self.schema = stated_object(label, schema)
         self.is_open = signature.rest is not None
         """Whether the function takes all that the schema admits."""
         self._closed = signature.closed
         self._names = [argument.name for argument in signature.arguments]
+        self._defaults = {a.name: a.default for a in signature.arguments if a.default is not EMPTY}
         self._fit(label, signature)
         self._validator = _validator(label, self.schema)
-        self.schema = _sayable(self.schema)
+        self.schema = sayable(self.schema)
 
     @property
     def names(self) -> Collection[str]:
@@ -222,74 +295,29 @@ class SchemaInputs:
             refuse_names(given.keys() - set(self._names), self._names)
         return given
 
+    def whole(self, input: Mapping[str, Any]) -> Whole:
+        found = Whole()
+        for name, value in {**self._defaults, **self.read(input)}.items():
+            # The function gets JSON as it was sent: a tuple as its default is no list.
+            found.put(name, value, *([value] if is_plain(value) else []))
+        return found
 
-def object_schema(label: str, adapter: TypeAdapter[Any]) -> dict[str, Any]:
-    """The JSON schema of `adapter`, of type object at its top; raises ValueError otherwise."""
-    schema = adapter.json_schema(schema_generator=_Schema)
-    top = schema.pop("$ref", None)
-    if top is not None:
-        # A recursive model refers to itself at the top, where providers want the object.
-        schema = {**copy.deepcopy(schema["$defs"][top.removeprefix("#/$defs/")]), **schema}
-    if schema.get("type") != "object":
-        raise ValueError(
-            f"tool {label!r}: its input is no JSON object; use a model with named fields"
-        )
-    schema.setdefault("properties", {})
-    return _sayable({key: value for key, value in schema.items() if key != "title"})
-
-
-def _sayable(schema: dict[str, Any]) -> dict[str, Any]:
-    """`schema` without what JSON cannot express, such as a default of infinity.
-
-    One such value would have every request with the tool refused.
-    """
-    if is_json(schema):
-        return schema
-    kept: dict[str, Any] = {}
-    for key, value in schema.items():
-        if isinstance(value, dict):
-            kept[key] = _sayable(value)
-        elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
-            kept[key] = [_sayable(item) for item in value]
-        elif is_json(value):
-            kept[key] = value
-    return kept
-
-
-class _Schema(GenerateJsonSchema):
-    def field_title_should_be_set(self, schema: Any) -> bool:
-        return False
+    def parameter(self, key: str) -> str:
+        return key
 
 
 def _checked_model(label: str, signature: Signature, docs: Docstring) -> type[BaseModel]:
     try:
         model = model_of(signature.arguments, signature.rest, docs)
-        model.model_json_schema(schema_generator=_Schema)
+        model.model_json_schema(schema_generator=Schema)
         return model
     except (PydanticUserError, TypeError, NameError) as error:
         for argument in signature.arguments:
             try:
-                model_of([argument], None, docs).model_json_schema(schema_generator=_Schema)
+                model_of([argument], None, docs).model_json_schema(schema_generator=Schema)
             except (PydanticUserError, TypeError, NameError) as cause:
-                raise _unusable(label, argument.name, cause) from cause
-        raise _unusable(label, "**", error) from error
-
-
-def _unusable(label: str, parameter: str, error: Exception) -> TypeError:
-    reason = str(error).partition("\n")[0]
-    return TypeError(
-        f"tool {label!r}: parameter {parameter!r} cannot be described to a model ({reason}); "
-        "use JSON types, or give an input_schema"
-    )
-
-
-def _stated_object(label: str, schema: Mapping[str, Any]) -> dict[str, Any]:
-    stated = copy.deepcopy(dict(schema))
-    if stated.setdefault("type", "object") != "object":
-        raise ValueError(f"tool {label!r}: an input schema must have the type 'object' at its top")
-    if not isinstance(stated.setdefault("properties", {}), dict):
-        raise TypeError(f"tool {label!r}: 'properties' of the input schema must be an object")
-    return stated
+                raise unusable(label, argument.name, cause) from cause
+        raise unusable(label, "**", error) from error
 
 
 def _bounds(label: str, schema: Mapping[str, Any]) -> Bounds:

@@ -54,7 +54,7 @@ def _pydantic_lines(error: ValidationError, known: Iterable[str]) -> Iterator[_L
         if detail["type"] == "missing":
             yield f"parameter {_path(where)!r} is missing", ""
         elif detail["type"] == "extra_forbidden":
-            yield _unknown(_path(where), known if len(where) == 1 else []), ""
+            yield unknown(where, known)
         else:
             yield line(where, detail["msg"], detail["input"])
 
@@ -74,6 +74,11 @@ def _path(where: tuple[str | int, ...]) -> str:
 def _unknown(name: str, known: Iterable[str]) -> str:
     names = ", ".join(known)
     return f"there is no parameter {name!r}" + (f"; there are: {names}" if names else "")
+
+
+def unknown(where: tuple[str | int, ...], known: Iterable[str]) -> _Line:
+    """What is wrong with a key that nothing reads."""
+    return _unknown(_path(where), known if len(where) == 1 else []), ""
 
 
 def refuse_names(names: Iterable[str], known: Iterable[str]) -> None:

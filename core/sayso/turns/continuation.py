@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from sayso.conversation.mentions import Mentions
+from sayso.decisions.deed import hinders
 from sayso.decisions.starts import NOT_BEGUN, latest, words
 from sayso.errors import Busy
 from sayso.ledger import Proposal
@@ -42,7 +43,8 @@ async def resume(turn: RunningTurn, step: Restate | GoOn, known: set[str]) -> bo
     if isinstance(step, Restate):
         await turn.out.outcomes(turn.data)
         held_up = [(row, turn.not_begun.get(row.id)) for row in step.pending]
-        await turn.say("\n".join([words(row, why) for row, why in held_up if why]))
+        held_up_by = [words(row, why) for row, why in held_up if why]
+        await turn.say("\n".join([*held_up_by, *_needed(turn, step.pending)]))
         await finish(turn, "approval_required", pending=step.pending)
         return True
     recorded = await _continue(turn, step.own) if step.own else None
@@ -61,6 +63,16 @@ async def resume(turn: RunningTurn, step: Restate | GoOn, known: set[str]) -> bo
     if not (turn.engine.agent.function and turn.found.grants):
         await turn.out.outcomes(turn.data)
     return False
+
+
+def _needed(turn: RunningTurn, pending: Sequence[Proposal]) -> Iterator[str]:
+    """What the approved calls wait for that this request has not stated."""
+    if not turn.context.has_decision:
+        return
+    why = hinders(turn.engine.agent, turn.context)
+    for row in pending:
+        if row.state == "APPROVED" and (found := why(row)):
+            yield found[1]
 
 
 async def _look_again(turn: RunningTurn, known: set[str], ran: set[str]) -> None:

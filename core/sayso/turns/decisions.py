@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sayso.conversation import approvals
+from sayso.decisions.deed import hinders
 from sayso.decisions.execution import Resume, carry_out
 from sayso.decisions.starts import Start, decide_in_place, latest
 from sayso.errors import ApprovalsPending, InvalidRequest, UnknownHost
@@ -47,6 +48,7 @@ async def decide(turn: RunningTurn) -> list[Start]:
                 turn.who,
                 turn.conversation,
                 edit=edit,
+                hinders=hinders(turn.engine.agent, turn.context),
                 claim=at_once and claims,
                 alone=True,
             )

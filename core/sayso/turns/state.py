@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from sayso.commands.identity import shell_deed
 from sayso.context import Caller, RequestContext
 from sayso.conversation import approvals
 from sayso.decisions.edits import Edits
+from sayso.decisions.places import place
 from sayso.decisions.requested import proposal, requester
 from sayso.engine import Engine, Unrecorded
 from sayso.gate import Outcome
@@ -109,6 +111,11 @@ class RunningTurn:
         self.seen = request
 
     @cached_property
+    def acts_in(self) -> dict[str, Any]:
+        """Where the calls act that this request proposes."""
+        return place(self.context.stated_platform)
+
+    @cached_property
     def said(self) -> list[tuple[str, str]]:
         """Role and content of each message as received."""
         return said_in(self.request.messages)
@@ -184,7 +191,7 @@ class RunningTurn:
         """A proposal of this request, not yet recorded."""
         # Masked before it is cut: nothing would know half a secret.
         fields["intent"] = mask(fields.get("intent"), self.secrets)
-        return proposal(self.who, **fields)
+        return proposal(self.who, agent=self.engine.agent.id, context=self.acts_in, **fields)
 
     def new_command(
         self,
@@ -201,6 +208,7 @@ class RunningTurn:
             call_id=call_id,
             description=description,
             intent=intent,
+            **shell_deed(self.engine.agent.commands),
         )
 
 

@@ -10,6 +10,7 @@ from sayso.commands.suggestions import SUGGEST_COMMANDS, read_suggestion
 from sayso.conversation import approvals
 from sayso.conversation.hidden import input_holds_secret
 from sayso.conversation.wording import spoken
+from sayso.decisions.deed import tool_deed
 from sayso.errors import ToolInputError
 from sayso.gate import Outcome
 from sayso.ledger import Proposal
@@ -105,17 +106,8 @@ class RequestedCalls:
 
     async def _propose_call(self, call: Call, tool: Tool[..., Any]) -> None:
         # Validators are user code.
-        await self.turn.engine.code.check(tool.validate, call.input)
-        proposal = self.turn.new_proposal(
-            kind="tool_call",
-            name=tool.name,
-            input=dict(call.input),
-            call_id=call.id,
-            description=tool.description,
-            input_description=tool.input_description,
-            intent=_intent(self.said),
-            idempotent=tool.idempotent,
-        )
+        deed = await self.turn.engine.code.check(tool_deed, tool, call.input)
+        proposal = self.turn.new_proposal(call_id=call.id, intent=_intent(self.said), **deed)
         self._propose([proposal])
 
     def _suggest(self, call: Call) -> None:

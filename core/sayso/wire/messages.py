@@ -42,6 +42,10 @@ def _absent(value: object) -> bool:
     return value is None
 
 
+def _empty(value: object) -> bool:
+    return not value
+
+
 _USUAL_TIMESTAMP = (
     r"^[1-9][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
     r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{3}|\.[0-9]{6})?"
@@ -143,6 +147,8 @@ class Approval(Wire):
     rejection_reason: Reason | None = None
     description: str = ""
     intent: str | None = None
+    input_description: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
+    bound: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
 
 
 class ExecutedApproval(Wire):

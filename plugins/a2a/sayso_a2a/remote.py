@@ -26,6 +26,7 @@ class RemoteAgent(Sequence[Tool]):
         self.name = name
         about = f"\n\n{description}" if description else ""
         decide_name = f"{name}_decide"
+        origin = f"a2a:{url}"
 
         async def talk(message: str, task: str | None = None) -> ToolResult:
             return (await link.send(message, task)).result(decide_name)
@@ -41,6 +42,7 @@ class RemoteAgent(Sequence[Tool]):
             tool(
                 talk,
                 name=name,
+                origin=origin,
                 description=f"Ask the agent {name!r}. Give `task` to go on with a task of it that "
                 "waits for input. It answers for itself; a call that waits there for a person's "
                 f"decision is decided with {decide_name!r} only.{about}",
@@ -48,6 +50,7 @@ class RemoteAgent(Sequence[Tool]):
             tool(
                 decide,
                 name=decide_name,
+                origin=origin,
                 requires_approval=True,
                 description=f"Approve a call that waits at the agent {name!r}: `task` and the "
                 "call's `id`, `name` and `input` exactly as it stated them.",

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_validator
 
-from sayso import Duration, Host, Plugin, state_dir
+from sayso import Duration, Host, Plugin
 
 _URL = re.compile(r"https?://[^?#\s]+")
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
@@ -65,4 +65,4 @@ def task_file(host: Host) -> Path | None:
     """The file that tasks are kept in; None while the ledger is in memory too."""
     if (host.config.approvals.ledger or "").startswith("memory:"):
         return None
-    return state_dir(host.config) / "a2a-tasks.db"
+    return host.state_dir / "a2a-tasks.db"

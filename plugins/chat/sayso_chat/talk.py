@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sayso_chat.client import Client, Json
@@ -30,6 +30,8 @@ class Proposal:
 
     kind: str
     stated: Json = field(hash=False)
+    bound: Json = field(hash=False, default_factory=dict)
+    """What an approval binds beside the input, where the service says so."""
 
     @property
     def is_command(self) -> bool:
@@ -98,7 +100,13 @@ class Talk:
     def _keep(self, message: Json, reply: _Reply) -> None:
         self.messages += [message, {"role": "assistant", "content": reply.text, "data": reply.data}]
         self._session = reply.data.get("session", self._session)
-        new = [proposal for kind in _PROPOSED for proposal in _waiting(kind, reply.data.get(kind))]
+        items = reply.data.get("approvals") or []
+        bound = {item.get("id"): item.get("bound") or {} for item in items}
+        new = [
+            replace(proposal, bound=bound.get(proposal.stated.get("id"), {}))
+            for kind in _PROPOSED
+            for proposal in _waiting(kind, reply.data.get(kind))
+        ]
         known = {_key(proposal.stated) for proposal in new}
         sent = message.get("data") or {}
         decided = [*(sent.get("cmds") or ()), *(sent.get("approvals") or ())]

@@ -46,6 +46,7 @@ def show(proposal: Proposal, *, whole: bool) -> Shown:
         if value:
             rows.append((label, visible(str(value), strict=True)))
     rows += _subject(proposal)
+    rows += _bound(proposal.bound)
     if any(_hides(text) for text in _texts(stated)):
         rows.append(("note", "characters that a terminal would hide or obey are written out"))
     if whole:
@@ -70,6 +71,17 @@ def _subject(proposal: Proposal) -> Iterator[tuple[str, str]]:
     for file in stated.get("files") or []:
         content = visible(str(file.get("file_content", "")), strict=True)
         yield "file", f"{visible(str(file.get('file_path', '')), strict=True)}\n{content}"
+
+
+def _bound(bound: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What else an approval binds: the agent, where the tool is from, and where it acts."""
+    for name in ("agent", "tool"):
+        if bound.get(name):
+            yield name, visible(str(bound[name]), strict=True)
+    if isinstance(context := bound.get("context"), dict):
+        for name, value in context.items():
+            text = pretty(value) if isinstance(value, dict | list) else str(value)
+            yield "where", visible(f"{name} {text}", strict=True)
 
 
 def _details(stated: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -163,6 +163,7 @@ def shown(row: Proposal) -> dict[str, Any]:
         "description": row.description,
         "input_description": row.input_description,
         "intent": row.intent,
+        "bound": row.bound,
         "protocol": row.protocol,
         "client": row.client,
         "principal": row.principal,

@@ -270,7 +270,7 @@ class _Call:
 
     async def _of_round(self, id_: str) -> Proposal:
         row = await self.host.calls.look(id_, self.caller)
-        if row is None or row.name != self.name or row.input != self.input:
+        if row is None or row.name != self.name or row.asked != self.input:
             raise ToolInputError("this approval is not known, or is for another call")
         return row
 
@@ -303,13 +303,17 @@ class _Call:
     async def _carried_out(self, id_: str, answer: Answer) -> types.CallToolResult:
         ran: list[Outcome] = []
         limit = self.host.config.limits.turn_time
+        asked = await self.host.calls.look(id_, self.caller)
+        # The client sent its own words, of which the ledger has what the tool gets.
+        same = asked is not None and asked.asked == self.input
+        input = asked.input if asked is not None and same else self.input
         async with told(self.sending) as update:
             work = self.host.calls.decide(
                 id_,
                 self.caller,
                 approved=answer.approved,
                 reason=answer.reason,
-                input=self.input,
+                input=input,
                 session=self.peer.session,
                 update=update,
                 wait=limit,
@@ -340,7 +344,7 @@ class _Call:
     async def _refused(self, id_: str, error: InvalidRequest) -> types.CallToolResult:
         """Why a decision does not count; of a call that was decided otherwise, how it stands."""
         row = await self.host.calls.look(id_, self.caller)
-        if row is not None and row.state != "PENDING" and row.input == self.input:
+        if row is not None and row.state != "PENDING" and row.asked == self.input:
             return self._ended(row)
         return said(f"Not run: {error.items[0]['msg']}", error=True)
 

@@ -187,7 +187,9 @@ class Connection:
         )
         async with asyncio.timeout(SILENCE) as patience, client:
             client.session.validate_tool_result = _unchecked  # type: ignore[method-assign]
-            self._listed(await _tools(client))
+            tools = await _tools(client)
+            self._server.server_name = client.server_info.name if client.server_info else ""
+            self._listed(tools)
             patience.reschedule(None)
             self._client = client
             self._problem = "the connection ended"

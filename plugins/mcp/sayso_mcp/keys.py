@@ -7,7 +7,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from sayso import Host, PluginError, state_dir
+from sayso import Host, PluginError
 
 LENGTH = 32
 
@@ -21,7 +21,7 @@ def key_of(host: Host, given: Path | None) -> bytes:
     if given is None and not host.shares_ledger:
         return secrets.token_bytes(LENGTH)
     if given is None:
-        path = state_dir(host.config) / "mcp.key"
+        path = host.state_dir / "mcp.key"
     else:
         path = host.config.path("plugin.mcp.key_file", given)
     try:

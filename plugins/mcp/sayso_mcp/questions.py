@@ -28,6 +28,8 @@ FORM: dict[str, Any] = {
     "required": ["approve"],
 }
 _LONGEST_REASON = 1000
+_MARKS = {"set_by", "read_by", "default"}
+"""What the description of a parameter says of the value that the tool gets."""
 _PROSE = "\n\t\u00a0\u202f\u3000\u200c\u200d\ufe0e\ufe0f"
 """Spaces, and parts of emoji and of some scripts, that hide nothing in prose."""
 
@@ -49,7 +51,18 @@ def question(row: Proposal) -> str:
     if row.intent:
         lines.append(f"Why: {visible(row.intent, _PROSE)}")
     shown = visible(json.dumps(row.input, indent=2, ensure_ascii=False), "\n")
-    return "\n".join([*lines, f"Input: {shown}", f"Approval id: {row.id}"])
+    lines.append(f"Input: {shown}")
+    marks = {name: about for name, about in row.input_description.items() if _MARKS & about.keys()}
+    for name, text in [*_bound(row.bound), *(("Parameters", marks),) * bool(marks)]:
+        given = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
+        lines.append(f"{name}: {visible(given, _PROSE)}")
+    return "\n".join([*lines, f"Approval id: {row.id}"])
+
+
+def _bound(bound: dict[str, Any]) -> list[tuple[str, Any]]:
+    """What else an approval binds: the agent, where the tool is from, and where it acts."""
+    named = {"agent": "Agent", "tool": "Tool from", "context": "Where"}
+    return [(named.get(name, name), value) for name, value in bound.items()]
 
 
 def visible(text: str, ordinary: str) -> str:

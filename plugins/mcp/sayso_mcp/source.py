@@ -9,6 +9,8 @@ Gated unless it is said otherwise: what somebody else's server calls harmless pr
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import math
 import shlex
@@ -20,7 +22,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from sayso import PluginError, RequestContext, SourceHost, Tool, ToolResult
+from sayso import ConfigError, PluginError, RequestContext, SourceHost, Tool, ToolResult
 
 if TYPE_CHECKING:
     from sayso_mcp.asker import Asker
@@ -46,24 +48,27 @@ def mcp_server(
     env: Mapping[str, str] | None = None,
     timeout: float | None = 60.0,
     transport: Transport | None = None,
+    name: str | None = None,
 ) -> MCPServer:
     """The tools of an MCP server, for `Agent(tools=[...])`.
 
     `server` is a URL, or a command, as one line or as its parts. `include` and `exclude` are
-    patterns of the server's tool names, with `*` and `?`. `requires_approval` gates all tools
-    (the default), none, or those that match one of its patterns. `headers` are sent with every
-    request to a URL; a function, plain or async, gives them for each anew, such as a token that is
-    renewed; `env` is what a command gets beside HOME, PATH and the like; `prefix` comes
-    before each name. A call may take `timeout` seconds. Without `transport` a URL that ends in
-    `/sse` is sse, another streamable-http.
+    patterns of tool names, with `*` and `?`; the server's own names are meant as well as those with
+    the prefix. `requires_approval` gates all tools (the default), none, or those that match one of
+    its patterns. A pattern that fits no tool of the server stops the start. An approval is of the
+    tool of just this server: of its address or command line, and of its `name`, by default what it
+    calls itself. `headers` are sent with every request to a URL; a function, plain or async, gives
+    them for each anew, such as a token that is renewed; `env` is what a command gets beside HOME,
+    PATH and the like; `prefix` comes before each name. A call may take `timeout` seconds. Without
+    `transport` a URL that ends in `/sse` is sse, another streamable-http.
     """
-    for name, given in (
+    for option, given in (
         ("include", include),
         ("exclude", exclude),
         ("requires_approval", requires_approval),
     ):
         if isinstance(given, str):
-            raise TypeError(f"mcp_server: {name} takes a list of patterns; write [{given!r}]")
+            raise TypeError(f"mcp_server: {option} takes a list of patterns; write [{given!r}]")
     if timeout is not None and not 0 < timeout < math.inf:
         raise ValueError(f"mcp_server: timeout must be above 0 seconds, not {timeout!r}")
     own = headers if callable(headers) else None
@@ -78,6 +83,7 @@ def mcp_server(
         dict(env) if env is not None else None,
         timeout,
         own,
+        name,
     )
 
 
@@ -134,23 +140,30 @@ class Choice:
 
     def takes(self, name: str) -> bool:
         """Whether the server's tool `name` becomes the agent's."""
-        if self.include is not None and not _any(self.include, name):
+        if self.include is not None and not self._fit(self.include, name):
             return False
-        return not _any(self.exclude, name)
+        return not self._fit(self.exclude, name)
 
     def gates(self, name: str) -> bool:
         """Whether a call of it waits for approval."""
         gated = self.requires_approval
-        return gated if isinstance(gated, bool) else _any(gated, name)
+        return gated if isinstance(gated, bool) else self._fit(gated, name)
+
+    def idle(self, names: Sequence[str]) -> list[str]:
+        """The patterns that fit none of the server's tools, misspelt perhaps."""
+        gated = () if isinstance(self.requires_approval, bool) else self.requires_approval
+        stated = dict.fromkeys([*gated, *(self.include or ()), *self.exclude])
+        return [one for one in stated if not any(self._fit([one], name) for name in names)]
+
+    def _fit(self, patterns: Patterns, name: str) -> bool:
+        """Whether one of them fits the tool, by the server's name for it or by the one here."""
+        called = (name, self.name(name))
+        return any(fnmatchcase(one, pattern) for pattern in patterns for one in called)
 
     def name(self, name: str) -> str:
         """Its name here: letters, digits, `_` and `-`, at most 64."""
         plain = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "_" for c in name)
         return f"{self.prefix}{plain}"[:64]
-
-
-def _any(patterns: Patterns, name: str) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 class MCPServer:
@@ -169,6 +182,7 @@ class MCPServer:
         env: dict[str, str] | None,
         timeout: float | None,
         own_headers: Headers | None = None,
+        name: str | None = None,
     ) -> None:
         self.parts = list(parts)
         self.transport = transport
@@ -176,7 +190,11 @@ class MCPServer:
         self.own_headers = own_headers
         self.env = env
         self.timeout = timeout
+        self.name = name
+        self.server_name = ""
+        """What the server calls itself."""
         self._choice = choice
+        self._idle: list[str] = []
         self._tools: tuple[Tool, ...] = ()
         self._names: dict[str, str] = {}
         self._host: SourceHost | None = None
@@ -193,6 +211,16 @@ class MCPServer:
         port = f":{found.port}" if found.port else ""
         return f"{found.scheme}://{found.hostname}{port}{found.path}"
 
+    @property
+    def origin(self) -> str:
+        """Where its tools are from, as approvals bind and show it; without credentials."""
+        is_command = self.transport == "stdio"
+        # They may hold a key.
+        rest = json.dumps(self.parts) if is_command else urlsplit(self.parts[0]).query
+        bound = f"#{hashlib.sha256(rest.encode()).hexdigest()[:16]}" if rest else ""
+        called = self.server_name if self.name is None else self.name
+        return f"mcp:{called}:{self.label}{bound}"
+
     def __repr__(self) -> str:
         return f"mcp_server({self.label!r})"
 
@@ -206,15 +234,23 @@ class MCPServer:
         known: list[Any] = []
 
         def listed(tools: Sequence[Any]) -> None:
-            if tools == known:
+            if known == [self.server_name, *tools]:
                 return
-            known[:] = tools
+            known[:] = [self.server_name, *tools]
+            self._idle = self._choice.idle([tool.name for tool in tools])
             self._tools = tuple(self._made(tools))
             changed()
 
         self._host, self._changed = host, changed
         self._connection = Connection(self, listed)
         await self._connection.start()
+        if known and self._idle:
+            await self.close()
+            names = ", ".join(sorted(tool.name for tool in known[1:])) or "none"
+            raise ConfigError(
+                f"{self!r}: {', '.join(map(repr, self._idle))} fits none of its tools; write the "
+                f"names of tools, or patterns of them; its tools are: {names}"
+            )
 
     def tools(self) -> Sequence[Tool]:
         """The tools as the server last listed them, and once it has asked what it asks by."""
@@ -228,6 +264,12 @@ class MCPServer:
 
     def _made(self, listed: Sequence[Any]) -> list[Tool]:
         made: dict[str, Tool] = {}
+        if self._idle:
+            logger.warning(
+                "%r: %s fits none of its tools, so all of them need approval",
+                self,
+                ", ".join(map(repr, self._idle)),
+            )
         taken = [one for one in listed if self._choice.takes(one.name)]
         late = monotonic() + MAKING
         for number, one in enumerate(taken):
@@ -261,7 +303,9 @@ class MCPServer:
             description=one.description or "",
             timeout=self.timeout,
             input_schema=one.input_schema,
-            requires_approval=self._choice.gates(one.name),
+            # A pattern that fits nothing may have been meant for this one.
+            requires_approval=bool(self._idle) or self._choice.gates(one.name),
+            origin=self.origin if one.name == name else f"{self.origin} ({one.name})",
             title=one.title or (hints.title if hints else None),
             read_only=hints.read_only_hint if hints else None,
             destructive=hints.destructive_hint if hints else None,

@@ -33,7 +33,7 @@ class Waiting:
         """Know what the ledger has, once; under the lock."""
         if not self.is_read:
             for row in await host.calls.proposed(caller):
-                self.ids[digest(row.name, row.input)] = row.id
+                self.ids[digest(row.name, row.asked)] = row.id
             self.is_read = True
 
     def leave(self, key: str, id_: str) -> None:

@@ -25,6 +25,7 @@ from sayso import (
     Agent,
     Caller,
     Config,
+    InvalidRequest,
     Outcome,
     ServiceHost,
     Session,
@@ -627,11 +628,11 @@ def test_name_that_a_tool_has_lost_is_not_given_to_another_tool_of_the_server(
             await call(host, "shrink")
             await eventually(lambda: host.agent.tools is not before)
             assert "odd_name" not in host.agent.tools
-            ended = await host.calls.decide(row.id, SOMEBODY, approved=True)
-            assert (ended.state, ended.output) == (
-                "FAILED",
-                "Error: there is no tool 'odd_name' any more",
-            )
+            with pytest.raises(InvalidRequest) as refusal:
+                await host.calls.decide(row.id, SOMEBODY, approved=True)
+            assert refusal.value.items[0]["type"] == "approval_tool_changed"
+            left = await host.calls.look(row.id, SOMEBODY)
+            assert left is not None and left.state == "PENDING"
 
     asyncio.run(run())
 

@@ -181,6 +181,10 @@ def proposal_json(approval: Approval) -> Json:
     }
     if approval.intent:
         shown["intent"] = approval.intent
+    if approval.input_description:
+        shown["input_description"] = approval.input_description
+    if approval.bound:
+        shown["bound"] = approval.bound
     return shown
 
 

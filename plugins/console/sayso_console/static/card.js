@@ -2,7 +2,7 @@
 
 import { fold } from "./fold.js";
 import { objectOf, sourceOf } from "./json.js";
-import { block, firstLine, inputOf } from "./proposal.js";
+import { block, boundOf, firstLine, inputOf } from "./proposal.js";
 import { button, el, escaped, visible } from "./text.js";
 
 export class Card {
@@ -43,6 +43,7 @@ export class Card {
     return [
       intent ? el("p", { class: "intent", dir: "auto" }, "Why: ", el("bdi", {}, visible(intent))) : undefined,
       description ? el("p", { class: "about", dir: "auto" }, visible(description)) : undefined,
+      ...boundOf(this.proposal),
       this.origin ? el("p", { class: "origin" }, visible(this.origin)) : undefined,
     ].filter(Boolean);
   }

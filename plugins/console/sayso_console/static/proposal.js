@@ -34,16 +34,43 @@ export function inputOf(proposal) {
   if (proposal.type === "command") return commandOf(input);
   if (!isObject(input)) return block(input, "exact", "Input");
   const names = Object.keys(input);
-  if (!names.length) return el("p", { class: "note" }, "No input.");
+  const others = othersOf(proposal.about ?? {}, input);
+  if (!names.length && !others.length) return el("p", { class: "note" }, "No input.");
   const rows = names.map((name) => {
     const value = input[name];
-    const about = proposal.about?.[name]?.description;
+    const { description: about, read_by: reader } = proposal.about?.[name] ?? {};
     const term = el("dt", {}, el("code", { dir: "ltr" }, visible(name, "line")),
       el("span", { class: "type" }, `  ${typeOf(value)}${value === "" ? ", empty" : ""}`),
-      about ? el("span", { class: "what", dir: "auto" }, visible(about)) : undefined);
+      about ? el("span", { class: "what", dir: "auto" }, visible(about)) : undefined,
+      reader ? el("span", { class: "what" }, "as it was sent: the tool makes something else of it") : undefined);
     return el("div", {}, term, el("dd", {}, block(value, "exact", "Value")));
   });
-  return el("dl", { class: "input" }, ...rows);
+  return el("dl", { class: "input" }, ...rows, ...others);
+}
+
+// The parameters that no input states, with what the tool gets, as far as that may be shown.
+function othersOf(about, input) {
+  const names = Object.keys(about).filter((name) => !Object.hasOwn(input, name)
+    && (about[name]?.set_by || Object.hasOwn(about[name] ?? {}, "default")));
+  return names.map((name) => {
+    const stated = about[name];
+    const term = el("dt", {}, el("code", { dir: "ltr" }, visible(name, "line")),
+      el("span", { class: "type" }, "  set by the service"));
+    const value = Object.hasOwn(stated, "default") ? block(stated.default, "exact", "Value")
+      : el("p", { class: "note" }, "Not shown.");
+    return el("div", {}, term, el("dd", {}, value));
+  });
+}
+
+const BOUND = { agent: "Agent", tool: "Tool from" };
+
+// What an approval binds beside the input: who acts, with what tool, and where.
+export function boundOf({ bound }) {
+  const { context, ...rest } = bound ?? {};
+  const pairs = [...Object.entries(rest).map(([name, value]) => [BOUND[name] ?? name, value]),
+    ...Object.entries(context ?? {})];
+  return pairs.map(([name, value]) => el("p", { class: "origin" },
+    `${name}: `, el("code", { dir: "ltr" }, visible(plain(value), "line"))));
 }
 
 function commandOf(input) {
@@ -75,5 +102,7 @@ const ofCommand = (raw, place) => ({
 
 export function proposalsOf(data, place) {
   const commands = (data.cmds ?? []).map((raw, n) => ofCommand(raw, `${place}.${n}`));
-  return [...(data.tool_calls ?? []).map(ofCall), ...commands].filter((p) => !p.raw.execute);
+  const bound = new Map((data.approvals ?? []).map((item) => [item.id, item.bound]));
+  return [...(data.tool_calls ?? []).map(ofCall), ...commands].filter((p) => !p.raw.execute)
+    .map((p) => ({ ...p, bound: bound.get(p.id) }));
 }

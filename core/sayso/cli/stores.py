@@ -1,0 +1,87 @@
+"""The stores that `sayso approvals` reads: the configured one, or those of all agents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from sayso.cli.group import configuration
+from sayso.config import Config, state_dir
+from sayso.errors import ConfigError
+from sayso.ledger.record import Ledger
+from sayso.ledger.stores import ledger_of
+
+T = TypeVar("T")
+
+
+def in_each(
+    config_file: Path | None, work: Callable[[Ledger], Awaitable[T]]
+) -> list[tuple[str, T]]:
+    """What `work` gives for each store, with the store's name."""
+    return [_with_store(one, work) for one in _meant(configuration(config_file))]
+
+
+def in_that_of(config_file: Path | None, id: str, work: Callable[[Ledger], Awaitable[T]]) -> T:
+    """What `work` gives for the store that has the proposal `id`; raises ConfigError."""
+
+    async def looked(ledger: Ledger) -> list[T]:
+        return [await work(ledger)] if await ledger.settle([id]) else []
+
+    for _, found in in_each(config_file, looked):
+        for one in found:
+            return one
+    raise ConfigError(f"there is no proposal {id!r}; see: sayso approvals list")
+
+
+def headed(found: Sequence[tuple[str, T]]) -> Iterator[T]:
+    """What was found in each store; where there are several, its name is shown first."""
+    for url, one in found:
+        if len(found) > 1:
+            click.echo(f"in {url}:")
+        yield one
+
+
+def _meant(config: Config) -> list[Config]:
+    """The configuration, once for each store that it may mean.
+
+    Without a ledger or a state folder of its own, each agent of this user has a store.
+    """
+    if config.approvals.ledger not in (None, "", "sqlite://") or config.server.state_dir:
+        return [config]
+    root = state_dir(config)
+    files = [*root.glob("approvals.db"), *sorted(root.glob("*/approvals.db"))]
+    return [_in_folder(config, file.parent) for file in files] or [config]
+
+
+def _in_folder(config: Config, folder: Path) -> Config:
+    one = config.model_copy(deep=True)
+    one.server.state_dir = folder
+    return one
+
+
+def _with_store(config: Config, work: Callable[[Ledger], Awaitable[T]]) -> tuple[str, T]:
+    async def run() -> tuple[str, T]:
+        ledger = ledger_of(config)
+        store = ledger.store
+        if not store.shared:
+            raise ConfigError(
+                f"the ledger {store.url!r} lives in the service's process; nothing else can read it"
+            )
+        # Stores of others need not tell.
+        exists = getattr(store, "exists", None)
+        if exists is not None and not await exists():
+            raise ConfigError(
+                f"there is no approvals store {store.url!r}; a service makes it when it "
+                "starts: check 'approvals.ledger' and --config"
+            )
+        await ledger.open()
+        try:
+            return store.url, await work(ledger)
+        finally:
+            await ledger.close()
+
+    return asyncio.run(run())

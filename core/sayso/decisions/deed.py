@@ -1,0 +1,120 @@
+"""The deed of an approval: what a proposal binds, and whether it is still that when its call starts
+(design, section 6, "The deed").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from sayso.agent import Agent
+from sayso.commands.identity import shell_deed
+from sayso.context import RequestContext
+from sayso.decisions import places
+from sayso.ledger import Proposal
+from sayso.ledger.choices import WAITS, Hinders
+from sayso.tools import Tool
+from sayso.tools.inputs import recorded
+from sayso.wire.messages import PlatformContext
+
+_TOOL_CHANGED = (
+    "the tool {!r} of this service is another one than was proposed; it has not run, and can be "
+    "proposed anew"
+)
+_SHELL_CHANGED = (
+    "commands run here with other settings, or in another folder, than where this one was "
+    "proposed; it has not run, and can be proposed anew"
+)
+
+
+def tool_deed(tool: Tool[..., Any], sent: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a proposal to call `tool`; raises ToolInputError for wrong input.
+
+    It calls what users wrote: not for an event loop.
+    """
+    found = recorded(tool, sent)
+    return {
+        "kind": "tool_call",
+        "name": tool.name,
+        "input": found.input,
+        "sent": None if found.input == sent else dict(sent),
+        "description": tool.description,
+        "input_description": found.described(tool.input_description),
+        "idempotent": tool.idempotent,
+        "tool": tool.digest,
+        "source": tool.origin,
+    }
+
+
+def hinders(agent: Agent, context: RequestContext) -> Hinders:
+    """What keeps this request from starting a call that is another deed here than the one that was
+    proposed, or that lacks what it needs."""
+    return partial(changed, agent, places.place(context.stated_platform))
+
+
+def changed(agent: Agent, now: Mapping[str, Any], row: Proposal) -> tuple[str, str] | None:
+    """Why the call must not start here and now, as an error type, or WAITS, and a message; None
+    where it may. `now` is the place of this request."""
+    if _is_another(agent, row):
+        text = _SHELL_CHANGED if row.kind == "command" else _TOOL_CHANGED.format(row.name)
+        return "approval_tool_changed", text
+    if row.context is None:
+        return None
+    if names := places.differs(row.context, now):
+        return "approval_context_changed", (
+            f"the request states another {_listed(names)} than the one in which {row.name!r} was "
+            "proposed; it has not run"
+        )
+    needed = [name for name in places.missing(row.context, now) if _needs(agent, row, name)]
+    if needed:
+        return WAITS, (
+            f"{row.name!r} has not run: it needs {_listed(needed)} of the platform context again; "
+            "send it once more with the decision."
+        )
+    return None
+
+
+def acting(row: Proposal, context: RequestContext) -> RequestContext:
+    """The context that the call of `row` gets: what was approved, in the request that starts it."""
+    if row.context is None:
+        return context
+    stated = context.stated_platform or PlatformContext()
+    platform = places.restored(row.context, stated)
+    if platform is stated:
+        return context
+    made = RequestContext(
+        platform=platform,
+        request_fields=context.request_fields,
+        source=context.source,
+        session=context.session,
+        principal=context.principal,
+        protocol=context.protocol,
+        decisions=context.decisions,
+        has_decision=context.has_decision,
+        _send=context._send,
+    )
+    made._additions = context._additions
+    return made
+
+
+def _is_another(agent: Agent, row: Proposal) -> bool:
+    if not row.tool:
+        return False
+    if row.kind == "command":
+        return shell_deed(agent.commands).get("tool") != row.tool
+    tool = agent.tools.get(row.name)
+    return tool is None or tool.digest != row.tool
+
+
+def _needs(agent: Agent, row: Proposal, credential: str) -> bool:
+    """Whether the call can read the credential: of others nobody asks for it."""
+    if row.kind == "command":
+        shell = agent.commands
+        return shell is not None and (shell.reads_context or credential == "kubeconfig")
+    tool = agent.tools.get(row.name)
+    return tool is not None and tool.reads_context
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(names)

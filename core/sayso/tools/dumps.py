@@ -1,0 +1,72 @@
+"""Validated inputs as JSON again, and what was lost on the way."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from sayso.config.received import Names
+from sayso.tools.inputs import dropped
+from sayso.tools.validation import explained, unknown
+
+
+def dumped(instance: BaseModel, name: str) -> list[Any]:
+    """The JSON of one field, in a list; empty where it has none."""
+    try:
+        written = instance.model_dump(
+            mode="json", by_alias=True, round_trip=True, include={name}, warnings=False
+        )
+    except Exception:
+        # A value or a serializer of the author's.
+        return []
+    return list(written.values())[:1]
+
+
+def all_dumped(adapter: TypeAdapter[Any], instance: Any) -> Iterator[tuple[str, Any]]:
+    """The JSON of each field, by its name in the JSON."""
+    try:
+        written = adapter.dump_python(
+            instance, mode="json", by_alias=True, round_trip=True, warnings=False
+        )
+    except Exception:
+        # A value or a serializer of the author's.
+        return
+    if isinstance(written, Mapping):
+        yield from written.items()
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is of the types that JSON is read as."""
+    if isinstance(value, dict):
+        return type(value) is dict and all(map(is_plain, value.values()))
+    if isinstance(value, list):
+        return type(value) is list and all(map(is_plain, value))
+    return type(value) in (str, int, float, bool, type(None))
+
+
+def may_drop(schema: Any) -> bool:
+    """Whether something in pydantic's core `schema` ignores keys that it does not know."""
+    rest, seen = [schema], set[int]()
+    while rest:
+        node = rest.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Mapping):
+            if node.get("type") in ("model-fields", "dataclass-args", "typed-dict"):
+                return True
+            rest.extend(node.values())
+        elif isinstance(node, list | tuple):
+            rest.extend(node)
+    return False
+
+
+def refuse_dropped(
+    sent: Mapping[str, Any], value: Any, names: Names, known: Collection[str]
+) -> None:
+    """Raise ToolInputError for what was sent and the tool would not get."""
+    if places := list(itertools.islice(dropped(sent, value, names), 50)):
+        raise explained(unknown(place, known) for place in places)

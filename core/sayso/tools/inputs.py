@@ -1,0 +1,346 @@
+"""What a tool will get of an input: that is recorded, shown, compared, and runs (design, section 6,
+"The deed": "Input").
+
+A parameter stands in the recorded input as the tool's own types write it, and only where reading
+that again gives the tool the very same value. Else it stays as it was sent, or absent where it was
+not sent, and its description says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from typing import Any, Protocol
+
+from pydantic import BaseModel, SecretBytes, SecretStr
+
+from sayso.config.received import Names, names_of, received
+from sayso.errors import ToolInputError
+from sayso.wire.bodies import is_json
+from sayso.wire.canonical import canonical, copied
+
+_SECRET = (SecretStr, SecretBytes)
+_ABSENT = object()
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+UNSTEADY = object()
+"""What stands for a value that another process has otherwise."""
+
+
+@dataclass(slots=True)
+class Whole:
+    """A validated input with all that was not sent: by parameter the value that the tool gets, and
+    the JSON from which the tool would read it again, where there is one."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    dumps: dict[str, Any] = field(default_factory=dict)
+
+    def put(self, name: str, value: Any, dump: Any = _ABSENT) -> None:
+        """Add a parameter; without `dump` nothing can be read as it."""
+        self.values[name] = value
+        if dump is not _ABSENT and is_json(dump):
+            self.dumps[name] = _ordered(value, dump)
+
+
+class Taking(Protocol):
+    """A tool, as far as its inputs are concerned."""
+
+    name: str
+    defaults: dict[str, Any]
+    fixed: Mapping[str, Any]
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON schema of the input."""
+        ...
+
+    @property
+    def write_only(self) -> frozenset[str]:
+        """The parameters that the schema calls secret."""
+        ...
+
+    @property
+    def secret_defaults(self) -> frozenset[str]:
+        """The parameters whose defaults are secret."""
+        ...
+
+    def whole(self, input: Mapping[str, Any]) -> Whole:
+        """The input with all that was not sent; raises ToolInputError."""
+        ...
+
+    def parameter(self, key: str) -> str:
+        """The parameter that `key` of an input sends, by its name in the schema."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The input of a proposal. `marks` says of a parameter what `input_description` adds:
+    `set_by: "service"` of one that is absent from `input`, with its `default` where that may be
+    shown; `read_by: "tool"` of one that stands as it was sent and becomes something else."""
+
+    input: dict[str, Any]
+    marks: dict[str, dict[str, Any]]
+
+    def described(self, about: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+        """The descriptions of the parameters with the marks of this input."""
+        nothing = {"type": "any", "description": ""}
+        names = dict.fromkeys([*about, *self.marks])
+        return {n: {**about.get(n, nothing), **self.marks.get(n, {})} for n in names}
+
+
+def recorded(tool: Taking, sent: Mapping[str, Any]) -> Recorded:
+    """What a call of `tool` with the input `sent` is recorded as; raises ToolInputError.
+
+    It calls what users wrote: validators, serializers, and factories of defaults, each of those
+    once for what is recorded.
+    """
+    whole = tool.whole(sent)
+    own = {tool.parameter(key): key for key in sent}
+    kept = {
+        name: dump
+        for name, dump in whole.dumps.items()
+        if not _is_secret(tool, name, whole.values[name])
+    }
+    fit = _fitting(tool, sent, own, whole, kept)
+    input = _with(sent, own, fit)
+    marks = {n: _mark(tool, n, value) for n, value in whole.values.items() if n not in {*own, *fit}}
+    for name in own.keys() - fit.keys():
+        if name in whole.values and not _reads_as(whole.values[name], sent[own[name]]):
+            marks[name] = {"read_by": "tool"}
+    # Those who run the tool fill these in by themselves.
+    for name, stated in tool.input_schema["properties"].items():
+        if name not in whole.values and isinstance(stated, Mapping) and "default" in stated:
+            marks[name] = {} if name in tool.write_only else {"default": copied(stated["default"])}
+    # What a partial has fixed is no parameter any more, but is part of the deed.
+    shown = {name: value for name, value in tool.fixed.items() if is_json(value)}
+    marks |= {name: _mark(tool, name, value) for name, value in shown.items()}
+    return Recorded(input, marks)
+
+
+def _fitting(
+    tool: Taking,
+    sent: Mapping[str, Any],
+    own: Mapping[str, str],
+    whole: Whole,
+    kept: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Those of `kept` from which the tool reads the same values again."""
+    if canonical(_with(sent, own, kept)) == canonical(sent):
+        return dict(kept)  # Most inputs: it has just read them.
+    if _survive(tool, _with(sent, own, kept), whole, kept):
+        return dict(kept)
+    found: dict[str, Any] = {}
+    for name, dump in kept.items():
+        trial = {**found, name: dump}
+        if _survive(tool, _with(sent, own, trial), whole, trial):
+            found = trial
+    return found
+
+
+def _with(
+    sent: Mapping[str, Any], own: Mapping[str, str], kept: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The input with the `kept` parameters in place of what was sent of them."""
+    rest = {key: value for name, key in own.items() if name not in kept for value in [sent[key]]}
+    found: dict[str, Any] = copied({**{n: kept[n] for n in kept if n in own}, **rest, **kept})
+    return found
+
+
+def _survive(tool: Taking, input: Mapping[str, Any], whole: Whole, names: Iterable[str]) -> bool:
+    try:
+        again = tool.whole(input)
+    except ToolInputError:
+        return False
+    return all(
+        name in again.dumps and same(again.values[name], whole.values[name]) for name in names
+    )
+
+
+def _mark(tool: Taking, name: str, value: Any) -> dict[str, Any]:
+    """The mark of a parameter that the service sets."""
+    mark: dict[str, Any] = {"set_by": "service"}
+    if not _is_secret(tool, name, value) and (shown := steady(value)) is not UNSTEADY:
+        mark["default"] = shown
+    return mark
+
+
+def _is_secret(tool: Taking, name: str, value: Any) -> bool:
+    return name in tool.write_only or holds_secret_type(value)
+
+
+def steady(value: Any) -> Any:
+    """A value as JSON that is the same in each process; UNSTEADY where it has none."""
+    try:
+        found = received(value, {})
+        if is_json(found) and not _ADDRESS.search(canonical(found).decode("utf-8", "replace")):
+            return found
+    except Exception:
+        # What users wrote cannot be written down.
+        return UNSTEADY
+    return UNSTEADY
+
+
+def _reads_as(value: Any, sent: Any) -> bool:
+    """Whether the tool gets just what was sent."""
+    try:
+        return canonical(received(value, {})) == canonical(sent)
+    except Exception:
+        # What users wrote cannot be written down.
+        return False
+
+
+def held_by(instance: Any) -> Iterator[tuple[str, Any]]:
+    """What a model, dataclass or typed dict holds, by name."""
+    parts = _parts(instance, {})
+    return ((name, value) for name, _, value, _ in parts or ())
+
+
+def groups_of(kind: type[Any], others: Names) -> Iterator[list[str]]:
+    """All names of each field of a model, dataclass or typed dict."""
+    if issubclass(kind, BaseModel):
+        for name, stated in kind.model_fields.items():
+            yield [*names_of(name, stated)]
+        return
+    for name in [f.name for f in fields(kind)] if is_dataclass(kind) else kind.__annotations__:
+        yield [name, *others.get(name, ())]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether a tool can tell two values apart by nothing but their identity."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, _SECRET):
+        return bool(one.get_secret_value() == other.get_secret_value())
+    if isinstance(one, BaseModel):
+        parts = (one.__dict__, one.__pydantic_extra__), (other.__dict__, other.__pydantic_extra__)
+        return same(*parts)
+    if is_dataclass(one):
+        return same(vars(one), vars(other)) if hasattr(one, "__dict__") else bool(one == other)
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    try:
+        return bool(one == other)
+    except Exception:
+        # An `__eq__` of the author's that cannot say.
+        return False
+
+
+def _ordered(value: Any, dump: Any) -> Any:
+    """The JSON of a value in which sets have one order: Python's own differs from set to set."""
+    if isinstance(value, set | frozenset) and isinstance(dump, list):
+        return sorted(dump, key=canonical)
+    if isinstance(value, list | tuple) and isinstance(dump, list) and len(value) == len(dump):
+        return [_ordered(*pair) for pair in zip(value, dump, strict=True)]
+    if isinstance(dump, dict) and (parts := _parts(value, {})) is not None:
+        by_key = {key: part for _, keys, part, _ in parts for key in keys}
+        return {k: _ordered(by_key[k], v) if k in by_key else v for k, v in dump.items()}
+    return dump
+
+
+def holds_secret_type(value: Any) -> bool:
+    """Whether a secret of pydantic's stands in the value."""
+    if isinstance(value, BaseModel):
+        return holds_secret_type(value.__dict__) or holds_secret_type(value.__pydantic_extra__)
+    if is_dataclass(value) and not isinstance(value, type):
+        return any(holds_secret_type(getattr(value, f.name, None)) for f in fields(value))
+    if isinstance(value, Mapping):
+        return any(map(holds_secret_type, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return any(map(holds_secret_type, value))
+    return isinstance(value, _SECRET)
+
+
+def write_only(schema: Mapping[str, Any]) -> frozenset[str]:
+    """The parameters in whose JSON schema anything is `writeOnly`, as secrets are."""
+    definitions = {**schema.get("definitions", {}), **schema.get("$defs", {})}
+    return frozenset(
+        name
+        for name, stated in schema.get("properties", {}).items()
+        if _is_write_only(stated, definitions, set())
+    )
+
+
+def _is_write_only(schema: Any, definitions: Mapping[str, Any], seen: set[str]) -> bool:
+    if isinstance(schema, list):
+        return any(_is_write_only(item, definitions, seen) for item in schema)
+    if not isinstance(schema, Mapping):
+        return False
+    if schema.get("writeOnly") is True:
+        return True
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    if name in definitions and name not in seen:
+        seen.add(name)
+        if _is_write_only(definitions[name], definitions, seen):
+            return True
+    inner = (value for key, value in schema.items() if key not in ("default", "const", "enum"))
+    return any(_is_write_only(value, definitions, seen) for value in inner)
+
+
+def dropped(sent: Any, value: Any, names: Names) -> Iterator[tuple[str | int, ...]]:
+    """The places of `sent` that the `value` read from it has nothing of.
+
+    A validator of the author's may give keys other names: as many as have appeared may be missing.
+    """
+    if isinstance(value, BaseModel) and getattr(type(value), "__pydantic_root_model__", False):
+        yield from dropped(sent, value.__dict__["root"], names)
+    elif isinstance(sent, Mapping):
+        yield from _dropped_keys(sent, value, names)
+    elif isinstance(sent, list) and isinstance(value, list | tuple) and len(sent) == len(value):
+        for index, item in enumerate(sent):
+            yield from ((index, *place) for place in dropped(item, value[index], names))
+
+
+def _dropped_keys(
+    sent: Mapping[str, Any], value: Any, names: Names
+) -> Iterator[tuple[str | int, ...]]:
+    parts = _parts(value, names)
+    if parts is None:
+        return
+    by_key = {key: (own, part) for own, keys, part, _ in parts for key in keys}
+    missing = [key for key in sent if key not in by_key]
+    taken = {by_key[key][0] for key in sent if key in by_key}
+    renamed = sum(1 for own, _, _, is_set in parts if is_set and own not in taken)
+    if len(missing) > renamed:
+        yield from ((key,) for key in missing)
+    for key, item in sent.items():
+        if key in by_key:
+            yield from ((key, *place) for place in dropped(item, by_key[key][1], names))
+
+
+_Part = tuple[str, set[str], Any, bool]
+"""A name, all names of the same, the value, and whether it was set."""
+
+
+def _parts(value: Any, names: Names) -> list[_Part] | None:
+    if isinstance(value, BaseModel):
+        return [*_fields(value), *_extra(value.__pydantic_extra__)]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [*_fields_of_dataclass(value, names)]
+    if isinstance(value, Mapping):
+        found = {str(received(key, {})): part for key, part in value.items()}
+        return [(n, {n, *names.get(n, ())}, part, True) for n, part in found.items()]
+    return None
+
+
+def _fields(model: BaseModel) -> Iterator[_Part]:
+    for name, stated in type(model).model_fields.items():
+        is_set = name in model.__pydantic_fields_set__
+        yield name, {*names_of(name, stated)}, model.__dict__.get(name), is_set
+
+
+def _fields_of_dataclass(value: Any, names: Names) -> Iterator[_Part]:
+    defaults = {f.name: f.default for f in fields(value)}
+    made = {f.name for f in fields(value) if f.default_factory is not MISSING}
+    held = {n: getattr(value, n, None) for n in defaults} | getattr(value, "__dict__", {})
+    for name, part in held.items():
+        # Which ones were set is known of models alone.
+        is_set = name not in made and not same(part, defaults.get(name))
+        yield name, {name, *names.get(name, ())}, part, is_set
+
+
+def _extra(given: Mapping[str, Any] | None) -> Iterator[_Part]:
+    for name, part in (given or {}).items():
+        yield name, {name}, part, True

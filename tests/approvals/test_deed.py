@@ -1,0 +1,628 @@
+"""An approval is of the deed: what was shown is what runs, by whom, with what, and where."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from agents import scripted, suggest
+from pydantic import BaseModel, Field
+from serving import Json, Serve, Service, approved, folded, said, user
+
+from sayso import (
+    Agent,
+    Call,
+    Caller,
+    Config,
+    LocalShell,
+    RequestContext,
+    ServiceHost,
+    Tool,
+    cli,
+    tool,
+)
+from sayso.config.targets import load_agent
+from sayso.decisions import places
+from sayso.ledger import Transaction
+from sayso.ledger.log import chain_of
+from sayso.ledger.sqlite import SqliteStore
+from sayso.wire.messages import PlatformContext
+
+SQLITE = {"approvals__ledger": "sqlite:///approvals.db"}
+EVERY = pytest.mark.parametrize("way", ["v1", "v2", "v1-stream", "v2-stream", "ws"])
+
+
+def events_by(service: Service, way: str, *messages: Json) -> list[Json]:
+    if way == "ws":
+        with service.ws() as ws:
+            return ws.turn({"messages": list(messages)})
+    return service.stream(*messages, path=way[:2])
+
+
+def reply_by(service: Service, way: str, *messages: Json) -> Json:
+    if way in ("v1", "v2"):
+        return service.chat(*messages, path=way)
+    return folded(events_by(service, way, *messages))
+
+
+def refused(service: Service, way: str, *messages: Json) -> str:
+    """The type by which a request is refused."""
+    if way in ("v1", "v2"):
+        answer = service.ask(*messages, path=way)
+        assert answer.status == 422, answer.raw
+        (kind,) = answer.types
+        return kind
+    last = events_by(service, way, *messages)[-1]
+    assert last["type"] == "error", last
+    return str(last["code"]).lower()
+
+
+def restart_with(
+    ran: list[Json], namespace: str = "dev", words: str = "Restart.", **options: Any
+) -> Tool[..., Any]:
+    def restart(service: str, namespace: str = namespace) -> str:
+        ran.append({"service": service, "namespace": namespace})
+        return f"restarted in {namespace}"
+
+    return tool(restart, requires_approval=True, description=words, **options)
+
+
+def agent_of(made: Tool[..., Any], sent: Json | None = None, **options: Any) -> Agent:
+    call = Call("1", made.name, {"service": "db"} if sent is None else sent)
+    script = [["I will.", call], "done", "done"]
+    return scripted(script, [made], **{"name": "ops", **options})[0]
+
+
+def deciding(reply: Json, *calls: Json, **fields: Any) -> list[Json]:
+    decided = list(calls) or [approved(call) for call in reply["data"]["tool_calls"]]
+    data = {"tool_calls": decided}
+    return [user("go"), said(reply), user("", data=data, **fields)]
+
+
+def in_store(folder: Path, work: Callable[[Transaction], Any]) -> Any:
+    """What `work` finds in the store of the test."""
+
+    async def read() -> Any:
+        store = SqliteStore(folder / "approvals.db")
+        await store.open()
+        try:
+            return await store.run(work)
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
+
+
+# The tool
+
+
+@EVERY
+def test_a_redeploy_with_another_default_does_not_run_what_was_approved(
+    served: Serve, tmp_path: Path, way: str
+) -> None:
+    ran: list[Json] = []
+    before = served(agent_of(restart_with(ran, "dev")), **SQLITE)
+    after = served(agent_of(restart_with(ran, "prod")), **SQLITE)
+    reply = reply_by(before, way, user("go"))
+    messages = deciding(reply)
+    assert refused(after, way, *messages) == "approval_tool_changed"
+    (row,) = in_store(tmp_path, lambda tx: tx.find())
+    assert (ran, row.state) == ([], "PENDING")
+    logged = in_store(tmp_path, lambda tx: tx.log({chain_of(row.id): 0}))
+    entries = [entry for each in logged if (entry := each.entry)["id"] == row.id]
+    (why,) = [entry["why"] for entry in entries if entry["event"] == "not_started"]
+    assert why == "approval_tool_changed"
+    assert reply_by(before, way, *messages)["content"] == "done", "the row was left alone"
+    assert ran == [{"service": "db", "namespace": "dev"}]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"idempotent": True},
+        {"destructive": True},
+        {"read_only": True},
+        {"origin": "mcp:other"},
+        {"version": "2"},
+        {"input_schema": {"properties": {"service": {}}, "required": ["service"]}},
+    ],
+)
+def test_any_other_definition_is_another_tool(change: Json) -> None:
+    assert restart_with([]).digest != restart_with([], **change).digest
+
+
+def test_a_harmless_redeploy_kills_nothing(served: Serve) -> None:
+    ran: list[Json] = []
+    before = served(agent_of(restart_with(ran)), **SQLITE)
+    later = restart_with(ran, words="Restart, as of Tuesday.", timeout=5, title="Restart it")
+    after = served(scripted(["done"], [later], name="ops")[0], **SQLITE)
+    assert after.chat(*deciding(before.chat(user("go"))))["content"] == "done"
+    assert len(ran) == 1
+
+
+def test_a_version_stands_in_for_the_definition() -> None:
+    one, other = (restart_with([], name, version="7") for name in ("dev", "prod"))
+    assert one.digest == other.digest != restart_with([], version="8").digest
+
+
+def test_the_source_is_the_file_within_its_project_whatever_the_module_is_called(
+    tmp_path: Any,
+) -> None:
+    code = "from sayso import tool\n@tool\ndef wipe(disk: str) -> str:\n    return disk\n"
+    made = []
+    for folder, module in (("one", "__main__"), ("other", "jobs")):
+        place = tmp_path / folder / "src"
+        place.mkdir(parents=True)
+        (tmp_path / folder / "pyproject.toml").touch()
+        (place / "jobs.py").write_text(code)
+        names: Json = {"__name__": module}
+        exec(compile(code, str(place / "jobs.py"), "exec"), names)
+        made.append(names["wipe"])
+    assert made[0].origin == made[1].origin == "src/jobs.py:wipe"
+    assert made[0].digest == made[1].digest
+
+
+def test_defaults_that_differ_from_process_to_process_are_left_out_and_said(served: Serve) -> None:
+    @tool(requires_approval=True)
+    def wipe(disk: str, client: Any = object(), names: frozenset[str] = frozenset("abc")) -> str:  # noqa: B008
+        """Wipe."""
+        return disk
+
+    lines = served(agent_of(wipe, {"disk": "a"})).app.host.describe()
+    (said_so,) = [line for line in lines if "from process to process" in line]
+    assert "'client' of 'wipe'" in said_so
+    assert "names" not in said_so
+
+
+def test_a_tool_that_has_gone_leaves_the_row(served: Serve) -> None:
+    ran: list[Json] = []
+    before = served(agent_of(restart_with(ran)), **SQLITE)
+    gone = served(scripted(["hm"], [], name="ops")[0], **SQLITE)
+    messages = deciding(before.chat(user("go")))
+    assert gone.ask(*messages).types == {"approval_tool_changed"}
+    assert before.chat(*messages)["content"] == "done"
+
+
+# The input
+
+
+@EVERY
+def test_defaults_are_shown_echoed_and_run(served: Serve, way: str) -> None:
+    ran: list[Json] = []
+    service = served(agent_of(restart_with(ran)))
+    reply = reply_by(service, way, user("go"))
+    (call,) = reply["data"]["tool_calls"]
+    assert call["input"] == {"service": "db", "namespace": "dev"}
+    bare = deciding(reply, approved(call, input={"service": "db"}))
+    assert refused(service, way, *bare) == "approval_changed"
+    assert reply_by(service, way, *deciding(reply))["content"] == "done"
+    assert ran == [call["input"]]
+
+
+def test_a_number_that_was_sent_as_text_is_shown_as_what_it_is(served: Serve) -> None:
+    ran: list[int] = []
+
+    @tool(requires_approval=True)
+    def scale(count: int) -> str:
+        """Scale."""
+        ran.append(count)
+        return str(count)
+
+    service = served(agent_of(scale, {"count": "1_0"}))
+    reply = service.chat(user("go"))
+    (call,) = reply["data"]["tool_calls"]
+    assert call["input"] == {"count": 10}
+    assert service.ask(*deciding(reply, approved(call, input={"count": "1_0"}))).status == 422
+    service.chat(*deciding(reply))
+    assert ran == [10]
+
+
+class Order(BaseModel):
+    item: str
+    count: int = 1
+
+
+@pytest.mark.parametrize("key", ["dry_run", "Item"])
+def test_a_key_that_the_tool_would_drop_is_told_to_the_model(served: Serve, key: str) -> None:
+    ran: list[Order] = []
+
+    @tool(requires_approval=True)
+    def buy(order: Order) -> str:
+        """Buy."""
+        ran.append(order)
+        return ""
+
+    calls = [Call("1", "buy", {"item": "tea", key: True})]
+    agent, model = scripted([calls, "sorry"], [buy])
+    reply = served(agent).chat(user("go"))
+    assert (reply["content"], reply["data"]["tool_calls"], ran) == ("sorry", [], [])
+    told = model.asks[-1].turns[-1].blocks[0]
+    assert (told.is_error, f"there is no parameter {key!r}" in told.output) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "gets"),
+    [
+        ({"item": "tea", "count": "1_0"}, Order(item="tea", count=10)),
+        ({"item": "tea"}, Order(item="tea", count=1)),
+        ({"item": "tea", "count": 2, "dry_run": True}, None),
+    ],
+)
+def test_an_edit_is_recorded_as_what_the_tool_gets(
+    served: Serve, change: Json, gets: Order | None
+) -> None:
+    ran: list[Order] = []
+
+    @tool(requires_approval=True, editable=True)
+    def buy(order: Order) -> str:
+        """Buy."""
+        ran.append(order)
+        return ""
+
+    service = served(agent_of(buy, {"item": "tea", "count": 3}))
+    reply = service.chat(user("go"))
+    messages = deciding(reply, approved(reply["data"]["tool_calls"][0], input=change))
+    answer = service.ask(*messages)
+    if gets is None:
+        assert (answer.types, ran) == ({"approval_changed"}, [])
+        return
+    (done,) = answer.json()["data"]["executed_tool_calls"]
+    assert (ran, done["input"]) == ([gets], gets.model_dump())
+    assert service.ask(*messages).json() == answer.json(), "the same edit again is no other one"
+    assert len(ran) == 1
+
+
+def test_an_edit_may_leave_out_what_it_leaves_to_its_default(served: Serve) -> None:
+    ran: list[Json] = []
+    service = served(agent_of(restart_with(ran, editable=["service"])))
+    reply = service.chat(user("go"))
+    (call,) = reply["data"]["tool_calls"]
+    service.chat(*deciding(reply, approved(call, input={"service": "web"})))
+    assert ran == [{"service": "web", "namespace": "dev"}]
+
+
+@pytest.mark.parametrize("other", ["place", "tool"])
+def test_an_edit_is_refused_where_the_call_itself_would_be(served: Serve, other: str) -> None:
+    ran: list[Json] = []
+    first = served(agent_of(restart_with(ran, editable=True)), **SQLITE)
+    there = {"platform_context": {"k8s_namespace": "dev"}}
+    reply = first.chat(user("go", **there))
+    edited = approved(reply["data"]["tool_calls"][0], input={"service": "web"})
+    if other == "place":
+        messages = deciding(reply, edited, platform_context={"k8s_namespace": "prod"})
+        assert first.ask(*messages).types == {"approval_context_changed"}
+    else:
+        second = served(agent_of(restart_with(ran, "prod", editable=True)), **SQLITE)
+        assert second.ask(*deciding(reply, edited, **there)).types == {"approval_tool_changed"}
+    assert ran == []
+    assert first.chat(*deciding(reply, **there))["content"] == "done"
+    assert ran == [{"service": "db", "namespace": "dev"}]
+
+
+def test_what_the_service_sets_is_marked_and_secrets_are_nowhere(served: Serve) -> None:
+    @tool(requires_approval=True)
+    def call(
+        host: str, key: Annotated[str, Field(json_schema_extra={"writeOnly": True})] = "hush-hush"
+    ) -> str:
+        """Call."""
+        return key.upper()
+
+    service = served(agent_of(call, {"host": "a"}), **SQLITE)
+    reply = service.chat(user("go"))
+    (shown,) = reply["data"]["tool_calls"]
+    assert shown["input"] == {"host": "a"}
+    assert shown["input_description"]["key"]["set_by"] == "service"
+    (item,) = reply["data"]["approvals"]
+    assert item["input_description"] == shown["input_description"]
+    assert "hush" not in json.dumps(reply)
+    done = service.chat(*deciding(reply))["data"]["executed_tool_calls"]
+    assert [one["output"] for one in done] == ["HUSH-HUSH"]
+
+
+def test_what_a_partial_fixes_is_bound(served: Serve) -> None:
+    def restart(service: str, namespace: str) -> str:
+        return namespace
+
+    one, other = (
+        tool(functools.partial(restart, namespace=name), requires_approval=True)
+        for name in ("dev", "prod")
+    )
+    before, after = served(agent_of(one), **SQLITE), served(agent_of(other), **SQLITE)
+    reply = before.chat(user("go"))
+    about = reply["data"]["tool_calls"][0]["input_description"]["namespace"]
+    assert (about["set_by"], about["default"]) == ("service", "dev")
+    assert after.ask(*deciding(reply)).types == {"approval_tool_changed"}
+
+
+# The agent
+
+
+@EVERY
+def test_what_one_agent_proposed_does_not_exist_for_another(served: Serve, way: str) -> None:
+    ran: list[Json] = []
+    scratch = served(agent_of(restart_with(ran), name="scratch"), **SQLITE)
+    prod = served(agent_of(restart_with(ran), name="prod"), **SQLITE)
+    reply = reply_by(scratch, way, user("go"))
+    assert refused(prod, way, *deciding(reply)) == "approval_not_issued"
+    assert ran == []
+    assert reply_by(scratch, way, *deciding(reply))["content"] == "done"
+
+
+def test_the_identity_is_the_id_else_the_name_else_the_place() -> None:
+    assert Agent(id="a", name="b").id == "a"
+    assert Agent(name="b").id == "b"
+    assert Agent().id == f"{__name__}:test_the_identity_is_the_id_else_the_name_else_the_place"
+    assert HERE.id == f"{__name__}:HERE"
+    assert Agent().name == "assistant"
+
+
+HERE = Agent()
+
+
+def test_agents_of_two_files_of_one_name_are_two(tmp_path: Any) -> None:
+    ids = set()
+    for folder in ("scratch", "prod"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "agent.py").write_text("from sayso import Agent\nagent = Agent()\n")
+        ids.add(load_agent("agent.py", tmp_path / folder).id)
+    assert ids == {f"{tmp_path}/{folder}/agent.py:agent" for folder in ("scratch", "prod")}
+
+
+def test_each_agent_has_a_state_folder_and_the_command_line_lists_all(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    async def propose(name: str) -> str:
+        agent = agent_of(restart_with([]), name=name)
+        host = ServiceHost.create(agent, Config.model_validate({"plugins": []}))
+        async with host.life(only=()):
+            row = await host.calls.propose("restart", {"service": name}, Caller("test"))
+        assert host.state_dir.parent == tmp_path / "sayso"
+        return row.id
+
+    ids = [asyncio.run(propose(name)) for name in ("scratch", "prod")]
+    assert cli.run(["approvals", "list"]) == 0
+    out = capsys.readouterr().out
+    assert all(id_ in out for id_ in ids)
+    assert out.count("in sqlite:") == 2
+    assert cli.run(["approvals", "reject", ids[1]]) == 0
+    assert "REJECTED" in capsys.readouterr().out
+    assert cli.run(["approvals", "verify"]) == 0
+    assert capsys.readouterr().out.count("the log is whole") == 2
+
+
+# The context
+
+
+def kubeconfig(server: str, token: str = "token-1-of-the-user", namespace: str = "") -> str:
+    where = f"\n    namespace: {namespace}" if namespace else ""
+    text = (
+        f"clusters:\n- cluster:\n    server: {server}\n    certificate-authority-data: QUJD\n"
+        f"  name: c\ncontexts:\n- context:\n    cluster: c{where}\n  name: c\n"
+        f"current-context: c\nusers:\n- name: u\n  user:\n    token: {token}\n"
+    )
+    return base64.b64encode(text.encode()).decode()
+
+
+TWO_CLUSTERS = """clusters:
+- {name: a, cluster: {server: https://a}}
+- name: b
+  cluster:
+    server: https://b
+contexts:
+- {name: work, context: {cluster: a, user: u}}
+current-context: work
+"""
+
+
+def seeing(seen: list[Any]) -> Tool[..., Any]:
+    @tool(requires_approval=True)
+    def act(service: str, context: RequestContext) -> str:
+        """Act."""
+        seen.append(context.platform)
+        return "acted"
+
+    return act
+
+
+FIELDS = {
+    "tenant_name": ("acme", "evil"),
+    "k8s_namespace": ("dev", "prod"),
+    "platform_base_url": ("https://dev.example", "https://prod.example"),
+    "kubeconfig": (kubeconfig("https://dev:6443"), kubeconfig("https://prod:6443")),
+    "aws_credentials": (
+        {"aws_region": "eu-west-1", "aws_access_key_id": "key-1-of-the-user"},
+        {"aws_region": "us-east-1", "aws_access_key_id": "key-1-of-the-user"},
+    ),
+}
+
+
+def value_of(platform: PlatformContext, name: str) -> Any:
+    value = getattr(platform, name)
+    return value.get_secret_value() if hasattr(value, "get_secret_value") else value
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("before", [True, False], ids=["stated", "absent"])
+@pytest.mark.parametrize("now", ["absent", "equal", "different"])
+def test_a_call_acts_where_it_was_approved(
+    served: Serve, name: str, before: bool, now: str
+) -> None:
+    seen: list[Any] = []
+    service = served(agent_of(seeing(seen)))
+    equal, different = FIELDS[name]
+    first = user("go", platform_context={name: equal}) if before else user("go")
+    reply = service.chat(first)
+    context = {"absent": {}, "equal": {name: equal}, "different": {name: different}}[now]
+    # A client that trims its history sends the decision alone.
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    answer = service.ask(user("", data=data, platform_context=context))
+    if before and now == "different":
+        kind = "approval_not_issued" if name == "tenant_name" else "approval_context_changed"
+        assert (answer.types, seen) == ({kind}, [])
+        return
+    assert answer.status == 200, answer.raw
+    if before and now == "absent" and name in places.CREDENTIALS:
+        assert (seen, answer.json()["data"]["tool_calls"][0]["execute"]) == ([], False)
+        assert f"needs {name}" in answer.json()["content"]
+        return
+    assert value_of(seen[0], name) == (equal if before else None)
+
+
+def test_an_approved_call_that_waits_for_a_credential_runs_when_it_comes(served: Serve) -> None:
+    seen: list[Any] = []
+    service = served(agent_of(seeing(seen)))
+    reply = service.chat(user("go", platform_context={"platform_token": "token-1-of-the-user"}))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    waits = service.chat(user("", data=data))
+    assert (seen, waits["data"]["executed_tool_calls"]) == ([], [])
+    renewed = {"platform_token": "token-2-of-the-user"}
+    assert service.chat(user("", data=data, platform_context=renewed))["content"] == "done"
+    assert value_of(seen[0], "platform_token") == "token-2-of-the-user"
+
+
+def test_tools_that_read_no_context_ask_for_no_credential(served: Serve) -> None:
+    ran: list[Json] = []
+    service = served(agent_of(restart_with(ran)))
+    reply = service.chat(user("go", platform_context={"kubeconfig": FIELDS["kubeconfig"][0]}))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    assert service.chat(user("", data=data))["content"] == "done"
+    assert len(ran) == 1
+
+
+def test_credentials_may_be_renewed(served: Serve) -> None:
+    seen: list[Any] = []
+    service = served(agent_of(seeing(seen)))
+    old, new = (kubeconfig("https://dev:6443", token=f"token-{n}-of-the-user") for n in (1, 2))
+    reply = service.chat(user("go", platform_context={"kubeconfig": old}))
+    data = {"tool_calls": [approved(reply["data"]["tool_calls"][0])]}
+    assert service.ask(user("", data=data, platform_context={"kubeconfig": new})).status == 200
+    assert value_of(seen[0], "kubeconfig") == new
+
+
+def test_the_place_is_shown_and_holds_no_credential(served: Serve) -> None:
+    service = served(agent_of(seeing([])), **SQLITE)
+    stated = {
+        "k8s_namespace": "dev",
+        "platform_base_url": "https://user:secret-of-url@dev.example/",
+        "platform_token": "token-1-of-the-user",
+        "kubeconfig": FIELDS["kubeconfig"][0],
+    }
+    reply = service.chat(user("go", platform_context=stated))
+    bound = reply["data"]["approvals"][0]["bound"]
+    assert bound["agent"] == "ops"
+    assert bound["context"]["k8s_namespace"] == "dev"
+    assert bound["context"]["platform_base_url"] == "https://dev.example/"
+    assert bound["context"]["kubeconfig"]["server"] == "https://dev:6443"
+    assert bound["context"]["platform_token"] == {}
+    assert "of-the-user" not in json.dumps(bound)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("server: https://a", "server: https://b"),
+        ("server: &x https://a\nu: *x", "server: &x https://b\nu: *x"),
+        ('{"server": "https://a"}', '{"\\u0073erver": "https://a"}'),
+        ("proxy-url: http://a", "proxy-url: http://b"),
+        ("namespace: a", ""),
+        ("insecure-skip-tls-verify: false", "insecure-skip-tls-verify: true"),
+        (TWO_CLUSTERS, TWO_CLUSTERS.replace("cluster: a", "cluster: b")),
+        (TWO_CLUSTERS, TWO_CLUSTERS.replace("name: a", "name: c").replace("name: b", "name: a")),
+    ],
+)
+def test_what_a_kubeconfig_is_for_is_bound(one: str, other: str) -> None:
+    found = [
+        places.place(
+            PlatformContext.model_validate(
+                {"kubeconfig": base64.b64encode(text.encode()).decode() or "IA=="}
+            )
+        )
+        for text in (one, other)
+    ]
+    assert places.differs(*found) == ["kubeconfig"]
+
+
+# Commands
+
+
+def shell_agent(shell: LocalShell, script: list[Any] | None = None, **options: Any) -> Agent:
+    steps = [["t", suggest("echo $PLACE > ran")], "done"] if script is None else script
+    return scripted(steps, [], commands=shell, name="ops", **options)[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"env": {"PLACE": "prod"}},
+        {"workdir": "other"},
+        {"timeout": 5},
+        {"env": lambda context: {"PLACE": "prod"}},
+    ],
+    ids=["environment", "folder", "timeout", "function"],
+)
+@pytest.mark.parametrize("with_id", [True, False])
+def test_a_command_runs_only_in_the_shell_for_which_it_was_approved(
+    served: Serve, tmp_path: Path, change: Json, with_id: bool
+) -> None:
+    settings = {"workdir": "work", "env": {"PLACE": "dev"}}
+    one, other = (
+        LocalShell(**{**given, "workdir": tmp_path / given["workdir"]})
+        for given in (settings, {**settings, **change})
+    )
+    before = served(shell_agent(one), **SQLITE)
+    after = served(shell_agent(other, ["done"]), **SQLITE)
+    reply = before.chat(user("go"))
+    (command,) = reply["data"]["cmds"]
+    sent = approved(command) if with_id else {"command": command["command"], "execute": True}
+    messages = [user("go"), said(reply), user("", data={"cmds": [sent]})]
+    session = {"session": reply["data"]["session"]}
+    messages[-1]["data"] |= session
+    assert after.ask(*messages).types == {"approval_tool_changed"}
+    assert not list(tmp_path.rglob("ran"))
+    assert before.chat(*messages)["data"]["executed_cmds"]
+    (ran,) = tmp_path.rglob("ran")
+    assert ran.read_text().strip() == "dev"
+
+
+def test_the_same_shell_after_a_restart_runs_the_command(served: Serve, tmp_path: Path) -> None:
+    shells = [LocalShell(workdir=tmp_path / "work", env={"A": "b"}) for _ in range(2)]
+    before = served(shell_agent(shells[0]), **SQLITE)
+    after = served(shell_agent(shells[1], ["done"]), **SQLITE)
+    reply = before.chat(user("go"))
+    assert "in " + str(tmp_path / "work") in reply["data"]["approvals"][0]["bound"]["tool"]
+    data = {"cmds": [approved(command) for command in reply["data"]["cmds"]]}
+    assert after.chat(user("go"), said(reply), user("", data=data))["data"]["executed_cmds"]
+
+
+def test_a_command_of_one_agent_is_matched_by_no_other(served: Serve, tmp_path: Path) -> None:
+    before = served(shell_agent(LocalShell(workdir=tmp_path)), **SQLITE)
+    shell = LocalShell(workdir=tmp_path)
+    other = served(scripted(["done"], [], commands=shell, name="prod")[0], **SQLITE)
+    reply = before.chat(user("go"))
+    sent = [{"command": command["command"], "execute": True} for command in reply["data"]["cmds"]]
+    messages = [user("go"), said(reply), user("", data={"cmds": sent})]
+    assert other.ask(*messages).types == {"approval_not_issued"}
+
+
+def test_a_command_acts_where_it_was_approved(served: Serve, tmp_path: Path) -> None:
+    shell = LocalShell(
+        workdir=tmp_path, env=lambda context: {"PLACE": context.platform.k8s_namespace or "none"}
+    )
+    service = served(shell_agent(shell))
+    reply = service.chat(user("go", platform_context={"k8s_namespace": "dev"}))
+    data = {"cmds": [approved(command) for command in reply["data"]["cmds"]]}
+    prod = user("", data=data, platform_context={"k8s_namespace": "prod"})
+    assert service.ask(user("go"), said(reply), prod).types == {"approval_context_changed"}
+    service.chat(user("", data=data))
+    (ran,) = tmp_path.rglob("ran")
+    assert ran.read_text().strip() == "dev"
