@@ -12,7 +12,7 @@ import pytest
 from agents import Counted, delete, look, scripted, whole
 from serving import Json, Serve, Service, approved, assistant, rejected, said, until, user
 
-from sayso import Call, Session, tool
+from sayso import Call, Caller, Session, tool
 
 TTL = 0.05
 
@@ -716,6 +716,39 @@ def test_editable_tool_runs_with_the_changed_input(served: Serve) -> None:
     assert r.decide(approved(r.call, input={"name": "b"})) == reply
     assert r.ask(*r.deciding(approved(r.call, input={"name": "c"}))).types == {"approval_changed"}
     assert r.tools.names == ["b"]
+
+
+def edit_elsewhere(r: Round, name: str) -> None:
+    """Approve the call on another surface with another input; its caller has yet to start it."""
+    calls = r.service.app.host.calls
+    change = {**r.call["input"], "name": name}
+    asyncio.run(
+        calls.decide(r.call["id"], Caller("console"), approved=True, edited=change, run=False)
+    )
+
+
+@PATHS
+def test_who_still_sees_the_input_before_an_edit_does_not_start_the_edited_call(
+    served: Serve, path: str
+) -> None:
+    r = Round(served, path=path, tool={"editable": ["name"]})
+    edit_elsewhere(r, "b")
+    assert r.ask(*r.deciding(approved(r.call))).types == {"approval_changed"}
+    assert r.tools.runs == []
+
+
+@PATHS
+def test_call_that_was_edited_elsewhere_is_restated_with_what_would_run(
+    served: Serve, path: str
+) -> None:
+    r = Round(served, path=path, tool={"editable": ["name"]})
+    edit_elsewhere(r, "b")
+    [restated] = r.chat(r.first, said(r.reply), user(""))["data"]["tool_calls"]
+    assert restated["id"] == r.call["id"]
+    assert restated["input"] == whole("b")
+    reply = r.decide(approved(restated))
+    assert r.tools.names == ["b"]
+    assert reply["data"]["executed_tool_calls"][0]["input"] == whole("b")
 
 
 def test_changed_input_counts_beside_a_carrier_that_states_none(served: Serve) -> None:

@@ -220,11 +220,11 @@ def command_input(command: Command) -> dict[str, Any]:
 
 
 def tool_call(row: Proposal) -> ToolCall:
-    """The proposal as the `tool_calls` event shows it."""
+    """The proposal as the `tool_calls` event shows it; `input` is what runs, edits included."""
     return ToolCall(
         id=row.id,
         name=row.name,
-        input=copied(row.input),
+        input=copied(row.runs),
         execute=False,
         intent=row.intent,
         tool_description=row.description,

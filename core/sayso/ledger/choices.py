@@ -167,8 +167,7 @@ class Decided:
             return False
         # Written once: a large input may be stated a thousand times.
         if row.id not in self._inputs:
-            known = [row.input] if row.edited is None else [row.input, row.edited]
-            self._inputs[row.id] = [_compared(row, input) for input in known]
+            self._inputs[row.id] = [_compared(row, input) for input in _revisions(row)]
         stated = _compared(row, choice.input)
         if row.edit and sha256(stated).hexdigest() == row.edit:
             return False
@@ -268,6 +267,15 @@ def complete(choice: Choice) -> bool:
     except ValidationError:
         return False
     return True
+
+
+def _revisions(row: Proposal) -> list[dict[str, Any]]:
+    """The inputs by which a decision may name the call: of one that would start now only the input
+    that runs, since who still sees an earlier one has not approved that."""
+    if row.edited is None:
+        return [row.input]
+    starts = row.state == "APPROVED" or (row.state == "INDETERMINATE" and row.idempotent)
+    return [row.edited] if starts else [row.input, row.edited]
 
 
 def edited_twice(found: Decided) -> set[str]:
