@@ -25,11 +25,15 @@ async def purged(
     as the last one took.
     """
 
+    # One time for all batches: each leaves a checkpoint in the log, which would itself be old
+    # enough for the next batch of a purge that keeps nothing.
+    now = await store.run(lambda tx: tx.now)
+
     def batch(tx: Transaction, limit: int) -> tuple[int, int, int]:
         return tx.purge(
-            contents_before=tx.now - retention,
-            turns_before=tx.now - ttl,
-            log_before=None if log_retention is None else tx.now - log_retention,
+            contents_before=now - retention,
+            turns_before=now - ttl,
+            log_before=None if log_retention is None else now - log_retention,
             limit=limit,
         )
 
