@@ -387,7 +387,7 @@ def test_additional_router_with_a_route_without_a_path_is_refused(tmp_path: Path
         ({"on_event": 5}, r"on_event: 5 is no function of \(event\)"),
         ({"commands": True}, r"commands takes a LocalShell, not True"),
         ({"commands": LocalShell}, r"commands takes a LocalShell, not <class .*LocalShell'>"),
-        ({"name": None}, "name takes a text, not None"),
+        ({"name": 5}, "name takes a text, not 5"),
         ({"description": 5}, "description takes a text, not 5"),
         ({"system_prompt": ["a"]}, r"system_prompt takes a text, not \['a'\]"),
         ({"system_context": 5}, r"system_context: 5 is no function of \(context\)"),

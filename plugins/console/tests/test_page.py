@@ -741,7 +741,7 @@ def test_input_of_a_call_of_another_protocol_is_edited_on_the_page(
     panel.get_by_text("Approved book, edited").wait_for()
     found = run(service.host.calls.look(row.id, caller))
     assert (found.state, found.edited) == ("APPROVED", {"hours": more, "pet": "Rex"})
-    done = run(service.host.calls.decide(row.id, caller, approved=True, input=row.input))
+    done = run(service.host.calls.decide(row.id, caller, approved=True, input=found.runs))
     assert (done.state, walks.ran) == ("DONE", [(more, "Rex")])
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -300,13 +300,19 @@ class _Call:
             self.known.leave(self.key, id_)
             raise
 
-    async def _carried_out(self, id_: str, answer: Answer) -> types.CallToolResult:
+    async def _carried_out(
+        self, id_: str, answer: Answer, approved: Mapping[str, Any] | None = None
+    ) -> types.CallToolResult:
+        """Decide and run the call; `approved` is the input that was approved elsewhere, without it
+        the person at the client has seen the one that was proposed."""
         ran: list[Outcome] = []
         limit = self.host.config.limits.turn_time
         asked = await self.host.calls.look(id_, self.caller)
         # The client sent its own words, of which the ledger has what the tool gets.
         same = asked is not None and asked.asked == self.input
         input = asked.input if asked is not None and same else self.input
+        if same and approved is not None:
+            input = approved
         async with told(self.sending) as update:
             work = self.host.calls.decide(
                 id_,
@@ -372,7 +378,8 @@ class _Call:
     async def _standing(self, row: Proposal) -> types.CallToolResult:
         """How a call stands; one that was approved and has not run, runs now."""
         if row.state in ("APPROVED", "EXECUTING"):
-            return await self._carried_out(row.id, Answer(True, None))
+            # Approved elsewhere, perhaps with another input: that is what was said yes to.
+            return await self._carried_out(row.id, Answer(True, None), row.runs)
         return self._ended(row)
 
     async def _delivered(self, id_: str, result: types.CallToolResult) -> types.CallToolResult:
