@@ -312,7 +312,7 @@ class _Call:
         same = asked is not None and asked.asked == self.input
         input = asked.input if asked is not None and same else self.input
         if same and approved is not None:
-            input = approved
+            input = dict(approved)
         async with told(self.sending) as update:
             work = self.host.calls.decide(
                 id_,
