@@ -80,7 +80,7 @@ class Agent:
         stated = id or name
         # Looked for once: who made it is known now alone.
         self._born = birthplace(self) if stated is None else None
-        self._id = stated if stated is None else _text("id", stated)
+        self._id = stated if stated is None else _text("id" if id else "name", stated)
         self.name = "assistant" if name is None else _text("name", name)
         self.description = _text("description", description)
         self.version = _text("version", version)

@@ -370,7 +370,11 @@ def test_input_of_a_call_proposed_elsewhere_is_changed_where_its_tool_says_so(
             edited = {"hours": 2, "pet": "Rex"}
             ended = await decide(row.id, SOMEBODY, approved=True, edited=edited, run=False)
             assert (ended.state, ended.edited, ran) == ("APPROVED", edited, [])
-            ended = await decide(row.id, SOMEBODY, approved=True, input=asked)
+            # Who still sees what was proposed has not approved the changed input.
+            with pytest.raises(InvalidRequest) as caught:
+                await decide(row.id, SOMEBODY, approved=True, input=asked)
+            assert (caught.value.items[0]["type"], ran) == ("approval_changed", [])
+            ended = await decide(row.id, SOMEBODY, approved=True, input=edited)
             assert (ended.state, ended.input, ended.edited) == ("DONE", asked, edited)
             row = await host.calls.propose("book", asked, SOMEBODY)
             ended = await decide(row.id, SOMEBODY, approved=False, edited=edited)
