@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ class Pods:
         self.folder = folder
         self.platform = {"aws_credentials": {"output": credentials}}
         self.ran: list[str] = []
+        self.first = threading.Event()
+        """Set when the first pod is wiped: calls that are approved together run in any order."""
         self.asks: list[Ask] = []
         self.replies: list[Json] = []
 
@@ -65,9 +68,12 @@ class Pods:
         @tool(requires_approval=True)
         def wipe(pod: str, session: Session) -> str:
             """Wipe it."""
+            if pod == "b":
+                assert self.first.wait(120)
             self.ran.append(pod)
             session["pods"] = [*session.get("pods", []), pod]
             session.pop("early", None)
+            self.first.set()
             if pod == "c":
                 raise ValueError("no")
             return f"{pod} gone"
