@@ -22,7 +22,6 @@ from typing import Any
 from sayso.addresses import hide_credentials
 from sayso.agent import Agent, as_agent
 from sayso.config import Config, bearer_tokens, state_dir
-from sayso.config.factories import installed
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
@@ -30,10 +29,10 @@ from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
 from sayso.hosting.streams import Begun, EventStream, Sink
-from sayso.installing import install_line
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
-from sayso.models import Model, NoModel, checked_model, load_model, never_blocks
+from sayso.models import Model, never_blocks
+from sayso.models.choosing import chosen_model
 from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
@@ -120,7 +119,9 @@ class ServiceHost:
             raise ConfigError(str(error)) from None
         own = agent_plugin(declared)
         plugins = Plugins.load(config, [*given, *([own] if own is not None else [])])
-        return cls(declared, config, plugins, _model(declared, config), extras)
+        callable_ = declared.function is not None
+        model = chosen_model(declared.model, config, plain_callable=callable_)
+        return cls(declared, config, plugins, model, extras)
 
     @property
     def state_dir(self) -> Path:
@@ -376,24 +377,6 @@ def _tokens(config: Config) -> dict[str, bytes]:
     return {
         name: secret.get_secret_value().encode() for name, secret in bearer_tokens(config).items()
     }
-
-
-def _model(agent: Agent, config: Config) -> Model:
-    given = config.model.name or agent.model
-    if given is not None and not isinstance(given, str):
-        return checked_model(given)
-    if given is None and agent.function is not None:
-        return NoModel()
-    if given is None and "offline" not in installed("sayso.models"):
-        raise ConfigError(
-            "no model is configured; set model.name or Agent(model=...), for example "
-            "'anthropic:claude-sonnet-5-5'; for the offline model, which needs no key, "
-            f"try: {install_line('sayso[demo]')}"
-        )
-    settings: dict[str, Any] = {"timeout": config.model.timeout, "reply": config.limits.reply}
-    if config.model.base_url:
-        settings["base_url"] = config.model.base_url
-    return load_model(given or "offline", settings)
 
 
 def _counted(left: tuple[int, int]) -> str:

@@ -386,15 +386,58 @@ def anthropic_refusal(request: Request) -> str | None:
         return f"path {request.path}"
     if request.headers.get("authorization") != f"Bearer {SECRET}":
         return "credentials"
+    return anthropic_rules(request)
+
+
+def anthropic_rules(request: Request, *, late_system: bool = True) -> str | None:
+    """The rule of the messages themselves that a request breaks; `late_system` says whether the
+    platform takes system messages among them."""
+    body = request.body
     if unknown := body.keys() - _TOP:
         return f"unknown keys {sorted(unknown)}"
+    if body["max_tokens"] > most_output(body["model"]):
+        return f"max_tokens: {body['max_tokens']} > {most_output(body['model'])}, the maximum"
+    marks = json.dumps([body.get(key) for key in ("tools", "system", "messages")])
+    if marks.count('"cache_control"') > 4:
+        return "more than 4 blocks with cache_control"
+    messages = body["messages"]
     reasons = [
         _sampling(request),
+        _thinking(body),
         _tools(body.get("tools")),
         _system(body.get("system")),
-        _conversation(body["messages"], bool(body.get("tools"))),
+        _late(messages, late_system and bool(re.search(r"[a-z]-(4-8|5)", body["model"]))),
+        _conversation([m for m in messages if m["role"] != "system"], bool(body.get("tools"))),
     ]
     return next((reason for reason in reasons if reason), None)
+
+
+def most_output(model: str) -> int:
+    """The most tokens of an answer of a Claude model."""
+    table = {"-4-8": 128_000, "-4-7": 128_000, "opus-4-6": 128_000, "-4-6": 64_000}
+    table |= {"-4-5": 64_000, "opus-4": 32_000, "3-5": 8_192}
+    return next((most for part, most in table.items() if part in model), 128_000)
+
+
+def _thinking(body: Mapping[str, Any]) -> str | None:
+    kind = (body.get("thinking") or {}).get("type")
+    if kind == "disabled" and re.search(r"-5-5", body["model"]):
+        return "thinking.type: this model does not take 'disabled'"
+    if kind == "adaptive" and re.search(r"-4-[0-5]\b|-3-", body["model"]):
+        return "thinking.type: this model does not take 'adaptive'"
+    effort = (body.get("output_config") or {}).get("effort")
+    if effort not in (None, "low", "medium", "high", "xhigh", "max"):
+        return f"output_config.effort: {effort!r}"
+    return None
+
+
+def _late(messages: Sequence[Mapping[str, Any]], allowed: bool) -> str | None:
+    before = None
+    for message in messages:
+        if message["role"] == "system" and (not allowed or before != "user"):
+            return "role 'system' is not supported on this model"
+        before = message["role"]
+    return None
 
 
 def _sampling(request: Request) -> str | None:

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol, cast, runtime_checkable
 
 from sayso.errors import ConfigError, ModelError
 from sayso.installing import install_line
+from sayso.models.names import EXTRAS, split, suggestion
 from sayso.wire.events import TextDelta
 
 __all__ = [
@@ -114,7 +115,9 @@ class Ask:
     the static prompt (cacheable), `context` the part computed for this request; either may be
     empty. `config` holds model-config keys (interface.md, "Model config keys"); only keys that
     the user set are in it, so an adapter can tell a default from a wish. `schema` asks for one
-    JSON document of that schema as the reply's text instead of prose.
+    JSON document of that schema as the reply's text instead of prose. `model` and `key` stand in
+    for the adapter's own where a hook chose others for this request; `secrets` are what no log and
+    no error may show.
     """
 
     turns: Sequence[Turn]
@@ -123,6 +126,9 @@ class Ask:
     tools: Sequence[ToolDefinition] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
+    model: str = ""
+    key: str = field(default="", repr=False)
+    secrets: Sequence[str] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -141,12 +147,14 @@ class ToolStart:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one model call; cached ones are not part of `input_tokens`."""
+    """Tokens of one model call; cached ones are not part of `input_tokens`, those of reasoning are
+    part of `output_tokens`."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 Stop = Literal["end_turn", "tool_use", "max_tokens", "refusal", "pause"]
@@ -175,7 +183,8 @@ class Model(Protocol):
 
     What is bound to an event loop (HTTP clients) is made with `sayso.per_loop`. One whose `stream`
     never blocks the event loop may say so by an attribute `never_blocks = True`, which spares each
-    call the way to another loop.
+    call the way to another loop. One that knows how many tokens it can read says so by an attribute
+    `context_window`.
     """
 
     provider: str
@@ -225,10 +234,6 @@ def _load(value: Mapping[str, Any]) -> Block:
     return Result(value["result"], value["output"], value["is_error"])
 
 
-_EXTRAS: Mapping[str, str] = {"anthropic": "anthropic", "offline": "demo", "openai": "openai"}
-"""The providers of this repository, and the extra that brings each."""
-
-
 class NoModel:
     """The model of a plain callable: it is named where a model is shown, and never asked."""
 
@@ -251,25 +256,27 @@ def never_blocks(model: Model) -> bool:
 
 
 def load_model(spec: str, settings: Mapping[str, Any]) -> Model:
-    """The model that `spec` names: `anthropic:ID`, `anthropic`, `openai:ID` or `offline`.
+    """The model that `spec` names: `anthropic:ID`, `anthropic`, `openai:ID`, `offline`, or an id
+    alone that says whose it is, such as `claude-…`, `gpt-…` and `gemini-…`.
 
     Providers are factories `(name, settings) -> Model` in the entry-point group `sayso.models`.
-    `settings` may carry `base_url`, `api_key`, `timeout` and `retries`. Raises ConfigError for an
-    unknown provider, one that is not installed, or missing credentials.
+    `settings` may carry `base_url`, `api_key`, and what `[model.options]` has. Raises ConfigError
+    for an unknown provider, one that is not installed, or missing credentials.
     """
     from sayso.config.factories import installed, made
 
-    provider, _, name = spec.strip().partition(":")
+    provider, name = split(spec)
     found = installed("sayso.models")
     if provider in found:
         needed = ("provider", "name", "stream")
         return cast("Model", made(found[provider], "model", needed, name, settings))
-    if provider in _EXTRAS:
-        way = install_line(f"sayso[{_EXTRAS[provider]}]")
+    if provider in EXTRAS:
+        way = install_line(f"sayso[{EXTRAS[provider]}]")
         raise ConfigError(f"model {spec!r} is not installed; try: {way}")
-    known = ", ".join(sorted({*_EXTRAS, *found}))
+    providers = sorted({*EXTRAS, *found})
     raise ConfigError(
-        f"there is no model provider {provider!r}; write 'provider:id' with one of: {known}"
+        f"there is no model provider {provider!r}{suggestion(spec, providers)}; "
+        f"write 'provider:id' with one of: {', '.join(providers)}"
     )
 
 
