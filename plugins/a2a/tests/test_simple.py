@@ -541,7 +541,7 @@ def test_tasks_in_memory_end_with_the_service(tmp_path: Path, cluster: Cluster) 
 
 def test_plain_callable_is_served(serve: Serve) -> None:
     def shout(messages: list[Message], context: RequestContext) -> str:
-        """Answer in capitals."""
+        """Shouts."""
         return messages[-1].content.upper()
 
     service = serve(shout)
