@@ -1,7 +1,7 @@
 """Approvals on a PostgreSQL server at some distance: `python -m benchmarks.distance HOST PORT MS`.
 
-As a program it is a proxy on a port of its own, which it prints: the server's answers arrive this
-many milliseconds later. Round trips are the cost of a distant store; nothing else is added.
+Run as a program, it is a proxy on a port of its own, which it prints: the server's answers arrive
+this many milliseconds later. Round trips are the cost of a distant store; nothing else is added.
 """
 
 from __future__ import annotations

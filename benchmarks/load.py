@@ -108,7 +108,7 @@ class Client(asyncio.Protocol):
             self.fail(f"the connection was closed: {exc}")
 
     def fail(self, why: str) -> None:
-        """Give up."""
+        """Close the connection, and keep the reason."""
         self.running = False
         self.error = why
         self.transport.close()

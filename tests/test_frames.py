@@ -95,7 +95,7 @@ def test_refused_handshake_is_no_error_of_the_service(
 
 
 def test_pings_of_a_client_that_does_not_read_fill_no_memory() -> None:
-    # That much data may take longer than the time for a client's pong.
+    # This amount of data may take longer than the time for a client's pong.
     calm = {"ws_ping_interval": DEADLINE}
     with served(words, **calm) as service, accepted(service) as (connection, ours):
         many = masked(Opcode.PING, b"x" * 100) * 4000

@@ -244,7 +244,7 @@ class TurnTimeout(TurnError):
 
 
 class Exhausted(TurnError):
-    """So many abandoned calls of tools are running that the process should be restarted."""
+    """Too many abandoned calls of tools are running; the process should be restarted."""
 
     status = 503
     code = "EXHAUSTED"

@@ -352,9 +352,9 @@ class ServiceHost:
 def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
     """Whether no turn at home ever waits for a thread while another's async code may block home.
 
-    It would be delayed there. So the code of a turn must be all async, or one plain callable. There
-    must be no event handler either: one that blocks is abandoned after a while, which must be
-    detected from another loop.
+    It would be delayed there. Therefore the code of a turn must be all async, or one plain
+    callable. There must be no event handler either: one that blocks is abandoned after a while,
+    which must be detected from another loop.
     """
     if plugins.implementations("on_event"):
         return False

@@ -1,9 +1,9 @@
 """Installation commands for missing parts, which work where this Sayso came from.
 
 Nothing of Sayso is on a public index. If somebody published something there under one of its names,
-the bare name would install that. So each command says where our distributions are: in the folders
-of a checkout, or in the wheels that `make build` wrote, which its `constraints.txt` names file by
-file.
+the bare name would install that. Therefore each command says where our distributions are: in the
+folders of a checkout, or in the wheels that `make build` wrote, which its `constraints.txt` names
+file by file.
 """
 
 from __future__ import annotations

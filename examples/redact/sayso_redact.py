@@ -13,8 +13,8 @@ from functools import partial
 
 from sayso import AgentMessage, ChatRequest, Data, Plugin, hookimpl
 
-# While `re` searches, no other code of the process runs. So no pattern may match almost everywhere
-# in a long text and then read from each of its characters to the end.
+# While `re` searches, no other code of the process runs. Therefore no pattern may match almost
+# everywhere in a long text and then read from each of its characters to the end.
 PATTERNS = {
     # A local part has at most 64 characters (RFC 5321).
     "e-mail": r"[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+",

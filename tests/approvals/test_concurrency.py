@@ -62,7 +62,7 @@ def sockets() -> Iterator[None]:
 def test_concurrent_approvals_run_once(
     served: Serve, count: int, ledger: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # That many requests may wait long for a slot on a slow machine.
+    # A thousand requests may wait long for a slot on a slow machine.
     monkeypatch.setattr(slots, "PATIENCE", 300.0)
     tools = Counted()
     script = [[delete("a")], [delete("b", "p2")]]

@@ -37,7 +37,7 @@ from sayso.ledger.memory import MemoryStore
 from sayso.ledger.record import Ledger
 from sayso.ledger.sqlite import SqliteStore
 
-# So long that the seconds of a real run make no difference.
+# Chosen so long that the seconds of a real run make no difference.
 TTL, LEASE = 1_000_000.0, 10_000.0
 GONE = LEASE + margin(LEASE) + 1.0
 """Seconds of silence after which others consider a process dead."""

@@ -60,7 +60,7 @@ class Config(Section):
     limits: LimitSettings = LimitSettings()
     """Limits for callers, tools and turns."""
     auth: AuthSettings = AuthSettings()
-    """Who may call."""
+    """The callers that are admitted."""
     approvals: ApprovalSettings = ApprovalSettings()
     """The ledger and its rules."""
     plugin: dict[str, dict[str, Any]] = {}

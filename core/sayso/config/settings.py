@@ -359,7 +359,7 @@ class ApprovalSettings(Section):
     on_new_message: Literal["refuse", "supersede"] = "refuse"
     """Effect of a new message while tool calls are pending: it is refused, or rejects them."""
     deciders: Literal["principal", "any"] = "principal"
-    """Who may decide: the principal that got the proposal, or any of its tenant."""
+    """The approvers: only the principal that got the proposal, or any of its tenant."""
     accept_unissued: bool = False
     """Run approved calls that this service never proposed; for migrations and tests."""
     rules: list[ApprovalRule] = []

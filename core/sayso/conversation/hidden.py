@@ -1,7 +1,7 @@
 """A turn's stored data without the secrets of its request (design, section 6).
 
-A secret may be any text, even `text` itself in an AWS profile. So only data from outside is masked:
-the records' own names, kinds and ids stay, or nobody could read them again.
+A secret may be any text, even `text` itself in an AWS profile. Therefore only data from outside is
+masked: the records' own names, kinds and ids stay, or nobody could read them again.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Calls(Protocol):
     async def withdraw(self, ids: Sequence[str], caller: Caller, reason: str) -> None:
         """Reject calls and commands that nobody waits for any more.
 
-        That includes approved ones that have not started. A call that is running, has ended, or is
+        They include approved ones that have not started. A call that is running, has ended, or is
         not visible to this caller stays unchanged.
         """
         ...

@@ -120,7 +120,7 @@ def _together(db: Connection, works: Sequence[Work]) -> list[Outcome]:
     try:
         return _transaction(db, works, savepoints=False)
     except _Tainted:
-        # Rare: works refuse before they write. So use savepoints only once one was needed.
+        # Rare: works refuse before they write. Use savepoints only once one was needed.
         return _transaction(db, works, savepoints=True)
 
 

@@ -2,8 +2,8 @@
 
 The only module that uses pluggy. pluggy calls the last registered plugin first, is synchronous and
 allows wrappers. Sayso promises (design, section 4) that implementations run one after another in
-the configured order, plain or async. So `Plugins` takes the implementations out of pluggy once and
-gives them to the host, which calls them.
+the configured order, plain or async. Therefore `Plugins` takes the implementations out of pluggy
+once and gives them to the host, which calls them.
 """
 
 from __future__ import annotations

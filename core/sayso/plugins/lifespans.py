@@ -122,8 +122,8 @@ class _Named(AbstractAsyncContextManager[None]):
         try:
             with self._alarm(overdue):
                 async with deadline:
-                    # As for an ordinary end: the reason why the service ends is no error of this
-                    # plugin, and its clean-up may follow a bare `yield`.
+                    # Leave it like at an ordinary end: the reason why the service ends is no error
+                    # of this plugin, and its clean-up may follow a bare `yield`.
                     await self._inner.__aexit__(None, None, None)
         except _NOT_ITS_OWN:
             raise

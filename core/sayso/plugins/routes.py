@@ -52,7 +52,7 @@ def collect_routes(
                 )
             claim = Claim(method, path, impl.plugin)
             before = [(one, claim) for one in (*own, *claimed)]
-            # Which route wins would depend on plugin order.
+            # The winning route would depend on plugin order.
             for wide, narrow in (*before, *((claim, one) for one in claimed)):
                 if wide.covers(narrow):
                     raise PluginError(f"{_conflict(wide, narrow)}; {_way_out(wide)}")

@@ -63,8 +63,8 @@ class Session(MutableMapping[str, Any]):
         value = self._state[key]
         if as_type is None:
             return value
-        # As JSON, since a strict type accepts times and dataclasses only from JSON. Both names and
-        # aliases: `set` writes names, a caller may have written aliases.
+        # Validate JSON, since a strict type accepts times and dataclasses only from JSON. Both
+        # names and aliases: `set` writes names, a caller may have written aliases.
         return TypeAdapter(as_type).validate_json(to_json(value), by_alias=True, by_name=True)
 
     def set(self, key: str, value: Any) -> None:

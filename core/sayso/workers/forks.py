@@ -1,7 +1,7 @@
 """A process forked by user code ends when that code returns to the service.
 
-It shares the descriptors that its parent's loops wait on. As a second service, it would take its
-parent's wake-ups and might do its work a second time.
+It shares the descriptors that its parent's loops wait on. If it went on as a second service, it
+would take its parent's wake-ups and might do its work a second time.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ async def _close(made: Any) -> None:
     except (Exception, asyncio.CancelledError) as error:
         # A CancelledError may also come out of the object's own tasks.
         if (task := asyncio.current_task()) and task.cancelling():
-            # Whatever the error was, no time is left for the other objects.
+            # Its error is dropped: no time is left for the other objects.
             raise asyncio.CancelledError from error
         logger.exception("closing a %s with its loop failed", type(made).__name__)
 

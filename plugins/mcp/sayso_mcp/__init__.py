@@ -52,7 +52,7 @@ class MCP(Plugin):
         transport: Literal["sse", "stdio", "streamable-http"] = "sse"
         """How clients connect (interface.md, "Limits"); streamable-http is what they prefer."""
         approvals: Literal["client", "deny", "console"] = "client"
-        """Who approves gated tools: the client's user, nobody, or a person on Sayso's page."""
+        """The approver of gated tools: the client's user, nobody, or a person on Sayso's page."""
         ask_timeout: Duration = Field(default=600.0, gt=0)
         """How long a question to a human may stay open."""
         page: str | None = None

@@ -162,7 +162,8 @@ class Service:
         )
 
     def _destructive(self, tool: Tool) -> bool | None:
-        """As declared by the tool; otherwise, whether it needs approval, unless it is read-only."""
+        """The tool's own declaration; otherwise, whether it needs approval, unless it is
+        read-only."""
         if tool.destructive is not None or tool.read_only:
             return tool.destructive
         return self.host.policy.verdict(tool, None, PlatformContext()) == "require"

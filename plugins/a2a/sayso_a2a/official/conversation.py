@@ -130,7 +130,7 @@ def agent_message(
     if data is not None and (stated := _stated(data)):
         kept["data"] = stated
     if data is not None and data.session is not None:
-        # As text, so that large numbers and other values from a tool come back unchanged.
+        # Stored as text, so that large numbers and other values from a tool come back unchanged.
         kept["session"] = to_json(data.session, inf_nan_mode="null").decode()
     shown: Json = {
         "messageId": secrets.token_hex(16),
