@@ -1,4 +1,4 @@
-"""A log record as text, or as JSON, that no tool, model or caller can forge a part of."""
+"""A log record as text, or as JSON, of which no tool, model or caller can forge a part."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OTHERS = frozenset(vars(logging.makeLogRecord({}))) | {
 
 
 def one_line(text: str) -> str:
-    """`text` with line ends, control characters and what reorders a line written out."""
+    """`text` with line ends, control characters and reordering characters written out."""
     if text.isprintable():
         return text
     return "".join(
@@ -36,7 +36,7 @@ def one_line(text: str) -> str:
 
 
 class LineFormatter(logging.Formatter):
-    """One line a record; a trace goes on in lines that all begin with `ON`."""
+    """One line a record; the further lines of a trace all begin with `ON`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The text of `record`."""
@@ -122,7 +122,7 @@ def _span() -> dict[str, str]:
 
 
 def _parts(record: logging.LogRecord) -> tuple[str, str]:
-    """The message, and the trace behind it where its pattern ends with one."""
+    """The message, and the trace after it if its pattern ends with one."""
     pattern, args = record.msg, record.args
     if isinstance(pattern, str) and pattern.endswith(_TRACE) and isinstance(args, tuple) and args:
         return pattern.removesuffix(_TRACE) % args[:-1], str(args[-1])
