@@ -62,7 +62,7 @@ def serve(
     settings, extras = configured(options, config)
     place = take_place()
     _have_standard_files()
-    _configure_logging(settings.server.log_level)
+    _configure_logging(settings.server.log_level, settings.server.log_format == "json")
     try:
         if agent is None and settings.agent is None:
             raise ConfigError(
@@ -258,7 +258,7 @@ def _url(listening: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _configure_logging(level: str) -> None:
+def _configure_logging(level: str, as_json: bool) -> None:
     hide_credentials()
     number = logging.getLevelNamesMapping()[level.upper()]
     # At its debug level it logs every WebSocket frame, and each bearer token.
@@ -272,7 +272,7 @@ def _configure_logging(level: str) -> None:
         logging.getLogger(name).setLevel(least)
     if logging.getLogger().handlers:
         return
-    handler = StandardError(named=True)
+    handler = StandardError(named=True, as_json=as_json)
     # The agent is loaded later, and may configure logging for the whole program.
     handler.addFilter(lambda record: not logging.getLogger().handlers)
     for name in ("sayso", "uvicorn"):
@@ -280,4 +280,4 @@ def _configure_logging(level: str) -> None:
         if not target.handlers:
             target.addHandler(handler)
     # Python's handler of last resort prints the warnings of all other libraries.
-    logging.lastResort = StandardError(logging.WARNING)
+    logging.lastResort = StandardError(logging.WARNING, as_json=as_json)

@@ -25,6 +25,7 @@ class Options(TypedDict, total=False):
     host: str
     reload: bool
     log_level: Literal["debug", "info", "warning", "error"]
+    log_format: Literal["text", "json"]
     workers: int
     timeout_keep_alive: int
     ws_ping_interval: float | None

@@ -207,6 +207,8 @@ class ServerSettings(Section):
     """Start again when a source file changes; for development, not with `workers` above 1."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least severe log record that is written."""
+    log_format: Literal["text", "json"] = "text"
+    """How a log record is written: as a line of text, or as one JSON object a line."""
     workers: int = Field(default=1, ge=1)
     """Worker processes; in production (2 x CPU cores) + 1."""
     timeout_keep_alive: int = Field(default=5, ge=0)

@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from typing import TextIO
 
 from sayso.addresses import without_credentials
-from sayso.service.lines import BARE, NAMED, LineFormatter, one_line
+from sayso.service.lines import BARE, NAMED, JsonFormatter, LineFormatter, one_line
 
 LINES = 1000
 """Most records queued for a reader; of further ones only the number is logged."""
@@ -22,18 +22,21 @@ LINGER = 1.0
 
 
 class StandardError(logging.StreamHandler[TextIO]):
-    """Writes records to standard error; while that is a full pipe, they are queued.
+    """Writes records to standard error; while that is a full pipe, they wait in a queue.
 
-    With `named` each is preceded by its time, level and logger. None can be forged: the message is
-    on one line, a trace on lines that begin with ` | `.
+    With `named` each has its time, level and logger before it. None can be forged: what a record
+    says stands in one line, a trace in lines that begin with `  | `. With `as_json` each is one
+    JSON object in one line.
 
-    A blocking write would block the code that logs, such as the loop that answers every request.
+    A blocking write would hold up the code that logs, such as the loop that answers every request.
     """
 
-    def __init__(self, level: int = logging.NOTSET, *, named: bool = False) -> None:
+    def __init__(
+        self, level: int = logging.NOTSET, *, named: bool = False, as_json: bool = False
+    ) -> None:
         super().__init__()
         self.setLevel(level)
-        self.setFormatter(LineFormatter(NAMED if named else BARE))
+        self.setFormatter(JsonFormatter() if as_json else LineFormatter(NAMED if named else BARE))
         self._waiting: deque[bytes] = deque()
         self._lost = 0
         self._writer: threading.Thread | None = None

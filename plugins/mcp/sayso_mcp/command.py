@@ -45,17 +45,17 @@ def command(target: str | None, config_file: Path | None, **options: Any) -> Non
       sayso mcp ops:agent --transport streamable-http --port 8001
     """
     config = _config(target, config_file, options)
-    _log(config.server.log_level.upper())
+    _log(config.server.log_level.upper(), config.server.log_format == "json")
     asyncio.run(_serve(config))
 
 
-def _log(level: str) -> None:
-    handler = StandardError(named=True)
+def _log(level: str, as_json: bool) -> None:
+    handler = StandardError(named=True, as_json=as_json)
     for name, least in (("sayso", level), ("uvicorn", "WARNING"), ("mcp", "WARNING")):
         logging.getLogger(name).addHandler(handler)
         logging.getLogger(name).setLevel(least)
     # Python's handler of last resort prints the warnings of libraries that have no log handler.
-    logging.lastResort = StandardError(logging.WARNING)
+    logging.lastResort = StandardError(logging.WARNING, as_json=as_json)
 
 
 def _config(target: str | None, file: Path | None, options: dict[str, Any]) -> Config:
