@@ -1,4 +1,4 @@
-"""What the adapters share in building a Reply."""
+"""The shared parts of adapters for building a Reply."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _read(text: str, kinds: set[str]) -> Any:
 
 
 def stop_of(stop: Stop, blocks: Sequence[Block]) -> Stop:
-    """`stop` made true to the blocks: `tool_use` exactly when a whole message has calls."""
+    """`stop` corrected to match the blocks: `tool_use` exactly if a complete message has calls."""
     if stop not in ("end_turn", "tool_use"):
         return stop
     return "tool_use" if any(isinstance(block, Call) for block in blocks) else "end_turn"
@@ -133,7 +133,7 @@ def _with_document(reply: Reply, provider: str) -> Reply:
 
 
 def _finite(number: str) -> float:
-    # Too large a number reads as infinity, which no JSON can say again.
+    # A number that is too large reads as infinity, which JSON cannot hold.
     value = float(number)
     return value if math.isfinite(value) else _refuse(number)
 

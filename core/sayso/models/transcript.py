@@ -1,8 +1,8 @@
-"""Turns in the form that every provider takes, whatever they hold.
+"""Turns in a form that every provider accepts, whatever they contain.
 
 Providers refuse a conversation that does not begin with the user, has a call without exactly one
-result directly after it, repeats an id, or holds a blank text. `transcript` mends each of these
-and loses no word: an outcome without its call is told as text.
+result directly after it, repeats an id, or has a blank text. `transcript` corrects each of these
+and loses no word: an outcome without its call becomes text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONTINUE = "(go on)"
 IdForm = Callable[[str], str]
 """What makes of a call's id one in the form that a provider asks for."""
 _Sent = tuple[str, str]
-"""A call's id as the turn has it, and as it is sent."""
+"""A call's id in the turn, and the one that is sent."""
 
 
 class _Ids:
@@ -78,12 +78,12 @@ def has_raw(turn: Turn, adapter: str) -> bool:
 
 
 def clean_name(name: str) -> str:
-    """`name` as providers allow tool names: 1 to 64 letters, digits, `_` and `-`."""
+    """`name` in a form that providers allow for tools: 1 to 64 letters, digits, `_` and `-`."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:64] or "tool"
 
 
 def sent_names(tools: Iterable[ToolDefinition]) -> dict[str, ToolDefinition]:
-    """Each tool under the unique name by which the provider knows it, in the given order."""
+    """Each tool under the unique name that the provider sees, in the given order."""
     named: dict[str, ToolDefinition] = {}
     for tool in tools:
         name, number = clean_name(tool.name), 2
@@ -156,7 +156,7 @@ def _paired(turns: Sequence[Turn], adapter: str, ids: _Ids) -> list[Turn]:
 
 
 def _goes_on(last: Turn, turn: Turn, adapter: str) -> bool:
-    # A paused turn goes on in the next one of its role; results follow after both.
+    # A paused turn continues in the next one of its role; results follow after both.
     return has_raw(last, adapter) and has_raw(turn, adapter)
 
 

@@ -1,4 +1,4 @@
-"""What one call of the Anthropic messages API is asked with, for each generation of models.
+"""The arguments of one call of the Anthropic messages API, for each generation of models.
 
 Plain JSON values, made without the SDK: `request(ask, model, ...)` gives the keyword arguments of
 `messages.create`.

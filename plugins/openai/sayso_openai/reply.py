@@ -1,4 +1,4 @@
-"""The Reply that the chunks of one chat completions stream add up to.
+"""The Reply made from the chunks of one chat completions stream.
 
 Servers differ: usage and the closing `[DONE]` may be missing, a stop reason of `stop` may stand
 beside tool calls, and thoughts in the text.
@@ -83,11 +83,13 @@ class Accumulator:
             self._chosen = True
             delta = choice.get("delta")
             if delta is None and not (self._text or self._slots):
-                # Some servers send the message whole; beside deltas it would say all again.
+                # Some servers send the complete message, which after deltas would repeat
+                # everything.
                 delta = choice.get("message")
             yield from self._delta(delta or {})
             if finish := choice.get("finish_reason"):
-                # Gateways give other providers' names in capitals, or a detail behind a colon.
+                # Gateways write other providers' reasons in capitals, or with a detail after a
+                # colon.
                 self._finish = finish.lower().partition(":")[0]
 
     def rest(self) -> Iterator[ModelEvent]:
@@ -95,9 +97,9 @@ class Accumulator:
         yield from self._told(self._thinking.rest())
 
     def whole(self, *, closed: bool) -> Reply | None:
-        """The Reply, or None when the stream ended before the message did.
+        """The Reply; None if the stream ended before the message did.
 
-        `closed` says that `[DONE]` came, which stands in for a missing finish reason.
+        `closed` says that `[DONE]` came, which replaces a missing finish reason.
         """
         if self._finish in _BROKEN or (self._finish is None and not (closed and self._chosen)):
             return None
@@ -172,12 +174,12 @@ class Accumulator:
 
 
 def raw_key(model: str) -> str:
-    """Where a turn's `raw` holds what only the model of this name takes back."""
+    """The key of a turn's `raw` for data that only the model of this name accepts back."""
     return f"openai:{model}"
 
 
 def _whole(pieces: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Reasoning details of which the texts came in `pieces`; an encrypted one comes whole."""
+    """Reasoning details whose texts arrived in `pieces`; an encrypted one arrives complete."""
     details: list[dict[str, Any]] = []
     for (kind, _), given in groupby(pieces, lambda p: (p.get("type"), p.get("index"))):
         run = [{k: v for k, v in piece.items() if v is not None} for piece in given]

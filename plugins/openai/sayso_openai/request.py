@@ -1,4 +1,4 @@
-"""What one call of an OpenAI-compatible chat completions endpoint is asked with."""
+"""The body of one call of an OpenAI-compatible chat completions endpoint."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tool(name: str, tool: ToolDefinition) -> dict[str, Any]:
     schema = plain_object(tool.input_schema)
-    # OpenAI refuses these two at the top, as it does combinators; the engine validates by them.
+    # OpenAI refuses these two at the top, as it does combinators; the engine validates with them.
     schema = with_items({k: v for k, v in schema.items() if k not in ("enum", "not")})
     function: dict[str, Any] = {"name": name, "parameters": schema}
     if tool.description.strip():
@@ -134,7 +134,8 @@ def _messages(ask: Ask, model: str, dialect: Dialect, learned: Learned) -> list[
             said.insert(-1, {"role": "assistant", "content": _JOINT})
         messages += said
     if any("reasoning_content" in message for message in messages):
-        # DeepSeek refuses a conversation in which a message lacks it, also one without any thought.
+        # DeepSeek refuses a conversation in which a message lacks it, also one without any
+        # reasoning.
         for message in messages:
             if message["role"] == "assistant":
                 message.setdefault("reasoning_content", "")
@@ -159,7 +160,7 @@ def _assistant(turn: Turn, model: str) -> dict[str, Any]:
     calls = [_call(block) for block in turn.blocks if isinstance(block, Call)]
     if calls:
         for own in _own(turn, model):
-            # What belongs to a call stands at its place.
+            # These fields are matched to the calls by their order.
             for call, more in zip(calls, own.get("tool_calls", ()), strict=False):
                 call |= more
             message |= own
@@ -177,7 +178,7 @@ def _own(turn: Turn, model: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _detail(detail: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The reasoning detail as it came; the id of a call stands in it as the call's place."""
+    """The reasoning detail as it arrived; instead of the id of a call it has the call's index."""
     at = detail.get("id")
     if isinstance(at, int) and at < len(calls):
         return {**detail, "id": calls[at]["id"]}
