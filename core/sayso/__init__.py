@@ -112,6 +112,7 @@ if TYPE_CHECKING:
         ExecutedToolCalls,
         IntermittentUpdate,
         MessageAdded,
+        ModelCalled,
         TextDelta,
         ToolCallApproved,
         ToolCallRejected,
@@ -163,8 +164,8 @@ _MODULES = {
     "wire.events": (
         "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
         "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
-        "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
-        "fold"
+        "ModelCalled TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted "
+        "ToolExecutionFailed fold"
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
@@ -251,6 +252,7 @@ __all__ = [
     "Message",
     "MessageAdded",
     "Model",
+    "ModelCalled",
     "ModelError",
     "Outcome",
     "Owner",

@@ -33,6 +33,7 @@ from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
 from sayso.models import Model, never_blocks
 from sayso.models.choosing import chosen_model
+from sayso.models.prices import price_table
 from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
@@ -88,6 +89,8 @@ class ServiceHost:
             agent=agent,
             model=model,
             model_config={**agent.model_config, **config.model.given()},
+            window=config.model.context_window or getattr(model, "context_window", None),
+            price=price_table() if config.model.prices else None,
             ledger=self.ledger,
             gate=self.gate,
             code=self.code,
@@ -288,7 +291,8 @@ class ServiceHost:
     def failure(self, error: BaseException) -> Failure:
         """The failure to show a caller for `error`, which is logged unless it is the caller's
         fault."""
-        return Failure.of(error, debug=self.config.server.debug)
+        debug, altered = self.config.server.debug, self.engine.holds
+        return Failure.of(error, debug=debug, altered=altered)
 
     async def drain(self, timeout: float) -> None:
         """Accept no new turn, let running ones end, also single calls, and approved ones whose

@@ -279,7 +279,7 @@ class AnthropicServer(Provider):
         yield {
             "type": "message_delta",
             "delta": {"stop_reason": reason, "stop_sequence": None},
-            "usage": {"output_tokens": 7},
+            "usage": {"output_tokens": 7, "output_tokens_details": {"thinking_tokens": 2}},
         }
         yield {"type": "message_stop"}
 
@@ -329,6 +329,7 @@ class OpenAIServer(Provider):
             "prompt_tokens": 16,
             "completion_tokens": 7,
             "prompt_tokens_details": {"cached_tokens": 5},
+            "completion_tokens_details": {"reasoning_tokens": 2},
         }
         chunks.append(data({"id": "c1", "choices": [], "usage": usage}))
         return [*chunks, b"data: [DONE]\n\n"]
@@ -561,6 +562,18 @@ def forget_keys(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         "OPENAI_API_KEY",
         "OPENAI_BASE_URL",
         "ANTHROPIC_PROFILE",
+        "ANTHROPIC_FOUNDRY_API_KEY",
+        "ANTHROPIC_FOUNDRY_RESOURCE",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "GEMINI_API_KEY",
+        "GOOGLE_API_KEY",
     ):
         monkeypatch.delenv(name, raising=False)
+    # Those of Amazon and Google for the servers of these tests.
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE0123456789")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("CLOUD_ML_REGION", "europe-west1")
+    monkeypatch.setenv("ANTHROPIC_VERTEX_PROJECT_ID", "p-1")
     monkeypatch.setenv("ANTHROPIC_CONFIG_DIR", str(folder / "no-profiles"))

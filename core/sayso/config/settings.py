@@ -226,6 +226,8 @@ class ModelSettings(ModelConfig):
     """Models that are asked, in this order, when the one before fails before it said anything."""
     context_window: _Count | None = None
     """How many tokens the model can read; absent: what is known of it."""
+    prices: bool = False
+    """Tell the price of each turn, from the offline table of `genai-prices`."""
     options: ModelOptions = ModelOptions()
     """How its provider is reached."""
 

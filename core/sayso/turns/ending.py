@@ -13,6 +13,7 @@ from sayso.conversation import approvals
 from sayso.conversation.hidden import hidden_reply, hidden_session, hidden_turns
 from sayso.ledger import RAN, Proposal, SuspendedTurn
 from sayso.models import Turn, dump_turns
+from sayso.models.usage import counted
 from sayso.turns.interceptors import alter, altered_texts
 from sayso.turns.outcomes import collect_outcomes, decided_calls
 from sayso.turns.output import done_of, executed_events, proposal_events
@@ -143,6 +144,8 @@ def done(turn: RunningTurn, stop: StopReason, reply: AgentMessage | None = None)
     if turn.caller.request_fields:
         echo = mask(dict(turn.caller.request_fields), turn.secrets)
         last.meta_data["request_context"] = echo
+    if turn.model_calls and (usage := counted(turn.model_calls)):
+        last.meta_data["usage"] = usage
     last.session = hidden_session(turn.session, turn.secrets)
     return last
 
@@ -177,8 +180,9 @@ async def _record(
     recorded = None
     if turn.continuing is not None:
         reply = AgentMessage(content="".join(turn.out.text), data=turn.data.model_copy())
-        # The echo is of each request's own fields.
-        meta_data = {k: v for k, v in last.meta_data.items() if k != "request_context"}
+        # The echo is of each request's own fields, and a replay calls no model.
+        own = ("request_context", "usage")
+        meta_data = {k: v for k, v in last.meta_data.items() if k not in own}
         fold_done(replace(last, meta_data=meta_data), reply)
         recorded = {
             "reply": hidden_reply(reply, turn.secrets),

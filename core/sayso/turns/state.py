@@ -25,6 +25,7 @@ from sayso.wire.events import (
     AgentEvent,
     ConversationStarted,
     MessageAdded,
+    ModelCalled,
     StopReason,
     TextDelta,
 )
@@ -53,6 +54,8 @@ class RunningTurn:
     added = False
     """Whether the handlers have heard of the user's message."""
     calls_made = 0
+    model_calls: list[ModelCalled] | None = None
+    """The model calls of this turn; None before the first one."""
     stop: StopReason = "end_turn"
     """How a callable says that its reply ends."""
 
@@ -148,6 +151,11 @@ class RunningTurn:
         """Tell the event handlers, if there are any."""
         if self.events_on:
             await self.engine.fire(event, self.secrets)
+
+    async def model_called(self, call: ModelCalled) -> None:
+        """Take note of a model call, which may have failed."""
+        self.model_calls = [*(self.model_calls or ()), call]
+        await self.fire(call)
 
     async def accepted(self) -> None:
         """Tell the handlers of the message, once, when nothing can refuse it any more."""

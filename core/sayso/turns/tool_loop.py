@@ -8,17 +8,18 @@ import hashlib
 import json
 import logging
 import secrets
+import time
 from collections.abc import AsyncIterator, Callable, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
 from sayso.agent import Agent
 from sayso.conversation.history import bound_to, model_turns
+from sayso.conversation.window import Window
 from sayso.errors import AgentError, ModelError, ReplyTooLarge
 from sayso.models import (
     Ask,
     Call,
-    Model,
     ModelEvent,
     Reply,
     Text,
@@ -29,11 +30,12 @@ from sayso.models import (
     bound_to_model,
 )
 from sayso.models.calling import begun
+from sayso.models.usage import called
 from sayso.turns.ending import finish, suspend
 from sayso.turns.output import Output
 from sayso.turns.state import RunningTurn
 from sayso.turns.tool_calls import RequestedCalls
-from sayso.wire.events import IntermittentUpdate, StopReason, TextDelta
+from sayso.wire.events import IntermittentUpdate, ModelCalled, StopReason, TextDelta
 from sayso.wire.traces import hidden_trace
 from sayso.workers import cancelled_here, let_cancel
 from sayso.workers.running import Running
@@ -50,8 +52,7 @@ _CUT = "The model reached its output limit (max_tokens) within a tool call, whic
 
 async def ask_model(turn: RunningTurn) -> None:
     """Call the model and run its tools until it answers, proposes, or reaches a limit."""
-    agent, limits, config = turn.engine.agent, turn.engine.limits, turn.engine.model_config
-    model, stream = turn.engine.model, turn.engine.stream
+    agent, limits = turn.engine.agent, turn.engine.limits
     unheard = cancelled_here()
     given = agent.system_context
     context = await _computed(turn, given) if callable(given) else given or ""
@@ -59,14 +60,13 @@ async def ask_model(turn: RunningTurn) -> None:
         context = "\n\n".join([text for text in [context, *turn.context._additions] if text])
     system, tools = agent.system_prompt, [*agent.definitions]
     # Only what was suspended, or will be, needs the digest.
-    prefix = _prefix(model, system, context, tools) if turn.involved else ""
+    prefix = _prefix(turn, system, context, tools) if turn.involved else ""
     turns = model_turns(turn.seen.messages, turn.found, turn.references, prefix)
     transcript: list[Turn] = []
     used: set[str] = set()
+    window = Window(turn.engine.window, (system, context), tools)
     for _ in range(limits.model_calls):
-        ask = Ask([*turns, *transcript], system, context, tools, config)
-        events = stream(ask) if stream else await begun(model, ask, turn.engine.code)
-        reply = await _reply(turn, events, unheard)
+        reply = await _answer(turn, window, [*turns, *transcript], system, context, unheard)
         said = reply.turn
         calls = [b for b in said.blocks if isinstance(b, Call)]
         if calls:
@@ -80,23 +80,79 @@ async def ask_model(turn: RunningTurn) -> None:
             continue
         if reply.stop != "tool_use" or not calls:
             stop = _STOPS.get(reply.stop, "end_turn")
-            if not turn.out.text and (words := _CUT if calls else _EMPTY.get(stop)):
-                await turn.out.send(TextDelta(words))
+            await _explain(turn, _CUT if calls else _EMPTY.get(stop), always=bool(calls))
             await finish(turn, stop)
             return
+        reading, calls = window.parted(calls)
         requested = RequestedCalls(turn, calls, said)
         await requested.run()
+        requested.results += map(window.read, reading)
         transcript.append(Turn("user", requested.results))
         if requested.proposals:
             if not requested.results:
                 transcript.pop()
             before = [*turns, *transcript[: -2 if requested.results else -1]]
-            bound = bound_to(prefix or _prefix(model, system, context, tools), before)
+            bound = bound_to(prefix or _prefix(turn, system, context, tools), before)
             await suspend(turn, requested.proposals, transcript, bound)
             return
     words = f"I stopped after {limits.model_calls} model calls without coming to an end."
     await turn.out.send(TextDelta(f"\n\n{words}" if turn.out.text else words))
     await finish(turn, "max_steps")
+
+
+async def _explain(turn: RunningTurn, words: str | None, *, always: bool) -> None:
+    """Say `words` in a reply that has said nothing, or `always` behind what it has said."""
+    silent = not any(piece.strip() for piece in turn.out.text)
+    if words and (silent or always):
+        await turn.out.send(TextDelta(words if silent else f"\n\n{words}"))
+
+
+async def _answer(
+    turn: RunningTurn,
+    window: Window,
+    turns: Sequence[Turn],
+    system: str,
+    context: str,
+    unheard: Set[Running[Any]],
+) -> Reply:
+    """The reply to what the model is shown of the conversation; to less of it where the provider
+    says that it is too long."""
+    chosen, config = turn.context, turn.engine.model_config
+    for last in (False, True):
+        ask = Ask(
+            window.fitted(turns),
+            system,
+            context,
+            window.tools,
+            config,
+            model=chosen._model,
+            key=chosen._key,
+            secrets=turn.secrets,
+        )
+        try:
+            return await _counted(turn, ask, unheard)
+        except ModelError as error:
+            if last or error.kind != "context" or not window.shrink(error.reason, turns):
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _counted(turn: RunningTurn, ask: Ask, unheard: Set[Running[Any]]) -> Reply:
+    """The reply to one call of the model, which is taken note of."""
+    engine = turn.engine
+    model, stream = engine.model, engine.stream
+    provider, name, begin = model.provider, ask.model or model.name, time.monotonic()
+    try:
+        events = stream(ask) if stream else await begun(model, ask, engine.code)
+        reply = await _reply(turn, events, unheard)
+    except ModelError as error:
+        took = time.monotonic() - begin
+        await turn.model_called(ModelCalled(provider, name, took, error=error.kind))
+        raise
+    if turn.events_on or reply.usage.output_tokens or reply.usage.input_tokens:
+        took = time.monotonic() - begin
+        await turn.model_called(called(provider, name, reply, took, engine.price))
+    return reply
 
 
 async def _computed(turn: RunningTurn, context: Callable[..., Any]) -> str:
@@ -202,9 +258,10 @@ def _with_fresh_id(call: Call, used: set[str]) -> Call:
     return call if fresh == call.id else replace(call, id=fresh)
 
 
-def _prefix(model: Model, system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
+def _prefix(turn: RunningTurn, system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
     shown = [[t.name, t.description, t.input_schema] for t in tools]
-    read_by = [model.provider, model.name]
+    model = turn.engine.model
+    read_by = [model.provider, turn.context._model or model.name]
     text = json.dumps([read_by, system, context, shown], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

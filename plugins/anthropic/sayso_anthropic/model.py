@@ -157,11 +157,20 @@ class _Call:
         """Whether the next attempt will differ."""
         if error.kind == "auth" and not self._ask.key:
             return await self._model.key.renewed(self._key)
+        return self._unplaced(error) or self._learned.learns(error, self._sent)
+
+    def _unplaced(self, error: ModelError) -> bool:
+        """Learn from a refusal of marks, or of a system message among the others, which stand in
+        no place of their own; False if it is of something else."""
+        if error.kind != "bad_request" or not self._ask.config.get("cache_system_prompt"):
+            return False
         late = any(message["role"] == "system" for message in self._sent.get("messages", ()))
-        if late and error.kind == "bad_request" and "system" in error.reason:
-            self._learned.left_out.add(LATE)
-            return True
-        return self._learned.learns(error, self._sent)
+        for name, named in (("cache_control", True), (LATE, late)):
+            word = "cache_control" if name == "cache_control" else "system"
+            if named and word in error.reason and name not in self._learned.left_out:
+                self._learned.left_out.add(name)
+                return True
+        return False
 
     def _client(self) -> Client:
         model = self._model

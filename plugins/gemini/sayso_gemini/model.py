@@ -26,6 +26,7 @@ from sayso.models.adapters import (
     certificates,
     checked_address,
     cut_off,
+    drain,
     failure,
     key_for,
     last_events,
@@ -81,8 +82,6 @@ class _Client:
             base_url=connection.base_url or None,
             headers=dict(connection.headers),
             httpx_async_client=self._http,
-            # In milliseconds; the limits are those of the HTTP client.
-            timeout=None,
         )
         # The key goes with each call, since it may change.
         client = genai.Client(api_key="none", vertexai=False, http_options=options)
@@ -166,6 +165,9 @@ class _Call:
                 async for chunk in stream:
                     for delta in whole.feed(chunk.model_dump(mode="json", exclude_none=True)):
                         yield delta
+                    if whole.ended:
+                        await drain(stream)
+                        break
         finally:
             await client.close_answer()
         reply = whole.whole()
@@ -198,7 +200,9 @@ class _Call:
         connection = self._model.connection
         self._key = self._ask.key or self._model.key.value
         headers = {**connection.headers, connection.key_header or _KEY_HEADER: self._key}
-        options: dict[str, Any] = {"headers": headers}
+        # In milliseconds; without one the SDK would wait for ever.
+        longest = max(connection.timeout, connection.first_byte_timeout)
+        options: dict[str, Any] = {"headers": headers, "timeout": int(longest * 1000)}
         if connection.extra_body:
             options["extra_body"] = dict(connection.extra_body)
         return {

@@ -49,7 +49,7 @@ class Accumulator:
 
     def feed(self, chunk: Mapping[str, Any]) -> Iterator[ModelEvent]:
         """The deltas of `chunk`."""
-        self.begun = True
+        self.begun = self.begun or bool(chunk.get("candidates") or chunk.get("prompt_feedback"))
         if usage := chunk.get("usage_metadata"):
             self._usage = _usage(usage)
         if (chunk.get("prompt_feedback") or {}).get("block_reason"):
@@ -60,6 +60,11 @@ class Accumulator:
             for part in (candidate.get("content") or {}).get("parts") or ():
                 yield from self._part(part)
             self._finish = candidate.get("finish_reason") or self._finish
+
+    @property
+    def ended(self) -> bool:
+        """Whether the provider has said why it stopped."""
+        return bool(self._finish)
 
     def whole(self) -> Reply | None:
         """The Reply, or None when the stream ended before the message did."""

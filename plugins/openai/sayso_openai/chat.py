@@ -128,7 +128,7 @@ class _Call:
         async with model.client().stream(
             "POST", model.url, content=self._body(), headers=self._headers()
         ) as response:
-            if await self._answered_whole(response):
+            if at_once := await self._answered_whole(response):
                 for delta in whole.feed(_chunk(await response.aread(), self._failed)):
                     yield delta
                 closed = True
@@ -145,7 +145,7 @@ class _Call:
             yield delta
         reply = whole.whole(closed=closed)
         if reply is None:
-            raise cut_off(model.provider, begun=whole.begun)
+            raise cut_off(model.provider, begun=whole.begun and not at_once)
         for event in last_events(reply, ask, model.provider):
             yield event
 

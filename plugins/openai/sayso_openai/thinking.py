@@ -7,8 +7,6 @@ from collections.abc import Iterator
 _MARKS = {
     "<think>": "</think>",
     "<thinking>": "</thinking>",
-    "<thought>": "</thought>",
-    "<reasoning>": "</reasoning>",
     "[THINK]": "[/THINK]",
     "<|channel|>analysis<|message|>": "<|end|>",
     "<|channel|>commentary<|message|>": "<|end|>",
