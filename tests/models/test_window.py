@@ -44,7 +44,7 @@ def agent_of(server: OpenAIServer, *tools: Any, window: int | None = None) -> Ag
 @tool
 def log_of(name: str) -> str:
     """Get a log."""
-    return "first line\n" + "x" * MIB + "\nlast line"
+    return "first line\n" + "x" * (MIB - 100) + "\nlast line"
 
 
 @tool(requires_approval=True)

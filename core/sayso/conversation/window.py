@@ -18,6 +18,11 @@ _SHARE = 4
 """An output may take this part of what is left."""
 _LEAST = 500
 """Tokens of an output that are shown in any case."""
+_TOLD = (
+    re.compile(r"(\d{4,8})(?: tokens?)? maximum"),
+    re.compile(r"(?:maximum|limit|window|context (?:size|length))[^.;]{0,40}?(\d{4,8})"),
+)
+"""Where a provider says how many tokens its model can read."""
 _ANSWER = 8_192
 """Tokens that are kept for the answer, at most a quarter of the window."""
 
@@ -74,12 +79,12 @@ class Window:
     def shrink(self, reason: str, turns: Sequence[Turn]) -> bool:
         """Take what a provider said of its window, else assume less than was tried; False where
         less could not be shown."""
-        told = [int(number) for number in re.findall(r"\b\d{4,8}\b", reason.replace(",", ""))]
         tried = sum(map(_size, turns))
-        before = self._tokens if self._tokens is not None else 2 * tried
-        # Of the numbers that it names the least is its window, if it is not what it will answer.
-        smaller = [number for number in told if before // 8 < number < before]
-        self._tokens = min([*smaller, int(min(before, tried) * 0.6)])
+        before = tried if self._tokens is None else min(self._tokens, tried)
+        said = reason.replace(",", "")
+        told = next((found for form in _TOLD if (found := form.search(said))), None)
+        size = int(told[1]) if told else 0
+        self._tokens = size if _LEAST < size < before else int(before * 0.6)
         self._cut.clear()
         return self._tokens > 4 * _LEAST
 
