@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from sayso.listener.protocol import Http
     from sayso.models import (
         Ask,
+        Attachment,
         Call,
         Model,
         Reply,
@@ -183,7 +184,8 @@ _MODULES = {
         "ExecutedCommand ExecutedToolCall Message Party PlatformContext ToolCall URLConfig"
     ),
     "models": (
-        "Ask Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage load_model"
+        "Ask Attachment Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage "
+        "load_model"
     ),
     "plugins": "Plugin",
     "wire.requests": "parse_request",
@@ -211,6 +213,7 @@ __all__ = [
     "ApprovalRequested",
     "Approvals",
     "Ask",
+    "Attachment",
     "AudioContent",
     "Blocked",
     "BodyReader",

@@ -338,6 +338,8 @@ class LimitSettings(Section):
     credentials, the kubeconfig, and each credential inside it; a request with more is refused."""
     secrets_size: _Bytes = 2**20
     """Largest size of these values together."""
+    attachment_hosts: list[str] = []
+    """Hosts from which models may fetch the images and documents of users, by https."""
     tool_output: _Bytes = 2**20
     """Largest output of a tool; the rest is truncated, and the model is told so."""
     command_output: _Bytes = 256 * 2**10

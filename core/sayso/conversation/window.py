@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sayso.models import Block, Call, Result, Text, ToolDefinition, Turn, bound_to_model
+from sayso.models import Attachment, Block, Call, Result, Text, ToolDefinition, Turn, bound_to_model
 
 BYTES_A_TOKEN = 3.5
 _SHARE = 4
@@ -23,6 +23,9 @@ _TOLD = (
     re.compile(r"(?:maximum|limit|window|context (?:size|length))[^.;]{0,40}?(\d{4,8})"),
 )
 """Where a provider says how many tokens its model can read."""
+_IMAGE = 1_600
+"""Tokens of an image, and of a document."""
+_DOCUMENT = 8_000
 _ANSWER = 8_192
 """Tokens that are kept for the answer, at most a quarter of the window."""
 
@@ -212,3 +215,5 @@ def _tokens(block: Block) -> int:
             return tokens_of(block.output)
         case Call():
             return tokens_of(str(block.input)) + 16
+        case Attachment():
+            return _IMAGE if block.mime.startswith("image/") else _DOCUMENT

@@ -21,6 +21,7 @@ from sayso.wire.events import TextDelta
 
 __all__ = [
     "Ask",
+    "Attachment",
     "Block",
     "Call",
     "Model",
@@ -66,15 +67,33 @@ class Call:
 
 
 @dataclass(slots=True, unsafe_hash=True)
+class Attachment:
+    """An image or a document in a user's turn, or of a result; `data` is base64, or `url` says
+    where it is. `mime` is one of those in the model's `takes_attachments`."""
+
+    mime: str
+    data: str = field(default="", repr=False)
+    url: str = ""
+    name: str = ""
+
+    @property
+    def address(self) -> str:
+        """Its URL, one of the scheme `data` where it came with the message."""
+        return self.url or f"data:{self.mime};base64,{self.data}"
+
+
+@dataclass(slots=True, unsafe_hash=True)
 class Result:
     """The outcome of the call `call_id`, never blank."""
 
     call_id: str
     output: str
     is_error: bool = False
+    attachments: Sequence[Attachment] = field(default=(), compare=False)
+    """Images of this result, while its turn runs; their text is part of `output`."""
 
 
-Block = Text | Call | Result
+Block = Text | Call | Result | Attachment
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -186,7 +205,8 @@ class Model(Protocol):
     What is bound to an event loop (HTTP clients) is made with `sayso.per_loop`. One whose `stream`
     never blocks the event loop may say so by an attribute `never_blocks = True`, which spares each
     call the way to another loop. One that knows how many tokens it can read says so by an attribute
-    `context_window`.
+    `context_window`, one that takes images or documents names their media types in
+    `takes_attachments`.
     """
 
     provider: str
@@ -226,6 +246,8 @@ def _dump(block: Block) -> dict[str, Any]:
             }
         case Result():
             return {"result": block.call_id, "output": block.output, "is_error": block.is_error}
+        case Attachment():
+            return {"mime": block.mime, "data": block.data, "url": block.url, "name": block.name}
 
 
 def _load(value: Mapping[str, Any]) -> Block:
@@ -233,6 +255,8 @@ def _load(value: Mapping[str, Any]) -> Block:
         return Text(value["text"])
     if "call" in value:
         return Call(value["call"], value["name"], value["input"], value["error"])
+    if "mime" in value:
+        return Attachment(value["mime"], value["data"], value["url"], value["name"])
     return Result(value["result"], value["output"], value["is_error"])
 
 

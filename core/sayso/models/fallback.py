@@ -32,6 +32,12 @@ class Fallback:
         known = [getattr(model, "context_window", None) for model in self.models]
         return min((window for window in known if window), default=None)
 
+    @property
+    def takes_attachments(self) -> frozenset[str]:
+        """The media types that all of them take."""
+        each = [frozenset(getattr(model, "takes_attachments", ())) for model in self.models]
+        return frozenset.intersection(*each)
+
     async def stream(self, ask: Ask) -> AsyncGenerator[ModelEvent, None]:
         """The events of the first model that has any; raises the first one's ModelError."""
         first: ModelError | None = None

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from sayso.models import Block, Call, Result, Text, ToolDefinition, Turn
+from sayso.models import Attachment, Block, Call, Result, Text, ToolDefinition, Turn
 from sayso.wire.lenient_json import encodable
 
 NOT_RECORDED = "Error: no result of this call is recorded"
@@ -172,7 +172,7 @@ def _renamed(turn: Turn, ids: _Ids) -> Turn:
                 blocks.append(_as_text(block))
             case Call():
                 blocks.append(replace(block, id=ids.fresh(block.id), name=clean_name(block.name)))
-            case Text():
+            case Text() | Attachment():
                 blocks.append(block)
     return replace(turn, blocks=tuple(blocks))
 
@@ -189,7 +189,7 @@ def _answered(turn: Turn, waiting: Sequence[_Sent]) -> Turn:
             continue
         if still_open := open_ids.get(block.call_id):
             sent = still_open.pop()
-            results[sent] = Result(sent, _spoken(block), block.is_error)
+            results[sent] = Result(sent, _spoken(block), block.is_error, block.attachments)
         else:
             rest.append(Text(f"(outcome of an earlier call: {block.output})"))
     paired = [results.get(sent) or Result(sent, NOT_RECORDED, True) for _, sent in waiting]

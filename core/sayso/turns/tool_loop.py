@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from sayso.agent import Agent
+from sayso.conversation.attachments import checked
 from sayso.conversation.history import bound_to, model_turns
 from sayso.conversation.window import Window
 from sayso.errors import AgentError, ModelError, ReplyTooLarge
@@ -61,6 +62,7 @@ async def ask_model(turn: RunningTurn) -> None:
     system, tools = agent.system_prompt, [*agent.definitions]
     # Only what was suspended, or will be, needs the digest.
     prefix = _prefix(turn, system, context, tools) if turn.involved else ""
+    checked(turn.seen.messages, turn.engine.model, limits.attachment_hosts)
     turns = model_turns(turn.seen.messages, turn.found, turn.references, prefix)
     transcript: list[Turn] = []
     used: set[str] = set()

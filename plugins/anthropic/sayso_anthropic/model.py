@@ -63,6 +63,13 @@ class Claude:
     """A Claude model; a `Model`."""
 
     never_blocks = True
+    takes_attachments = (
+        "image/gif",
+        "image/jpeg",
+        "image/png",
+        "image/webp",
+        "application/pdf",
+    )
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sayso import Ask, Call, Result, Text, ToolDefinition, Turn
+from sayso import Ask, Attachment, Call, Result, Text, ToolDefinition, Turn
 from sayso.models.adapters import (
     Block,
     Learned,
@@ -215,10 +215,22 @@ def _block(block: Block, keys: Mapping[str, Mapping[str, str]]) -> dict[str, Any
                 "name": block.name,
                 "input": renamed(block.input, keys.get(block.name, {})),
             }
+        case Attachment():
+            return _attachment(block)
         case Result():
+            text = {"type": "text", "text": block.output}
+            images = [_attachment(image) for image in block.attachments]
             sent: dict[str, Any] = {
                 "type": "tool_result",
                 "tool_use_id": block.call_id,
-                "content": block.output,
+                "content": [text, *images] if images else block.output,
             }
             return sent | {"is_error": True} if block.is_error else sent
+
+
+def _attachment(block: Attachment) -> dict[str, Any]:
+    source = {"type": "base64", "media_type": block.mime, "data": block.data}
+    if block.url:
+        source = {"type": "url", "url": block.url}
+    kind = "image" if block.mime.startswith("image/") else "document"
+    return {"type": kind, "source": source}

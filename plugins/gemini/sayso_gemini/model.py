@@ -107,6 +107,7 @@ class Gemini:
 
     provider = "gemini"
     never_blocks = True
+    takes_attachments = ("image/jpeg", "image/png", "image/webp", "application/pdf")
 
     def __init__(
         self, name: str, client: Callable[[], _Client], key: Key, connection: Connection

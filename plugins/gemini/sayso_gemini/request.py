@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sayso import Ask, Call, Result, Text, ToolDefinition, Turn
+from sayso import Ask, Attachment, Call, Result, Text, ToolDefinition, Turn
 from sayso.models.adapters import (
     Connection,
     Learned,
@@ -97,7 +97,8 @@ def contents(ask: Ask, model: str) -> list[dict[str, Any]]:
             continue
         if results := list(_results(turn, called)):
             sent.append({"role": "user", "parts": results})
-        parts = [{"text": text}] if (text := _text(turn)) else []
+        parts: list[dict[str, Any]] = [{"text": text}] if (text := _text(turn)) else []
+        parts += [_part(image) for image in _attachments(turn)]
         if n == late:
             parts.insert(0, {"text": _context(ask.context)})
         if parts:
@@ -155,6 +156,22 @@ def _results(turn: Turn, called: Mapping[str, str]) -> Iterator[dict[str, Any]]:
                 "id": block.call_id,
             }
             yield {"function_response": response}
+
+
+def _attachments(turn: Turn) -> Iterator[Attachment]:
+    for block in turn.blocks:
+        if isinstance(block, Result):
+            yield from block.attachments
+        elif isinstance(block, Attachment):
+            yield block
+
+
+def _part(block: Attachment) -> dict[str, Any]:
+    if block.url:
+        return {"file_data": {"file_uri": block.url, "mime_type": block.mime}}
+    # The SDK reads base64 of the kind for addresses.
+    data = block.data.replace("+", "-").replace("/", "_")
+    return {"inline_data": {"mime_type": block.mime, "data": data}}
 
 
 def _text(turn: Turn) -> str:

@@ -41,6 +41,7 @@ class ChatModel:
     """A model behind Chat Completions; a `Model`."""
 
     never_blocks = True
+    takes_attachments = ("image/gif", "image/jpeg", "image/png", "image/webp")
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sayso import Ask, Call, Result, Text, ToolDefinition, Turn
+from sayso import Ask, Attachment, Call, Result, Text, ToolDefinition, Turn
 from sayso.models.adapters import (
     Connection,
     Learned,
@@ -35,6 +35,7 @@ OPTIONAL = (
 )
 """What a refusal may name to have it left out."""
 _ID_LENGTH = 40
+_IMAGES = "(images of the results)"
 _JOINT = "(the results are noted)"
 """The model's own words between a tool's result and a user's text, where a server wants some."""
 
@@ -189,8 +190,20 @@ def _user(turn: Turn) -> Iterator[dict[str, Any]]:
     for block in turn.blocks:
         if isinstance(block, Result):
             yield {"role": "tool", "tool_call_id": block.call_id, "content": outcome(block)}
-    if text := text_of(turn):
-        yield {"role": "user", "content": text}
+    images = [
+        {"type": "image_url", "image_url": {"url": image.address}} for image in attachments_of(turn)
+    ]
+    if text := text_of(turn) or (images and _IMAGES):
+        parts = [{"type": "text", "text": text}, *images]
+        yield {"role": "user", "content": parts if images else text}
+
+
+def attachments_of(turn: Turn) -> Iterator[Attachment]:
+    """The images and documents of a turn, those of its results first."""
+    for block in turn.blocks:
+        if isinstance(block, Result):
+            yield from block.attachments
+    yield from (block for block in turn.blocks if isinstance(block, Attachment))
 
 
 def outcome(result: Result) -> str:

@@ -39,6 +39,13 @@ class ResponsesModel:
     """A model behind the Responses API; a `Model`."""
 
     never_blocks = True
+    takes_attachments = (
+        "image/gif",
+        "image/jpeg",
+        "image/png",
+        "image/webp",
+        "application/pdf",
+    )
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sayso import Ask, Call, Result, Text, ToolDefinition, Turn
+from sayso import Ask, Attachment, Call, Result, Text, ToolDefinition, Turn
 from sayso.models.adapters import (
     Block,
     Connection,
@@ -112,12 +112,27 @@ def _items(turn: Turn) -> Iterator[dict[str, Any]]:
                     "arguments": json.dumps(dict(block.input), ensure_ascii=False),
                 }
             case Result():
-                told = outcome(block)
+                told: Any = outcome(block)
+                if block.attachments:
+                    told = [{"type": "input_text", "text": told}, *map(_part, block.attachments)]
                 yield {"type": "function_call_output", "call_id": block.call_id, "output": told}
             case Text() if turn.role == "assistant":
                 yield {"role": "assistant", "content": block.text}
+    attached = [_part(block) for block in blocks if isinstance(block, Attachment)]
     if turn.role == "user" and (text := text_of(turn)):
-        yield {"role": "user", "content": text}
+        parts = [{"type": "input_text", "text": text}, *attached]
+        yield {"role": "user", "content": parts if attached else text}
+    elif attached:
+        yield {"role": "user", "content": attached}
+
+
+def _part(block: Attachment) -> dict[str, Any]:
+    if block.mime.startswith("image/"):
+        return {"type": "input_image", "detail": "auto", "image_url": block.address}
+    if block.url:
+        return {"type": "input_file", "file_url": block.url}
+    name = block.name or "document.pdf"
+    return {"type": "input_file", "filename": name, "file_data": block.address}
 
 
 def _tool(name: str, tool: ToolDefinition) -> dict[str, Any]:
