@@ -26,6 +26,8 @@ class Caller(NamedTuple):
     request_fields: Mapping[str, Any] | None = None
     foreign_page: bool = False
     """Whether a web page asks under a host name that is not known to be ours."""
+    plain: bool = False
+    """Whether its protocol leaves the newer keys of `approvals[]` out, as V1 does."""
 
 
 @dataclass(frozen=True, slots=True)

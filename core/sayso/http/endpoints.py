@@ -135,7 +135,7 @@ class ChatEndpoint:
     """An ASGI application for one chat path: reads a ChatRequest, answers whole or as a stream.
 
     `forward_fields` is V2's form: it forwards and echoes the request fields (interface.md, rule 1),
-    and says in `meta_data.stop_reason` why a turn stopped early;
+    says in `meta_data.stop_reason` why a turn stopped early, and states each proposal's revision;
     `deprecated` is what the OpenAPI document says of the path.
     """
 
@@ -192,7 +192,12 @@ class ChatEndpoint:
         )
         fields = request.request_fields if self.forward_fields else None
         caller = Caller(
-            self.protocol, principal, address, request_fields=fields, foreign_page=foreign_page
+            self.protocol,
+            principal,
+            address,
+            request_fields=fields,
+            foreign_page=foreign_page,
+            plain=not self.forward_fields,
         )
         return request, caller
 

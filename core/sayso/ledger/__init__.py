@@ -67,6 +67,9 @@ class Proposal:
     Times are seconds of the store's clock since the epoch. `input` of a command is
     `{"command": str, "files": [...] or null}`. `edited` is the changed input of an approval, and
     what runs when it is set. `session` is the change that the call made to the session.
+    `revision` counts the inputs from 1, the one that was proposed; `earlier` are the digests by
+    which those before this one are known. After `refusals` starts that came to nothing the next one
+    waits until `rests`.
 
     The deed (design, section 6): `agent` is the id of the agent that proposed it; `input` is what
     the tool gets, `sent` what was sent where that differs; `tool` is the digest of the tool,
@@ -110,6 +113,10 @@ class Proposal:
     source: str = ""
     context: dict[str, Any] | None = None
     edit: str = ""
+    revision: int = 1
+    earlier: list[str] = field(default_factory=list)
+    refusals: int = 0
+    rests: float = 0.0
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -274,6 +281,15 @@ class Transaction(Protocol):
 
     def put_turn(self, turn: SuspendedTurn) -> None:
         """Insert the suspended turn, or replace the one with its id."""
+        ...
+
+    def notes(self, prefix: str) -> dict[str, str]:
+        """The notes whose names begin with `prefix`, by their names."""
+        ...
+
+    def note(self, name: str, text: str | None) -> None:
+        """Keep a note under this name, in place of the one before; None removes it. Names are
+        printable ASCII."""
         ...
 
     def append_log(self, chain: int, entry: dict[str, Any]) -> None:

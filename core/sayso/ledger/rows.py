@@ -14,6 +14,7 @@ from typing import Any
 from sayso.ledger import Head, LogRow, Proposal, State, SuspendedTurn, chains, log
 from sayso.ledger.chains import Entry
 from sayso.ledger.database import Database, Known, MustWrite, Row
+from sayso.ledger.tables import SET_META
 from sayso.ledger.texts import (
     NO_CONTENTS,
     dump_proposal,
@@ -178,6 +179,16 @@ class SqlTransaction:
             (turn.state, owner and key(owner.id), owner and owner.lease, turn.ended, doc),
         )
         self.own.turns[row] = (row, owner and owner.lease, doc)
+
+    def notes(self, prefix: str) -> dict[str, str]:
+        sql = "SELECT key, value FROM sayso_meta WHERE key >= ? AND key < ?"
+        return dict(self._db.read(sql, (prefix, f"{prefix}\x7f")))
+
+    def note(self, name: str, text: str | None) -> None:
+        if text is None:
+            self._write("DELETE FROM sayso_meta WHERE key = ?", (name,))
+        else:
+            self._write(SET_META, (name, text))
 
     def append_log(self, chain: int, entry: dict[str, Any]) -> None:
         if self._db.reading:

@@ -26,16 +26,16 @@ from sayso.ledger.choices import (
     complete,
     contradiction,
     decision_of,
-    edit_digest,
     edited_twice,
     not_issued,
     refuse,
     refused,
+    revise,
     unknown_outcome,
     would_start,
     wrong_edit,
 )
-from sayso.ledger.claims import Claims, suspend_again
+from sayso.ledger.claims import ABANDONED, Claims, rest, suspend_again
 from sayso.ledger.log import log
 from sayso.ledger.lookup import Lookup
 from sayso.wire.canonical import canonical
@@ -44,6 +44,10 @@ logger = logging.getLogger("sayso.ledger")
 NOT_RUN = (
     "Error: not run: it had not begun when its process was taken for dead and its outcome was "
     "reported as unknown; it is not run any more"
+)
+_OUTDATED = (
+    "the input was changed: revision {} is what would run; decide on that one, and send its input, "
+    "or its number as 'seen'"
 )
 
 
@@ -91,10 +95,13 @@ class Rules(Claims):
             row.state = "EXPIRED"
         elif row.state == "EXECUTING" and row.owner and self._dead(row.owner, tx.now):
             row.state, row.finished = "INDETERMINATE", tx.now
-            why = self._loss(row.owner)
+            owner, why = row.owner, self._loss(row.owner)
             row.output = unknown_outcome("".join(why), idempotent=row.idempotent)
+            if owner.id == ABANDONED:
+                # No process has died of it: this is an outcome like that of a timeout.
+                row.owner = None
             # A transaction that is refused or retried looks again.
-            if (claim := (row.id, row.owner.fence)) not in self.logged:
+            if (claim := (row.id, owner.fence)) not in self.logged:
                 self.logged.add(claim)
                 logger.warning(
                     "call %s of %s: %s, its outcome is unknown", row.id, row.name, why[0]
@@ -180,9 +187,12 @@ class Rules(Claims):
         calls that would start now and that `hinders` keeps from it."""
         items: list[dict[str, Any]] = []
         decided = [(choice, row) for choice, row in found.chosen if not choice.copy]
+        unseen = found.unseen()
         for choice, row in decided:
             if kind := contradiction(choice, row):
                 items.append(refused(choice, *kind))
+            elif row.id in unseen or found.outdated(choice, row):
+                items.append(refused(choice, "approval_changed", _OUTDATED.format(row.revision)))
             elif choice.approved and (message := _wrong_change(found, choice, row, edit)):
                 items.append(refused(choice, "approval_changed", message))
             elif hinders and would_start(choice, row) and (kind := hinders(row)):
@@ -218,8 +228,7 @@ class Rules(Claims):
             if choice.copy or row.state != "PENDING":
                 continue
             if edit and row.id in changes:
-                row.edited = edit(row, changes[row.id])
-                row.edit = edit_digest(changes[row.id])
+                revise(row, changes[row.id], edit(row, changes[row.id]))
             row.decision = decision_of(choice, who, tx.now)
             if decided_by is not None:
                 row.decision.who, row.decision.claimed = decided_by, True
@@ -250,8 +259,11 @@ class Rules(Claims):
         return list(starts.values())
 
     def claim(self, tx: Transaction, found: Decided, who: Requester, claim: Claim) -> None:
-        """Grant what is to be started."""
+        """Grant what is to be started, but for the calls that rest."""
         for choice, row in found.starts:
+            if row.rests > tx.now:
+                found.resting[row.id] = row.rests - tx.now
+                continue
             if row.state == "INDETERMINATE":
                 # A second run is this decision's, perhaps another person's.
                 row.decision = decision_of(choice, who, tx.now)
@@ -317,12 +329,17 @@ class Rules(Claims):
             row.owner = None
             tx.put(row)
 
-    def hand_back(self, tx: Transaction, row: Proposal, *, again: bool) -> None:
+    def hand_back(
+        self, tx: Transaction, row: Proposal, *, again: bool, refused: bool = False
+    ) -> None:
         """Take back a claim of ours on which nothing ran; if somebody has reported meanwhile that
         the outcome is unknown, the call has failed and never runs.
 
-        With `again` an earlier run may have taken effect, whose outcome stays unknown.
+        With `again` an earlier run may have taken effect, whose outcome stays unknown. `refused`
+        says that the call was to begin: then it rests.
         """
+        if refused:
+            rest(tx, row)
         if row.state == "EXECUTING":
             self._unclaim(tx, row)
         elif row.state == "INDETERMINATE" and row.owner is not None:

@@ -118,7 +118,7 @@ async def _claim_for_callable(
         await _take_place(turn)
     try:
         for id_ in turns:
-            await turn.engine.ledger.claim_for_callable(id_, turn.found)
+            await _claimed(turn, id_)
         await _look_again(turn, known, ran)
     except BaseException:
         if turn.place is not None:
@@ -128,10 +128,21 @@ async def _claim_for_callable(
         raise
 
 
+async def _claimed(turn: RunningTurn, id_: str) -> None:
+    pause = 1.0
+    while pause:
+        # An earlier start of one of its calls came to nothing.
+        pause = await turn.engine.ledger.claim_for_callable(id_, turn.found)
+        await asyncio.sleep(pause)
+
+
 async def _take_place(turn: RunningTurn) -> None:
     function = turn.engine.agent.function
     is_async = is_coroutine_function(function) or is_async_generator_function(function)
-    place = turn.place = turn.engine.code.place(is_async=is_async)
+    try:
+        place = turn.place = turn.engine.code.place(is_async=is_async)
+    except RuntimeError:
+        raise Busy(NOT_BEGUN) from None
     if not await place.comes(latest(turn.until)):
         place.leave()
         raise Busy(NOT_BEGUN)
