@@ -36,6 +36,8 @@ class DecidedCall:
 
     `id` is Sayso's, `call_id` the one that the callable gave the call. `id` is the same and `fence`
     greater whenever it is carried out again: an idempotency key, and a token against late writes.
+    `platform` is the platform context that the call was approved in, with the credentials of this
+    request; the context of the callable has what is the same for all its decisions.
     """
 
     id: str
@@ -46,6 +48,7 @@ class DecidedCall:
     approved: bool
     reason: str | None = None
     fence: int = 0
+    platform: PlatformContext | None = None
 
 
 class RequestContext:

@@ -95,8 +95,8 @@ class Policy:
         ]
 
     def check(self, agent: Agent) -> None:
-        """Raise ConfigError for rules that none of the agent's tools fits: a misspelt one would seem
-        to gate something. Of an agent whose tools come from outside that is told once they have
+        """Raise ConfigError for rules that fit none of the agent's tools: a misspelt one would seem
+        to gate something. Of an agent whose tools come from outside it is told once they have
         come."""
         idle = self.idle([*agent.tools.values()])
         if agent.sources:

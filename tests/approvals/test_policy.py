@@ -402,8 +402,8 @@ def test_rules_that_name_no_tool_stop_the_start(served: Serve) -> None:
     with pytest.raises(ConfigError) as refused:
         served(agent, approvals__rules=rules)
     assert str(refused.value) == (
-        "approvals.rules name tools that the agent does not have: 'gaetd', 'wipe_*'; mend the names, "
-        "or leave those rules out; its tools are: gated, open_"
+        "approvals.rules name tools that the agent does not have: 'gaetd', 'wipe_*'; mend the "
+        "names, or leave those rules out; its tools are: gated, open_"
     )
     assert served(agent, approvals__rules=rules[2:3]).chat(user("hi"))["content"] == "hi"
 

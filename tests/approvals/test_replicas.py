@@ -19,6 +19,15 @@ from sayso.decisions.replicas import Replicas
 WARNING = "two live services have the agent id 'ops' and different tools"
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a store that services share."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/shared.db"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
+
+
 def restart(namespace: str = "dev") -> Tool:
     """A tool `restart` whose namespace is this one by default."""
 

@@ -206,6 +206,11 @@ class Decided:
         seen = {row.id for c, row in later if c.seen is not None or c.input is not None}
         return {row.id for choice, row in later if would_start(choice, row)} - seen
 
+    def hindered(self, rows: Iterable[Proposal]) -> list[str]:
+        """The approved calls that this request may not start."""
+        hinders = self.hinders
+        return [r.id for r in rows if hinders and r.state == "APPROVED" and hinders(r)]
+
     def by_turn(self) -> dict[str, list[Proposal]]:
         """The rows of each suspended turn, in their order."""
         found: dict[str, list[Proposal]] = {}

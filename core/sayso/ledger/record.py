@@ -281,7 +281,8 @@ class Ledger:
             claimed = Decided(rows={row.id: row for row in rows})
             late = {row.id: row.rests - tx.now for row in rows if row.state == "APPROVED"}
             claimed.resting = {id_: seconds for id_, seconds in late.items() if seconds > 0}
-            for row in () if claimed.resting else rows:
+            waits = claimed.resting or found.hindered(rows)
+            for row in () if waits else rows:
                 if row.state == "APPROVED":
                     self._rules.grant(tx, claimed, row, sent)
                 elif row.state == "REJECTED" and row.owner is None:

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from sayso.context import DecidedCall
+from sayso.context import DecidedCall, RequestContext
 from sayso.conversation import approvals
+from sayso.decisions.deed import carrying_out, platform_of_call
 from sayso.decisions.execution import change_of, record, state_of
 from sayso.decisions.starts import NOT_BEGUN
 from sayso.errors import AgentError, Blocked, Busy, ModelError, Silence, TurnTimeout
@@ -46,7 +47,9 @@ async def ask_function(turn: RunningTurn, function: Callable[..., Any]) -> None:
     reply: AgentMessage | str
     try:
         if turn.found.grants:
-            reply = await _carry_out(turn, function)
+            rows = [grant.proposal for grant in turn.found.grants]
+            context = carrying_out(rows, turn.context)
+            reply = await _carry_out(turn, function, context)
         else:
             reply = await reply_of(turn, function, quiet=False)
     except _ANSWERS:
@@ -74,25 +77,34 @@ def _to_carry_out(turn: RunningTurn) -> tuple[DecidedCall, ...]:
     states = {row.id: row.state for row in rows.values()}
     turn.seen = approvals.as_seen(turn.seen, granted, states)
     given.sort(key=lambda row: row.order)
-    return tuple(_decided(row) for row in given)
+    return tuple(_decided(row, turn.context) for row in given)
 
 
-def _decided(row: Proposal) -> DecidedCall:
+def _decided(row: Proposal, context: RequestContext) -> DecidedCall:
     reason = row.decision.reason if row.decision else None
-    approved = row.state != "REJECTED"
     return DecidedCall(
-        row.id, row.call_id, row.kind, row.name, row.runs, approved, reason, row.fence
+        row.id,
+        row.call_id,
+        row.kind,
+        row.name,
+        row.runs,
+        approved=row.state != "REJECTED",
+        reason=reason,
+        fence=row.fence,
+        platform=platform_of_call(row, context),
     )
 
 
-async def _carry_out(turn: RunningTurn, function: Callable[..., Any]) -> AgentMessage:
+async def _carry_out(
+    turn: RunningTurn, function: Callable[..., Any], context: RequestContext
+) -> AgentMessage:
     """Call the agent's function, and record the calls that it carried out."""
     grants = turn.found.grants
     for grant in grants:
         grant.spend()
     engine, is_async = turn.engine, is_coroutine_function(function)
     watched = Watched(engine.gate.abandoned, f"the function of {engine.agent.name}", is_async)
-    work = asyncio.ensure_future(_carried(turn, function, grants, watched))
+    work = asyncio.ensure_future(_carried(turn, function, context, watched))
     if not (await asyncio.wait({work}, timeout=turn.left()))[0]:
         await _give_up(turn, watched, work, grants)
     return work.result()
@@ -127,14 +139,15 @@ def _forget(work: asyncio.Future[Any]) -> None:
 
 
 async def _carried(
-    turn: RunningTurn, function: Callable[..., Any], grants: Sequence[Grant], watched: Watched
+    turn: RunningTurn, function: Callable[..., Any], context: RequestContext, watched: Watched
 ) -> AgentMessage:
+    grants = turn.found.grants
     before = state_of(turn.session)
     start = time.perf_counter()
     try:
         begun = beginning(function, partial(_begin, grants, watched))
         try:
-            reply = await reply_of(turn, begun, quiet=True, place=turn.place)
+            reply = await reply_of(turn, begun, quiet=True, place=turn.place, context=context)
         finally:
             watched.end()
     except NotBegun:
