@@ -1,4 +1,4 @@
-"""What this process claims, calls and continuations, and whose claims it takes for void."""
+"""Claims of this process on calls and continuations, and claims of others that have become void."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _REST, _LONGEST_REST = 0.05, 5.0
 
 @dataclass(frozen=True)
 class Claims:
-    """The claims of the process `owner` on the machine `boot`, each for `lease` seconds unless it
-    is renewed; `gone` tells that an owner has surely died."""
+    """The claims of the process `owner` on the machine `boot`, each for `lease` seconds unless
+    renewed; `gone` says whether an owner has certainly died."""
 
     owner: str
     boot: str
@@ -27,15 +27,15 @@ class Claims:
     gone: Callable[[Owner], bool]
 
     def new_claim(self) -> Claim:
-        """A claim that is about to be sent: the lease of its rows cannot begin earlier."""
+        """A claim that is about to be sent; the lease of its rows cannot start earlier."""
         return Claim(secrets.token_hex(8), boottime() + self.lease - margin(self.lease))
 
     def owner_of(self, fence: int, now: float, token: str) -> Owner:
-        """This process as the owner of a row, for the claim `token`."""
+        """This process as the owner of a row, under the claim `token`."""
         return Owner(self.owner, self.boot, fence, now + self.lease, token)
 
     def _dead(self, owner: Owner, now: float) -> bool:
-        # This process lives, whatever became of its lease.
+        # This process is alive, whatever happened to its lease.
         if owner.id == self.owner:
             return False
         if owner.id == ABANDONED:
@@ -73,7 +73,7 @@ class Claims:
         """Claim the continuation of these turns."""
         for turn in turns:
             turn.fence += 1
-            # No end any more, or a purge would take the turn while it goes on.
+            # Clear the end, or a purge might remove the turn while it continues.
             turn.state, turn.request, turn.ended = "RESUMING", request, None
             turn.owner = self.owner_of(turn.fence, tx.now, token)
             tx.put_turn(turn)
