@@ -62,7 +62,7 @@ class Replicas:
         """Note this service, and warn of each other one once for each set of tools."""
         mine = Replica(_where(), await asyncio.to_thread(_tools, self._agent))
         for name, other in (await self._noted(mine)).items():
-            differing = sorted(n for n, _ in set(mine.tools.items()) ^ set(other.tools.items()))
+            differing = sorted({n for n, _ in mine.tools.items() ^ other.tools.items()})
             if differing and (seen := (name, str(other.tools))) not in self._told:
                 self._told.add(seen)
                 logger.warning(_OTHER, self._agent.id, mine.where, other.where, _few(differing))

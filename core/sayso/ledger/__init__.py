@@ -244,6 +244,20 @@ class Head(NamedTuple):
     hash: str
 
 
+class Pending(NamedTuple):
+    """What a list of undecided proposals needs to know of one of them: its place in the list, and
+    for whom it exists."""
+
+    id: str
+    created: float
+    position: int
+    expires: float
+    agent: str
+    principal: str | None
+    tenant: str | None
+    address: str | None
+
+
 class Transaction(Protocol):
     """The rows as seen by one atomic transaction; every row it has read is locked until it ends.
 
@@ -276,6 +290,11 @@ class Transaction(Protocol):
         `conversation` and `reference` are for commands, which have no id in messages: a store need
         not find other calls by them.
         """
+        ...
+
+    def pending(self, after: tuple[float, int, str] | None, limit: int) -> list[Pending]:
+        """At most `limit` proposals in the state PENDING, the newest first: those that were created
+        before `after` (`created`, `position` and id). Of their contents nothing is read."""
         ...
 
     def put(self, proposal: Proposal) -> None:

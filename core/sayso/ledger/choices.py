@@ -321,6 +321,11 @@ def complete(choice: Choice) -> bool:
     return True
 
 
+def may_be_issued(choice: Choice) -> bool:
+    """Whether the choice may run a call that this service never proposed, where that is allowed."""
+    return choice.approved and not choice.copy and complete(choice)
+
+
 def _waits(row: Proposal) -> bool:
     """Whether an approval may still start the call."""
     return row.state in OPEN or (row.state == "INDETERMINATE" and row.idempotent)

@@ -16,6 +16,7 @@ from sayso.errors import InvalidRequest, LedgerUnavailable, StillRunning
 from sayso.ledger import (
     OPEN,
     Decision,
+    Pending,
     Proposal,
     Reading,
     State,
@@ -82,7 +83,7 @@ class Ledger:
         self._lease = Lease(store, self.owner, lease)
         self._writes = Writes(store)
 
-    def visible(self, row: Proposal, who: Requester) -> bool:
+    def visible(self, row: Proposal | Pending, who: Requester) -> bool:
         """Whether the proposal exists for `who`."""
         return self._rules.visible(row, who)
 

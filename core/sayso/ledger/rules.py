@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import secrets
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sayso.errors import InvalidRequest
-from sayso.ledger import OPEN, Proposal, State, Transaction
+from sayso.ledger import OPEN, Pending, Proposal, State, Transaction
 from sayso.ledger.beginnings import Beginnings, Claim
 from sayso.ledger.choices import (
     MINT,
@@ -22,11 +21,10 @@ from sayso.ledger.choices import (
     Grant,
     Hinders,
     Requester,
-    command_identity,
-    complete,
     contradiction,
     decision_of,
     edited_twice,
+    may_be_issued,
     not_issued,
     refuse,
     refused,
@@ -37,8 +35,7 @@ from sayso.ledger.choices import (
 )
 from sayso.ledger.claims import ABANDONED, Claims, rest, suspend_again
 from sayso.ledger.log import log
-from sayso.ledger.lookup import Lookup
-from sayso.wire.canonical import canonical
+from sayso.ledger.lookup import Lookup, name_of_unissued
 
 logger = logging.getLogger("sayso.ledger")
 NOT_RUN = (
@@ -81,7 +78,7 @@ class Rules(Claims):
         found.keep_turns(turns.values(), who)
         return found
 
-    def visible(self, row: Proposal, who: Requester) -> bool:
+    def visible(self, row: Proposal | Pending, who: Requester) -> bool:
         """Whether the proposal exists for `who` (design, section 6, "Who may decide")."""
         if self.agent is not None and row.agent not in ("", self.agent):
             return False
@@ -132,7 +129,7 @@ class Rules(Claims):
             if row is None and choice.id:
                 # Stated twice: the first one, earlier in this request, has issued it.
                 row = _row(choice, found, lookup)
-            if row is None and self.accept_unissued and _may_be_issued(choice):
+            if row is None and self.accept_unissued and may_be_issued(choice):
                 row = self._unissued(tx, choice, who, conversation)
                 if not row.turn:
                     row.turn, row.index = turn, index
@@ -162,7 +159,7 @@ class Rules(Claims):
         It is recorded with its decision. A command without an id gets one by which the same request
         finds it again.
         """
-        id_ = choice.id or _name(choice, who, conversation)
+        id_ = choice.id or name_of_unissued(choice, who, conversation)
         known = tx.proposals([id_]).get(id_)
         if known is not None and (choice.id or not self.visible(known, who)):
             raise InvalidRequest([not_issued(choice)])
@@ -392,15 +389,3 @@ def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:
 def _wrong_change(found: Decided, choice: Choice, row: Proposal, edit: Edit | None) -> str:
     """Why an approval may not change the call; empty if it may, or changes nothing."""
     return wrong_edit(choice, row, edit) if found.changed(choice, row) else ""
-
-
-def _may_be_issued(choice: Choice) -> bool:
-    return choice.approved and not choice.copy and complete(choice)
-
-
-def _name(choice: Choice, who: Requester, conversation: Conversation) -> str:
-    """The id for a command that was never proposed and has none."""
-    place = [conversation.id, *conversation.references[choice.message : choice.message + 1]]
-    wanted = command_identity(choice.input or {})
-    parts = [place, wanted, choice.ordinal, who.principal, who.tenant, who.user]
-    return hashlib.sha256(canonical(parts)).hexdigest()[:32]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from sayso.conversation.mentions import Mentions
+from sayso.conversation.wording import known_since
 from sayso.decisions.deed import hinders
 from sayso.decisions.starts import NOT_BEGUN, latest, words
 from sayso.errors import Busy
@@ -129,10 +131,10 @@ async def _claim_for_callable(
 
 
 async def _claimed(turn: RunningTurn, id_: str) -> None:
-    pause = 1.0
-    while pause:
-        # An earlier start of one of its calls came to nothing.
-        pause = await turn.engine.ledger.claim_for_callable(id_, turn.found)
+    """Claim the decisions of one turn. If an earlier start of one of its calls came to nothing, wait
+    until it may be tried again."""
+    claim = partial(turn.engine.ledger.claim_for_callable, id_, turn.found)
+    while pause := await claim():
         await asyncio.sleep(pause)
 
 
@@ -154,6 +156,7 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
     # Who sends the very conversation that it answered has no newer session.
     if recorded.get("answers") == turn.references[-1] or not _has_gone_on(turn):
         turn.session = turn.context.session = Session(reply.data.session)
+    stale = known_since(reply.data, turn.found.rows)
     for name in OUTCOMES:
         told = getattr(turn.data, name)
         ids = {outcome.id for outcome in told}
@@ -166,6 +169,8 @@ async def _replay(turn: RunningTurn, recorded: dict[str, Any]) -> None:
         told += kept
     await turn.out.outcomes(turn.data)
     await turn.say(reply.content)
+    if stale:
+        await turn.say(f"\n\n{stale}" if reply.content else stale)
     rows = [Proposal(**row) for row in recorded["proposals"]]
     await finish(turn, recorded["stop_reason"], pending=rows, reply=reply)
 
