@@ -131,10 +131,10 @@ async def _claim_for_callable(
 
 
 async def _claimed(turn: RunningTurn, id_: str) -> None:
-    """Claim the decisions of one turn. If an earlier start of one of its calls came to nothing, wait
-    until it may be tried again."""
+    """Claim the decisions of one turn. If an earlier start of one of its calls came to nothing,
+    wait until it may be tried again."""
     claim = partial(turn.engine.ledger.claim_for_callable, id_, turn.found)
-    while pause := await claim():
+    while pause := await claim():  # noqa: ASYNC110
         await asyncio.sleep(pause)
 
 
