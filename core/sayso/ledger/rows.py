@@ -26,7 +26,7 @@ from sayso.ledger.texts import (
 )
 
 _CHUNK = 500
-_OF_PENDING = ("id", "agent", "principal", "tenant", "address")
+_OF_PENDING = ("agent", "principal", "tenant", "address")
 
 
 def _column(value: str | float) -> str | float | None:
@@ -145,14 +145,14 @@ class SqlTransaction:
             where = "AND (p.created, p.position, p.id) < (?, ?, ?)"
             values = [after[0], after[1], key(after[2])]
         sql = (
-            f"SELECT p.created, p.position, p.ended, {self._db.fields('p.doc', _OF_PENDING)} "
+            "SELECT p.created, p.position, p.ended, p.doc "
             f"FROM sayso_proposals p WHERE p.state = 'PENDING' {where} "
             "ORDER BY p.created DESC, p.position DESC, p.id DESC LIMIT ?"
         )
         return [
-            Pending(id_, created, position, ended, *rest)
+            Pending(row["id"], created, position, ended, *map(row.get, _OF_PENDING))
             for created, position, ended, doc in self._db.read(sql, [*values, limit])
-            for id_, *rest in [loads(doc)]
+            for row in [loads(doc)]
         ]
 
     def put(self, proposal: Proposal) -> None:

@@ -103,7 +103,7 @@ async def _carry_out(
     for grant in grants:
         grant.spend()
     engine, is_async = turn.engine, is_coroutine_function(function)
-    watched = Watched(engine.gate.abandoned, f"the function of {engine.agent.name}", is_async)
+    watched = Watched(engine.gate.abandoned, engine.agent.name, is_async, is_tool=False)
     work = asyncio.ensure_future(_carried(turn, function, context, watched))
     if not (await asyncio.wait({work}, timeout=turn.left()))[0]:
         await _give_up(turn, watched, work, grants)
