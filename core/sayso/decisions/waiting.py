@@ -10,11 +10,12 @@ from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple
 
-from sayso.errors import InvalidRequest
+from sayso.errors import InvalidRequest, StillRunning
 from sayso.hosting import Page
 from sayso.ledger import Proposal, Reading, State, Transaction
-from sayso.ledger.choices import Requester
+from sayso.ledger.choices import Conversation, Requester
 from sayso.ledger.record import Ledger
+from sayso.ledger.waiting import LOOK
 from sayso.wire.lenient_json import dump_json
 
 _SCANNED = 200
@@ -22,6 +23,10 @@ _SCANNED = 200
 _LOADED = 8
 _PAUSE = 20
 """How much longer than a look what it found is used."""
+_AGE = 20.0
+"""How many times as long as the pause to its next look a call has waited."""
+_SLOWEST = 5.0
+"""Seconds between two looks at a call that another process may decide, at most."""
 _Place = tuple[float, int, str]
 """When a call was made, and whose it is."""
 _Key = tuple[int, float, int, str]
@@ -43,6 +48,25 @@ async def undone(
         if len(rows) < size:
             return
         after = rows[-1].id
+
+
+async def settled(
+    ledger: Ledger, ids: Sequence[str], who: Requester, until: float
+) -> list[Proposal]:
+    """The rows among `ids` that are visible to `who`, once none is pending, or as they stand at
+    `until` (monotonic seconds)."""
+    begun = time.monotonic()
+    while True:
+        found = await ledger.decide([], ids, who, Conversation(), dry=True)
+        rows = [found.rows[id_] for id_ in ids if id_ in found.rows]
+        if not (pending := [row.id for row in rows if row.state == "PENDING"]):
+            return rows
+        # A call that has waited for long may be found decided a little later.
+        pause = min(_SLOWEST, max(LOOK, (time.monotonic() - begun) / _AGE))
+        try:
+            await ledger.decided_elsewhere(pending[0], until, pause)
+        except StillRunning:
+            return rows
 
 
 class Waiting:

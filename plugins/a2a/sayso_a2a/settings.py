@@ -3,7 +3,7 @@
 import re
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -11,6 +11,9 @@ from sayso import Duration, Host, Plugin
 
 _URL = re.compile(r"https?://[^?#\s]+")
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
+
+
+Approvals = Literal["client", "inbox", "deny"]
 
 
 class Settings(Plugin.Settings):
@@ -21,9 +24,9 @@ class Settings(Plugin.Settings):
     `sayso.a2a_adapters`."""
     agent_card: dict[str, Any] | None = None
     """Fields of the agent card that stand in place of the generated ones."""
-    legacy_card: bool = False
-    """Give everybody the official card with the fields of 0.3, which 1.0's schema does not know;
-    else only those get them who ask with the header `A2A-Version: 0.3`."""
+    approvals: Approvals = "client"
+    """Who approves gated calls: the caller, by a message on the task; "inbox": only a person where
+    the service runs; "deny": nobody, they do not run over A2A."""
     url: str | None = None
     """The service's public address, for the cards; absent: as each request names it."""
     trust_forwarded: bool = False

@@ -9,14 +9,17 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from sayso import AgentMessage, Approval, Message
+from sayso import AgentMessage, Approval, Message, Proposal
 from sayso_a2a.artifacts import Json
 from sayso_a2a.rows import Row
 from sayso_a2a.turned import Turned
+from sayso_a2a.waiting import outcome_words, waiting_words
 
 Status = Literal["pending", "running", "input-required", "completed", "failed", "canceled"]
 LEASE = 15.0
 """Seconds after which a running task whose process is silent counts as failed."""
+SWEEP_EVERY = 60.0
+"""Seconds between two looks for what waits, what is too old and what was left behind."""
 LEFT_BEHIND = "the service stopped before the task had ended; what it ran may have taken effect"
 BUSY = ("pending", "running")
 _STATES: dict[str, Status] = {
@@ -137,6 +140,19 @@ def left_waiting(before: Task, turned: Turned, waiting: Sequence[Approval]) -> T
         "metadata": {"created": created, "updated": now(), **_metadata(reply, turned)},
     }
     return before.model_copy(update=update)
+
+
+def denied(task: Task) -> Task:
+    """The task whose proposals are rejected, since nobody approves over this protocol."""
+    error = {"message": waiting_words(proposals_of(task.messages), "deny"), "code": "REJECTED"}
+    return task.model_copy(update={"status": "failed", "error": error})
+
+
+def told_canceled(task: Task, rows: Sequence[Proposal]) -> Task:
+    """A canceled task with what became of its calls that had begun to run."""
+    running = [row.id for row in rows if row.state == "EXECUTING"]
+    metadata = {**task.metadata, "updated": now(), "running": running}
+    return task.model_copy(update={"text": outcome_words(rows), "metadata": metadata})
 
 
 def _joined(before: list[Json], new: list[Json]) -> list[Json]:

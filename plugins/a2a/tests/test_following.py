@@ -85,7 +85,7 @@ def test_follower_that_the_task_outran_gets_what_became_of_it(tmp_path: Path, me
     assert last["parts"][0]["text"].startswith("59 ")
     status = seen[-1]["statusUpdate"]["status"]
     assert status["state"] == "TASK_STATE_COMPLETED"
-    assert status["message"]["parts"] == [{"text": "Painted."}]
+    assert pictures[-1]["parts"] == [{"text": "Painted."}]
 
 
 def _state(rpc: Rpc, task_id: str) -> str:

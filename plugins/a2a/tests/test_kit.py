@@ -14,7 +14,17 @@ from typing import Any
 import pytest
 from a2a.types import AgentCard
 from a2a_kit import ROUTES, TERMINAL, Binding, conforms, state_of
-from a2a_services import PATIENCE, V1, Pause, Service, configured, message, running, wait_for
+from a2a_services import (
+    PATIENCE,
+    V1,
+    Pause,
+    Service,
+    configured,
+    message,
+    reply_of,
+    running,
+    wait_for,
+)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +164,7 @@ def test_sender_waits_for_the_end_unless_it_asks_not_to(call: Binding, pause: Pa
     pause.over.set()
     waited = call("SendMessage", message=said, configuration={"returnImmediately": False})["task"]
     assert state_of(waited) == "TASK_STATE_COMPLETED"
-    assert waited["status"]["message"]["parts"] == [{"text": "Done after delay"}]
+    assert reply_of(waited) == "Done after delay"
 
 
 @pytest.mark.parametrize("kind", ["input", "auth"])

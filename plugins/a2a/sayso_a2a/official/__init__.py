@@ -10,6 +10,7 @@ Which version a request speaks is said by its header `A2A-Version`; without one 
 import asyncio
 import hashlib
 import logging
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from email.utils import formatdate, parsedate_to_datetime
@@ -24,7 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sayso import Host, PluginError, install_line
+from sayso import ConfigError, Host, PluginError, install_line
 from sayso_a2a.card import base_url, custom_card
 from sayso_a2a.official.callers import URL, Contexts
 from sayso_a2a.official.card import REST, RPC, card_json, generated_card, official_card
@@ -35,7 +36,7 @@ from sayso_a2a.official.notifying import Notifier, Screening
 from sayso_a2a.official.stores import KeptPushConfigs, KeptTasks
 from sayso_a2a.rows import Rows
 from sayso_a2a.settings import Settings, task_file
-from sayso_a2a.task import LEASE
+from sayso_a2a.task import LEASE, SWEEP_EVERY
 
 if TYPE_CHECKING:
     from sayso_a2a.official.database import DatabaseTasks
@@ -60,12 +61,11 @@ class Official:
         self._notifier: Notifier | None = None
         card = self.card(settings.url or "http://localhost")
         self._tasks = self._store()
-        self._executor = Executor(host, self._tasks)
+        self._executor = Executor(host, self._tasks, settings.approvals)
         self._handler = Handler(
             host,
             self._tasks,
-            task_store=self._tasks,
-            agent_executor=self._executor,
+            self._executor,
             agent_card=card,
             interrupted_task_timeout=_PARKED_SECONDS,
             **self._extended(settings.url or "http://localhost"),
@@ -104,6 +104,11 @@ class Official:
         more = self._settings.extended_card
         if more is None:
             return {}
+        if not self._host.guarded:
+            raise ConfigError(
+                "plugin.a2a.extended_card is for callers who have said who they are, and nobody is "
+                "asked: set [auth], or give its fields in agent_card"
+            )
 
         def made(url: str) -> AgentCard:
             return official_card(self._fields(), {**self._custom, **more}, url)
@@ -154,23 +159,28 @@ class Official:
             yield
         finally:
             beating.cancel()
+            await self._executor.watch.aclose()
             await self._handler.aclose()
             if self._notifier is not None:
                 await self._notifier.aclose()
             await self._tasks.close()
 
     async def _beat(self) -> None:
+        looked = 0.0
         while True:
-            await asyncio.sleep(LEASE / 5)
             try:
+                if time.monotonic() - looked > SWEEP_EVERY:
+                    looked = time.monotonic()
+                    await self._executor.watch_those_left()
+                await asyncio.sleep(LEASE / 5)
                 for task_id in await self._tasks.beat():
                     self._executor.stop(task_id)
             except Exception:
                 logger.exception("the leases of running tasks could not be prolonged")
 
     async def _card(self, request: Request) -> Response:
-        legacy = self._settings.legacy_card or request.headers.get("a2a-version", "")[:2] == "0."
-        body = to_json(card_json(self.card(base_url(request.scope, self._settings)), legacy=legacy))
+        card = self.card(base_url(request.scope, self._settings))
+        body = to_json(card_json(card, version=request.headers.get("a2a-version", "")))
         tag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
         headers = {
             "Cache-Control": f"public, max-age={_CARD_SECONDS}",

@@ -14,6 +14,8 @@ from sayso_a2a.official.card import REST
 from sayso_a2a.settings import Settings
 
 _CALLER = "sayso.caller"
+ELSEWHERE = "sayso.elsewhere"
+"""Under which a call's state says that it carries decisions which were made elsewhere."""
 URL = "sayso.url"
 """Under which a call's state carries the address that the caller reached the service by."""
 
@@ -52,6 +54,13 @@ class Contexts(DefaultServerCallContextBuilder):
     def build_user(self, request: Request) -> Principal:
         """Who calls, as Sayso's authentication says."""
         return Principal(caller_of(request.scope, PROTOCOL).principal)
+
+
+def own_context(owner: str) -> ServerCallContext:
+    """The context of a message that the service itself sends on a task of `owner`."""
+    caller = Caller(PROTOCOL, owner or None)
+    state = {_CALLER: caller, ELSEWHERE: True, "headers": {"a2a-version": "1.0"}}
+    return ServerCallContext(user=Principal(owner or None), state=state)
 
 
 def caller_in(context: ServerCallContext) -> Caller:

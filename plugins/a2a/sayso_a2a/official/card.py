@@ -1,4 +1,4 @@
-"""The official agent card (A2A 1.0, section 8), which 0.3 clients can read too."""
+"""The official agent card (A2A 1.0, section 8), which clients of 0.3 can read too."""
 
 from __future__ import annotations
 
@@ -8,18 +8,49 @@ from typing import Any
 from a2a.types import AgentCard
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
-from sayso import ConfigError, Host, Tool, __version__
+from sayso import ConfigError, Host, PlatformContext, Tool, __version__
 from sayso_a2a.settings import Settings
 
 RPC = "/a2a/rpc"
 REST = "/a2a/rest"
+EXTENSION = "urn:sayso:a2a:approvals:1"
+"""What names the form of proposals and decisions as data parts; another form has another name."""
+
+_MERGED = ("capabilities", "securitySchemes")
+"""Tables of the card that keep what their author does not state."""
+_PROPOSAL = {
+    "type": "object",
+    "description": "A data part of the status message of a task in the state input-required.",
+    "required": ["id", "type", "name", "input", "execute"],
+    "properties": {
+        "id": {"type": "string"},
+        "type": {"enum": ["tool_call", "command"]},
+        "name": {"type": "string"},
+        "input": {"type": "object"},
+        "execute": {"const": False},
+        "description": {"type": "string"},
+        "intent": {"type": "string"},
+    },
+}
+_DECISION = {
+    "type": "object",
+    "description": "A data part of a message on the same task: execute approves, a reason rejects.",
+    "required": ["id"],
+    "properties": {
+        "id": {"type": "string"},
+        "execute": {"const": True},
+        "rejection_reason": {"type": "string"},
+    },
+}
 
 
 def generated_card(host: Host, settings: Settings) -> dict[str, Any]:
     """The card's fields but the interfaces, from the agent and the configuration."""
     agent = host.agent
-    offered = [tool for tool in agent.tools.values() if tool.offered]
-    skills = [_skill(tool) for tool in offered] or [_conversation(host)]
+    verdicts = [(t, host.policy.verdict(t, None, PlatformContext())) for t in agent.tools.values()]
+    shown = ("allow",) if settings.approvals == "deny" else ("allow", "require")
+    offered = [(tool, said) for tool, said in verdicts if tool.offered and said in shown]
+    skills = [_skill(tool, gated=said == "require") for tool, said in offered]
     card: dict[str, Any] = {
         "name": agent.name,
         "description": agent.description or agent.name,
@@ -28,10 +59,11 @@ def generated_card(host: Host, settings: Settings) -> dict[str, Any]:
             "streaming": True,
             "pushNotifications": settings.push_notifications,
             "extendedAgentCard": settings.extended_card is not None,
+            "extensions": [] if settings.approvals == "deny" else [_extension(settings)],
         },
         "defaultInputModes": ["text/plain", "application/json"],
         "defaultOutputModes": ["text/plain", "application/json"],
-        "skills": skills,
+        "skills": skills or [_conversation(host)],
     }
     if host.config.auth.scheme == "bearer":
         scheme = {"httpAuthSecurityScheme": {"scheme": "Bearer"}}
@@ -40,8 +72,20 @@ def generated_card(host: Host, settings: Settings) -> dict[str, Any]:
     return card
 
 
-def _skill(tool: Tool) -> dict[str, Any]:
-    tags = ["tool", "requires-approval"] if tool.requires_approval else ["tool"]
+def _extension(settings: Settings) -> dict[str, Any]:
+    here = settings.approvals == "client"
+    words = "a message on the task with a data part" if here else "a person where the service runs"
+    shapes = {"proposal": _PROPOSAL} | ({"decision": _DECISION} if here else {})
+    return {
+        "uri": EXTENSION,
+        "description": f"Calls that wait for approval are data parts; {words} decides each.",
+        "required": False,
+        "params": shapes,
+    }
+
+
+def _skill(tool: Tool, *, gated: bool) -> dict[str, Any]:
+    tags = ["tool", "requires-approval"] if gated else ["tool"]
     return {
         "id": tool.name,
         "name": tool.title or tool.name,
@@ -65,6 +109,10 @@ def official_card(generated: Mapping[str, Any], custom: Mapping[str, Any], url: 
     Fields that only the contract's card has are left out. Raises ConfigError for a wrong one.
     """
     fields = {**generated, **_translated(custom)}
+    for name in _MERGED:
+        if isinstance(fields.get(name), Mapping):
+            fields[name] = {**generated.get(name, {}), **fields[name]}
+    _declare(fields, generated)
     fields.setdefault(
         "supportedInterfaces",
         [
@@ -78,6 +126,16 @@ def official_card(generated: Mapping[str, Any], custom: Mapping[str, Any], url: 
     except (ParseError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(f"the agent card is wrong: {error}") from error
     return card
+
+
+def _declare(fields: dict[str, Any], generated: Mapping[str, Any]) -> None:
+    """Keep what this service speaks among the extensions of the card."""
+    own, stated = (f.get("capabilities", {}).get("extensions", []) for f in (generated, fields))
+    known = [each.get("uri") for each in stated if isinstance(each, Mapping)]
+    missing = [each for each in own if each["uri"] not in known]
+    if missing:
+        more = {"extensions": [*stated, *missing]}
+        fields["capabilities"] = {**fields.get("capabilities", {}), **more}
 
 
 def _translated(custom: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,12 +153,12 @@ def _translated(custom: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def card_json(card: AgentCard, *, legacy: bool) -> dict[str, Any]:
-    """The card as JSON; with `legacy` also the fields by which 0.3 clients read it.
-
-    The schema of 1.0 knows no other fields, so a strict reader of 1.0 refuses a card that has them.
-    """
+def card_json(card: AgentCard, *, version: str) -> dict[str, Any]:
+    """The card as JSON for a caller who states this version, or none: also with the fields by which
+    clients of 0.3 read it, which say no version, and which those of 1.0 pass over; strictly of 1.0
+    for those who ask for that."""
     from a2a.server.request_handlers.response_helpers import agent_card_to_dict
 
-    shown: dict[str, Any] = agent_card_to_dict(card) if legacy else MessageToDict(card)
+    strict = version.strip().startswith("1")
+    shown: dict[str, Any] = MessageToDict(card) if strict else agent_card_to_dict(card)
     return shown
