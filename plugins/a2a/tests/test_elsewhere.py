@@ -130,10 +130,8 @@ def test_caller_cannot_decide_where_decisions_are_made_elsewhere(
 ) -> None:
     service = serve(cluster.agent, adapter="both", approvals=approvals)
     rpc = Rpc(service)
-    other = service.host.plugins.get("v2") and "elsewhere"
     body = {"messages": [{"role": "user", "content": "delete other"}]}
     (call,) = service.http.post("/api/chat", json=body).json()["data"]["approvals"]
-    assert other
     decision = {"id": call["id"], "execute": True}
     refused = rpc("SendMessage", message=message(decision))
     assert refused["error"]["code"] == -32004

@@ -160,6 +160,8 @@ def _text(events: list[dict[str, Any]]) -> str:
     [begun] = [event["task"]["artifacts"][0] for event in events if "task" in event]
     parts = list(begun["parts"])
     for update in [event["artifactUpdate"] for event in events if "artifactUpdate" in event]:
+        if update["artifact"]["artifactId"] != begun["artifactId"]:
+            continue
         parts = [*(parts if update.get("append") else ()), *update["artifact"]["parts"]]
     return "".join(part["text"] for part in parts)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from a2a.types import AgentCard
-from a2a_kit import ROUTES, TERMINAL, Binding, conforms, state_of
+from a2a_kit import ROUTES, TERMINAL, Binding, state_of
 from a2a_services import (
     PATIENCE,
     V1,
@@ -25,6 +25,7 @@ from a2a_services import (
     running,
     wait_for,
 )
+from google.protobuf.json_format import ParseDict
 
 
 @pytest.fixture(scope="module")
@@ -400,7 +401,7 @@ def test_media_type_of_rest_is_json_or_as_asked_for(service: Service) -> None:
 def test_card_is_found_valid_and_cached(service: Service) -> None:
     first = service.http.get("/.well-known/agent-card.json")
     assert first.headers["content-type"] == "application/json"
-    conforms(AgentCard, first.json())
+    ParseDict(first.json(), AgentCard(), ignore_unknown_fields=True)
     assert int(re.findall(r"max-age=(\d+)", first.headers["cache-control"])[0]) > 0
     assert first.headers["etag"]
     assert first.headers["last-modified"].endswith("GMT")

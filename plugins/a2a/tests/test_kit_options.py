@@ -69,7 +69,7 @@ def test_notifications_are_delivered_with_their_credentials(offer: Offer) -> Non
 def test_extended_card_has_the_fields_of_1_0_only(offer: Offer) -> None:
     # The kit's schema of this card knows no other fields.
     call = offer(guarded=True, extended_card={"description": "For those who know us"})
-    call.http.headers |= bearer("ann")
+    call.http.headers.update(bearer("ann"))
     assert call("GetExtendedAgentCard")["description"] == "For those who know us"
 
 
@@ -108,8 +108,8 @@ def guarded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Se
 def test_callers_are_authenticated_and_see_what_is_theirs(guarded: tuple[Service, str]) -> None:
     service, name = guarded
     nobody, ann, bob = (Binding(service, name) for _ in range(3))
-    ann.http.headers |= bearer("ann")
-    bob.http.headers |= bearer("bob")
+    ann.http.headers.update(bearer("ann"))
+    bob.http.headers.update(bearer("bob"))
     with nobody.http, ann.http, bob.http:
         for headers in ({}, {"authorization": "Bearer wrong"}):
             sent = nobody.request("SendMessage", headers, message=message("hi"))

@@ -428,8 +428,9 @@ def test_interceptors_see_and_change_the_artifacts_of_a_reply(serve: Serve) -> N
     given = Agent(name="careful", response_interceptors=intercept)
     given.function = agent
     service = serve(given, adapter="both")
-    (artifact,) = Rpc(service).task("go")["artifacts"]
+    artifact, said = Rpc(service).task("go")["artifacts"]
     assert artifact["parts"] == [{"text": "fine"}]
+    assert said["name"] == "reply"
     assert [a["artifactId"] for a in service.send("go")["artifacts"]] == ["b"]
 
 
@@ -456,8 +457,9 @@ def test_tools_of_an_agent_send_artifacts_too(serve: Serve) -> None:
 
     service = serve(Agent(name="writer", tools=[report], model=Scripted(answer)), adapter="a2a")
     task = Rpc(service).task("go")
-    (artifact,) = task["artifacts"]
+    artifact, said = task["artifacts"]
     assert (artifact["name"], artifact["parts"]) == ("report", [{"text": "page 1"}])
+    assert (said["name"], said["parts"]) == ("reply", [{"text": "Done"}])
     assert "Writing" in json.dumps(task["history"])
 
 
@@ -805,8 +807,10 @@ def test_calls_of_a_canceled_task_cannot_be_approved(
 
 
 def test_call_that_was_approved_before_its_task_was_canceled_does_not_run(
-    rpc: Rpc, service: Service, cluster: Cluster
+    rpc: Rpc, service: Service, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The task would go on by itself.
+    monkeypatch.setattr("sayso_a2a.watching.MOST", 0)
     task = rpc.task("delete web")
     (call,) = proposals(task)
     decide = service.host.calls.decide
