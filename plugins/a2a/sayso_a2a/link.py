@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -19,6 +20,7 @@ from sayso_a2a.answers import (
     task_answer,
 )
 
+logger = logging.getLogger("sayso.a2a")
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
 _FIRST_LOOK = 0.2
 _LAST_LOOK = 5.0
@@ -87,7 +89,12 @@ class Link:
         while answer.runs and answer.task and time.monotonic() < until:
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_LOOK)
-            answer = await self._look(client, card, answer.task)
+            try:
+                answer = await self._look(client, card, answer.task)
+            except Exception as error:
+                # What it has said is worth more than why it cannot be asked again.
+                logger.info("a task of the agent at %r cannot be looked at: %s", self._url, error)
+                break
         return answer
 
     async def _look(self, client: Any, card: Any, task: str) -> Answer:

@@ -16,6 +16,9 @@ REST = "/a2a/rest"
 EXTENSION = "urn:sayso:a2a:approvals:1"
 """What names the form of proposals and decisions as data parts; another form has another name."""
 
+_MODES = ["text/plain", "application/json"]
+_BOTH = {"inputModes": _MODES, "outputModes": _MODES}
+"""Optional where they are those of the card, and yet needed by some readers (fasta2a)."""
 _MERGED = ("capabilities", "securitySchemes")
 """Tables of the card that keep what their author does not state."""
 _PROPOSAL = {
@@ -61,8 +64,8 @@ def generated_card(host: Host, settings: Settings) -> dict[str, Any]:
             "extendedAgentCard": settings.extended_card is not None,
             "extensions": [] if settings.approvals == "deny" else [_extension(settings)],
         },
-        "defaultInputModes": ["text/plain", "application/json"],
-        "defaultOutputModes": ["text/plain", "application/json"],
+        "defaultInputModes": _MODES,
+        "defaultOutputModes": _MODES,
         "skills": skills or [_conversation(host)],
     }
     if host.config.auth.scheme == "bearer":
@@ -91,6 +94,7 @@ def _skill(tool: Tool, *, gated: bool) -> dict[str, Any]:
         "name": tool.title or tool.name,
         "description": tool.description or tool.name,
         "tags": tags,
+        **_BOTH,
     }
 
 
@@ -99,6 +103,7 @@ def _conversation(host: Host) -> dict[str, Any]:
         "id": "chat",
         "name": "chat",
         "tags": ["chat"],
+        **_BOTH,
         "description": host.agent.description or f"Talk to {host.agent.name}",
     }
 
