@@ -234,7 +234,7 @@ class _Call:
     @property
     def _has_a_way(self) -> bool:
         """Whether anybody could ever decide: another process, too, where they share the ledger."""
-        elsewhere = self.settings.approvals == "console" or self.settings.page
+        elsewhere = self.settings.approvals == "inbox" or self.settings.page
         return bool(self.person.is_there or elsewhere or self.host.shares_ledger)
 
     def _round(self) -> tuple[str | None, types.ElicitResult | None]:

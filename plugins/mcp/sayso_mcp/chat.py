@@ -56,6 +56,7 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 
+_LONG = 3600.0
 _PENDING = {"id", "type", "name", "input", "intent", "description"}
 """What is told of a call that waits."""
 
@@ -127,7 +128,24 @@ class _Talk:
             if not standing.decisions:
                 break
             held = await self._turn(held.messages, "", standing.decisions, held.texts)
+        if held.waiting and self.chat.settings.approvals != "deny":
+            self.chat.conversations.watch(held, self._going_on)
         return _result(held, self._ways)
+
+    async def _going_on(self, held: Held) -> None:
+        """Go on with the conversation once others have decided on its calls, for the next `chat` to
+        have the reply."""
+        # Whoever asked for it has their answer.
+        self.sending = None
+        while held.waiting:
+            rows = await self.host.calls.settled(held.waiting, self.caller, _LONG)
+            standing = Standing(rows, {})
+            if standing.open:
+                continue
+            if not standing.decisions:
+                return
+            held = await self._turn(held.messages, "", standing.decisions, held.texts)
+            held.unheard = True
 
     async def _begun(self) -> Held:
         """The conversation after the agent's first reply to this call, or where the same call has
@@ -139,6 +157,12 @@ class _Talk:
         if is_modern(self.context) and self.params.request_state is not None:
             return self._asked_before(self.params.request_state)
         held, more = self.chat.conversations.find(self.caller, self.said)
+        if held is not None and held.unheard:
+            held.unheard = False
+            if not more:
+                return held
+            self.chat.conversations.drop(held)
+            return await self._turn([*held.messages, *more[:-1]], more[-1]["content"])
         if held is not None and self.chat.settings.approvals != "deny":
             standing = await Standing.of(held, self.host, self.caller)
             if not standing.is_over and not more:

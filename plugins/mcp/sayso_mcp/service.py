@@ -72,6 +72,8 @@ class Service:
         self.calls.stopping.set()
         if self.changes is not None:
             self.changes.close()
+        if self.chat is not None:
+            await self.chat.conversations.close()
         end = time.monotonic() + seconds
         try:
             async with asyncio.timeout(max(seconds, _LAST)):

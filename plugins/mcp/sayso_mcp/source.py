@@ -27,6 +27,7 @@ from sayso import ConfigError, PluginError, RequestContext, SourceHost, Tool, To
 if TYPE_CHECKING:
     from sayso_mcp.asker import Asker
     from sayso_mcp.connection import Connection
+    from sayso_mcp.credentials import ClientCredentials
 
 logger = logging.getLogger("sayso.mcp")
 Transport = Literal["stdio", "sse", "streamable-http"]
@@ -44,6 +45,7 @@ def mcp_server(
     exclude: Patterns = (),
     requires_approval: bool | Patterns = True,
     headers: Mapping[str, str] | Headers | None = None,
+    oauth: ClientCredentials | None = None,
     prefix: str = "",
     env: Mapping[str, str] | None = None,
     timeout: float | None = 60.0,
@@ -58,8 +60,9 @@ def mcp_server(
     its patterns. A pattern that fits no tool of the server stops the start. An approval is of the
     tool of just this server: of its address or command line, and of its `name`, by default what it
     calls itself. `headers` are sent with every request to a URL; a function, plain or async, gives
-    them for each anew, such as a token that is renewed; `env` is what a command gets beside HOME,
-    PATH and the like; `prefix` comes before each name. A call may take `timeout` seconds. Without
+    them for each anew, such as a token that is renewed; with `oauth` a token is asked for at the
+    authorization server that the server names. `env` is what a command gets beside HOME, PATH and
+    the like; `prefix` comes before each name. A call may take `timeout` seconds. Without
     `transport` a URL that ends in `/sse` is sse, another streamable-http.
     """
     for option, given in (
@@ -75,6 +78,8 @@ def mcp_server(
     fixed = {} if headers is None or callable(headers) else dict(headers)
     check_headers(fixed)
     parts = [server] if isinstance(server, str) and "://" in server else _command(server)
+    if oauth is not None and (len(parts) > 1 or "://" not in parts[0] or "@" in parts[0]):
+        raise ValueError("mcp_server: oauth is for a URL, and for one without a user and password")
     return MCPServer(
         parts,
         _transport(parts, transport),
@@ -84,6 +89,7 @@ def mcp_server(
         timeout,
         own,
         name,
+        oauth,
     )
 
 
@@ -183,7 +189,9 @@ class MCPServer:
         timeout: float | None,
         own_headers: Headers | None = None,
         name: str | None = None,
+        oauth: ClientCredentials | None = None,
     ) -> None:
+        self.oauth = oauth
         self.parts = list(parts)
         self.transport = transport
         self.headers = headers
