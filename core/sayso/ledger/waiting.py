@@ -1,4 +1,4 @@
-"""Waiting for a row that another request, of this process or another, is about to change."""
+"""Waiting for a row that another request, in this or another process, is about to change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Waiting:
         self._waiting: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
 
     async def changed(self, id_: str, until: float, pause: float = LOOK) -> None:
-        """Return when the row may have changed: after a notice of this process, or after `pause`
+        """Return when the row may have changed: after a notice in this process, or after `pause`
         seconds. Raises StillRunning after `until`.
         """
         left = until - time.monotonic()
@@ -31,7 +31,7 @@ class Waiting:
         with self._lock:
             self._waiting.setdefault(id_, []).append(entry)
         try:
-            # Other processes give no notice: what they changed is found by looking again.
+            # Other processes send no notice, so the row is read again this often.
             async with asyncio.timeout(min(left, pause)):
                 await entry[1].wait()
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""What another agent said, as our model reads it, over either protocol."""
+"""Answers of another agent, over either protocol, as results for our model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class Answer:
-    """What the other agent said: its task, in which state, and the calls that wait there."""
+    """The other agent's answer: its task, the task's state, and the calls pending there."""
 
     task: str
     state: str
@@ -26,10 +26,10 @@ class Answer:
     waiting: list[Json] = field(default_factory=list)
     artifacts: list[Json] = field(default_factory=list)
     context: str = ""
-    """What a new message goes on with the conversation by; empty where it begins another."""
+    """The id by which a new message continues the conversation; empty where it cannot."""
 
     def result(self, decide: str) -> ToolResult:
-        """The answer as the model reads it."""
+        """The answer as a tool result for the model."""
         lines = [self.text] if self.text else []
         if len(self.artifacts) == 1 and not lines:
             lines.append(text_of_parts(self.artifacts[0].get("parts") or ()))
@@ -52,7 +52,7 @@ class Answer:
 
     @property
     def runs(self) -> bool:
-        """Whether the task has neither ended nor waits for anybody."""
+        """Whether the task is at work: it has not ended, and waits for nobody."""
         return self.state in ("submitted", "working", "pending", "running")
 
 
@@ -76,7 +76,7 @@ class _Failure(BaseModel):
 
 
 class _Task(BaseModel):
-    """A task as the contract's protocol tells it; null says nothing."""
+    """A task in the contract's protocol; null means absent."""
 
     status: str
     task_id: str | None = None
@@ -106,7 +106,7 @@ def simple_answer(response: Any) -> Answer:
 
 
 def json_of(response: Any) -> Any:
-    """The JSON value of a body; None for a body that is none."""
+    """The JSON value of a body; None if the body is not JSON."""
     try:
         return response.json()
     except (ValueError, RecursionError):
@@ -144,7 +144,7 @@ def message_answer(message: Any) -> Answer:
 
 
 def _said(parts: Sequence[Json]) -> tuple[str, list[Json]]:
-    """The text of the parts, and the calls among them that wait for a decision."""
+    """The text of the parts, and the pending calls among them."""
     said = [part for part in parts if "waiting" not in _ours(part)]
     texts = [str(part["text"]) for part in said if part.get("text")]
     waiting = [
@@ -158,6 +158,6 @@ def _said(parts: Sequence[Json]) -> tuple[str, list[Json]]:
 
 
 def _ours(part: Json) -> Json:
-    """What another Sayso says of a part: words about what waits are for people at a client."""
+    """The metadata of another Sayso; its words about pending calls are for people at a client."""
     ours = (part.get("metadata") or {}).get("sayso")
     return ours if isinstance(ours, dict) else {}

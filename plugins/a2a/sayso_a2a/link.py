@@ -27,7 +27,7 @@ _LAST_LOOK = 5.0
 """Seconds between two looks at a task that is at work, at first and at last."""
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::")
 SIMPLE = "simple"
-"""In the place of the official card of an agent that speaks the contract's protocol."""
+"""Stands for the official card if the agent speaks only the contract's protocol."""
 
 
 class Sent(NamedTuple):
@@ -40,7 +40,7 @@ class Sent(NamedTuple):
 
 
 class Link:
-    """One remote agent over HTTP, by whichever protocol it speaks."""
+    """One remote agent over HTTP, by the protocol that it speaks."""
 
     def __init__(
         self, url: str, headers: Headers | None, timeout: float, auth: tuple[str, str] | None = None
@@ -54,8 +54,8 @@ class Link:
         self._card: Any = None
 
     async def send(self, sent: Sent) -> Answer:
-        """What the agent says to a message, or to a decision on a call of a task; of a task that
-        is still at work, what it says at the end, or once the timeout is over."""
+        """The agent's answer to a message, or to a decision on a call of a task. If the task is
+        still at work, its answer at the end, or when the timeout is over."""
         async with self._reached() as (client, card):
             try:
                 if card is SIMPLE:
@@ -72,7 +72,7 @@ class Link:
                 raise
 
     async def check_waiting(self, task: str, decision: Json) -> None:
-        """Raise ValueError unless exactly this call waits in `task`."""
+        """Raise ValueError unless exactly this call is pending in `task`."""
         async with self._reached() as (client, card):
             answer = await self._look(client, card, task)
         for call in answer.waiting:
@@ -104,7 +104,7 @@ class Link:
 
     @asynccontextmanager
     async def _reached(self) -> AsyncIterator[tuple[Any, Any]]:
-        """A client, and the agent's card, which is read once, and after a failure."""
+        """A client, and the agent's card, which is read once, and again after a failure."""
         import httpx
 
         try:
@@ -112,7 +112,7 @@ class Link:
                 card = self._card = self._card or await self._read_card(client)
                 yield client, card
         except Exception as error:
-            # After a restart it may speak another protocol.
+            # After a restart the agent may speak another protocol.
             self._card = None
             if isinstance(error, httpx.TransportError):
                 why = str(error) or type(error).__name__
@@ -138,7 +138,7 @@ class Link:
 
 
 def _lost(error: BaseException | None) -> bool:
-    """Whether a connection ended after it was made; the SDK's errors have that as their cause."""
+    """Whether an established connection was lost; the SDK's errors have that as their cause."""
     import httpx
 
     while error is not None and not isinstance(error, httpx.TransportError):
@@ -148,9 +148,9 @@ def _lost(error: BaseException | None) -> bool:
 
 
 def _sendable(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers; ValueError, which shows no value, for one that no request can carry.
+    """The headers. Raises ValueError, without the value, for one that no request can carry.
 
-    The HTTP library's own error has the value in it.
+    The HTTP library's own error would contain the value.
     """
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable() and value == value.strip()):
@@ -162,9 +162,10 @@ def _sendable(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _card_of(content: Any, url: str) -> Any:
-    """The official card with the interfaces of the agent's own address only; SIMPLE for another.
+    """The official card, with only the interfaces at the agent's own address; SIMPLE if it is not
+    one.
 
-    A card could name any address; the headers for this agent would go there.
+    A card could name any address, and the headers for this agent would be sent there.
     """
     if not isinstance(content, dict):
         raise ValueError(f"the card at {url!r} is no JSON object")

@@ -1,4 +1,4 @@
-"""Calls that wait for a decision, in words, and what became of the calls of a canceled task."""
+"""Pending calls in words, and the outcomes of calls whose task was canceled."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sayso import Approval, Caller, Host, Proposal, visible
 from sayso_a2a.settings import Approvals
 
 CANCELED = "the task was canceled"
-"""Why the calls of a canceled task are rejected."""
+"""The reason with which the calls of a canceled task are rejected."""
 DENIED = "calls that need approval do not run over A2A here"
-"""Why the calls of a task are rejected where nobody approves over this protocol."""
+"""The reason with which calls are rejected if nobody may approve over this protocol."""
 
 _ELSEWHERE = "sayso approvals approve ID"
 _WAYS: dict[Approvals, str] = {
@@ -29,7 +29,7 @@ _WAYS: dict[Approvals, str] = {
 
 
 def waiting_words(proposals: Sequence[Approval], approvals: Approvals) -> str:
-    """What waits for a decision and how one is made, for a person; empty where nothing waits."""
+    """The pending calls and how to decide them, for a person; empty without any."""
     if not proposals:
         return ""
     needs = "A call needs" if len(proposals) == 1 else f"{len(proposals)} calls need"
@@ -49,36 +49,36 @@ def _prose(text: str) -> str:
 
 
 def decided_elsewhere(approvals: Approvals) -> str:
-    """Why a decision that comes over A2A is refused."""
+    """The reason for which a decision over A2A is refused."""
     return DENIED if approvals == "deny" else _WAYS["inbox"].replace("\n", " ")
 
 
 async def withdraw(
     host: Host, caller: Caller, proposals: Sequence[Approval], reason: str
 ) -> list[Proposal]:
-    """Reject those of the proposals that have not begun to run; gives the rows of the others."""
+    """Reject the proposals that have not started; gives the rows of the others."""
     ids = [proposal.id for proposal in proposals]
     if ids:
         await host.calls.withdraw(ids, caller, reason)
-    return await begun(host, caller, ids)
+    return await started(host, caller, ids)
 
 
-async def begun(host: Host, caller: Caller, ids: Sequence[str]) -> list[Proposal]:
-    """The rows of the calls among `ids` that have begun to run, or have run."""
+async def started(host: Host, caller: Caller, ids: Sequence[str]) -> list[Proposal]:
+    """The rows of the calls among `ids` that have started."""
     rows = [await host.calls.look(id_, caller) for id_ in ids]
     ran = ("EXECUTING", "DONE", "FAILED", "INDETERMINATE")
     return [row for row in rows if row is not None and row.state in ran]
 
 
 def outcome_words(rows: Sequence[Proposal]) -> str:
-    """What became of calls that had begun when their task was canceled; empty without any."""
+    """The outcomes of calls that had started when their task was canceled; empty without any."""
     return "\n".join(map(_outcome, rows))
 
 
 def _outcome(row: Proposal) -> str:
     if row.state == "EXECUTING":
         return (
-            f"Outcome unknown: {row.name} [ID {row.id}] had begun when the task was canceled, and "
-            "still runs. Ask for the task again to learn how it ends."
+            f"Outcome unknown: {row.name} [ID {row.id}] had started when the task was canceled, "
+            "and still runs. Ask for the task again to learn how it ends."
         )
-    return f"{row.name} [ID {row.id}] had begun when the task was canceled. It gave: {row.output}"
+    return f"{row.name} [ID {row.id}] had started when the task was canceled. It gave: {row.output}"

@@ -48,7 +48,7 @@ _DECISION = {
 
 
 def generated_card(host: Host, settings: Settings) -> dict[str, Any]:
-    """The card's fields but the interfaces, from the agent and the configuration."""
+    """The card's fields except for the interfaces, from the agent and the configuration."""
     agent = host.agent
     verdicts = [(t, host.policy.verdict(t, None, PlatformContext())) for t in agent.tools.values()]
     shown = ("allow",) if settings.approvals == "deny" else ("allow", "require")
@@ -109,9 +109,9 @@ def _conversation(host: Host) -> dict[str, Any]:
 
 
 def official_card(generated: Mapping[str, Any], custom: Mapping[str, Any], url: str) -> AgentCard:
-    """The card with its addresses below `url`, `custom` fields over the generated ones.
+    """The card with its addresses below `url`; `custom` fields override the generated ones.
 
-    Fields that only the contract's card has are left out. Raises ConfigError for a wrong one.
+    Fields that only the contract's card has are left out. Raises ConfigError for an invalid one.
     """
     fields = {**generated, **_translated(custom)}
     for name in _MERGED:
@@ -152,16 +152,18 @@ def _translated(custom: Mapping[str, Any]) -> dict[str, Any]:
             else skill
             for skill in fields["skills"]
         ]
-    # The contract's `url` names the service, which here each interface does.
+    # The contract's `url` names the service; here each interface has its own.
     for name in ("url", "metadata"):
         fields.pop(name, None)
     return fields
 
 
 def card_json(card: AgentCard, *, version: str) -> dict[str, Any]:
-    """The card as JSON for a caller who states this version, or none: also with the fields by which
-    clients of 0.3 read it, which say no version, and which those of 1.0 pass over; strictly of 1.0
-    for those who ask for that."""
+    """The card as JSON, for a caller that states this version, or none.
+
+    It also has the fields that clients of 0.3 read: most of these state no version, and clients of
+    1.0 ignore further fields. A caller that states 1.0 gets the fields of 1.0 only.
+    """
     from a2a.server.request_handlers.response_helpers import agent_card_to_dict
 
     strict = version.strip().startswith("1")

@@ -1,7 +1,7 @@
 """A2A messages read as a conversation.
 
-What a reply carries beside its text (proposals, outcomes, session) stays with it in the metadata
-of its message or artifact, so a task is the whole record of its conversation.
+Everything in a reply beside its text (proposals, outcomes, session) is stored in the metadata of
+its message or artifact, so that a task is the whole record of its conversation.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _LISTS = ("approvals", "tool_calls", "cmds")
 
 
 def parts_of(message: WireMessage) -> list[Json]:
-    """The parts as objects, as A2A 1.0 writes them."""
+    """The parts as objects, in the form of A2A 1.0."""
     return [whole(MessageToDict(part)) for part in message.parts]
 
 
 def user_message(message: WireMessage) -> Message:
-    """The caller's message: text, and the decisions of its data parts.
+    """The caller's message: text, and the decisions in its data parts.
 
-    A decision is a data part `{id, execute: true}` or `{id, rejection_reason}`, optionally with
-    the `name` and `input` that it decides on; or an object with lists of them, as the chat
-    endpoints have it. Raises InvalidParamsError for one that is neither.
+    A decision is a data part `{id, execute: true}` or `{id, rejection_reason}`, optionally with the
+    `name` and `input` that it decides on; or an object with lists of them, in the form of the chat
+    endpoints. Raises InvalidParamsError for a part that is neither.
     """
     decisions: dict[str, list[Any]] = {name: [] for name in _LISTS}
     rest: list[Json] = []
@@ -72,8 +72,8 @@ def _decided(decisions: Mapping[str, list[Any]]) -> Data | None:
 def conversation(tasks: Iterable[Task]) -> list[Message]:
     """The messages of the tasks, in order.
 
-    What was only said on the way is left out, and so is a message that was refused, and the text
-    of a failure or a cancellation, which the agent did not say.
+    Interim status messages are left out, as are refused messages, and the text of a failure or a
+    cancellation, which is not the agent's.
     """
     found: list[Message] = []
     for task in tasks:
@@ -82,7 +82,7 @@ def conversation(tasks: Iterable[Task]) -> list[Message]:
             if message.role == Role.ROLE_USER:
                 found.append(user_message(message))
             elif ours.get("refused"):
-                # One that was sent again under its id stands in the history once.
+                # A message that was sent again under the same id is in the history once.
                 if found[-1].role == "user":
                     found.pop()
             elif not _is_aside(ours):
@@ -100,7 +100,7 @@ def _messages(task: Task) -> Iterator[WireMessage]:
 
 
 def _is_aside(ours: Mapping[str, Any]) -> bool:
-    """Whether the message is about the task, and nothing that the agent said."""
+    """Whether the message is about the task, and not part of the agent's words."""
     if "error" in ours:
         return "data" not in ours
     return bool(ours.get("progress") or ours.get("canceled"))
@@ -113,8 +113,8 @@ def ours_of(given: WireMessage | Artifact | Part) -> dict[str, Any]:
 
 
 def changed(task: Task, state: TaskState, message: WireMessage | None = None) -> Task:
-    """A copy of the task in `state` with this message; what was said in the state before is in its
-    history."""
+    """A copy of the task in `state` with this message; the message of its previous state moves to
+    the history."""
     copy = Task()
     copy.CopyFrom(task)
     if task.status.HasField("message"):

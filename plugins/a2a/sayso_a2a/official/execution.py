@@ -34,7 +34,7 @@ from sayso_a2a.official.running import Execution
 from sayso_a2a.official.stores import RUNNING, KeptTasks
 from sayso_a2a.settings import Approvals
 from sayso_a2a.task import proposals_of
-from sayso_a2a.waiting import CANCELED, begun, withdraw
+from sayso_a2a.waiting import CANCELED, started, withdraw
 from sayso_a2a.watching import Watch
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 TAKEN = "sayso.taken"
 TOO_LATE = "sayso.too_late"
-"""Under which a call's state carries whether the message had its turn, and whether another process
-went on with the task before it could."""
+"""The keys in a call's state for two facts: whether the message got its turn, and whether another
+process continued the task first."""
 
 Send = Callable[[SendMessageRequest, ServerCallContext], Awaitable[object]]
 logger = logging.getLogger("sayso.a2a")
@@ -62,7 +62,7 @@ class Executor(AgentExecutor):
         self.send: Send | None = None
         """Sends a message on a task, as its caller would."""
         self._streams: dict[str, EventStream] = {}
-        # Those whose turns are stopped; true where another process canceled them.
+        # Tasks whose turns are being stopped; true if another process canceled them.
         self._canceled: dict[str, bool] = {}
 
     def stop(self, task_id: str) -> None:
@@ -78,7 +78,7 @@ class Executor(AgentExecutor):
             return
         task = context.current_task
         if task is not None and task.status.state in TERMINAL_TASK_STATES:
-            # It ended while this message waited for its turn; the sender is told so.
+            # The task ended while this message waited for its turn; the sender gets that error.
             return
         context.call_context.state[TAKEN] = True
         request = await self._request(context, message)
@@ -98,7 +98,7 @@ class Executor(AgentExecutor):
                 await execution.end()
                 await self._watch_for(context, execution)
             elif self._canceled[task_id]:
-                # It is so in the store; the SDK here has to see it too.
+                # The store already has it as canceled; the SDK in this process has to be told too.
                 await TaskUpdater(event_queue, task_id, context.context_id or "").cancel()
         except asyncio.CancelledError:
             stream.stop()
@@ -132,21 +132,21 @@ class Executor(AgentExecutor):
             logger.info("task %s does not go on by itself: %s", task_id, error.message)
 
     async def _goes_on(self, task: Task, message: WireMessage, context: ServerCallContext) -> bool:
-        """Take a waiting task for this message, as one step in the store.
+        """Claim a waiting task for this message, in one transaction of the store.
 
-        Another process may have a message for the same task: one of the two goes on with it.
+        Another process may have a message for the same task; only one of them continues it.
         """
         if task.status.state in RUNNING and task.id not in self._store.in_hand:
             return False
-        begun = changed(task, TaskState.TASK_STATE_WORKING)
+        continued = changed(task, TaskState.TASK_STATE_WORKING)
         if all(message.message_id != said.message_id for said in task.history):
-            begun.history.append(message)
+            continued.history.append(message)
         try:
-            await self._store.save(begun, context, waited=task.status)
+            await self._store.save(continued, context, waited=task.status)
         except ConcurrentTaskModificationError:
             return False
-        # The SDK goes on from this very object.
-        task.CopyFrom(begun)
+        # The SDK continues with this very object.
+        task.CopyFrom(continued)
         return True
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
@@ -173,7 +173,7 @@ class Executor(AgentExecutor):
         ours = ours_of(task.status.message)
         if task.status.state != TaskState.TASK_STATE_CANCELED or not ours.get("running"):
             return
-        rows = await begun(self._host, caller_in(context), ours["calls"])
+        rows = await started(self._host, caller_in(context), ours["calls"])
         if any(row.state == "EXECUTING" for row in rows):
             return
         kept = await self._store.get(task.id, context)
@@ -183,7 +183,7 @@ class Executor(AgentExecutor):
             task.status.CopyFrom(kept.status)
 
     def _hesitates(self, context: RequestContext) -> bool:
-        """Whether the agent may answer without a task: only callables, only to a first message."""
+        """Whether the agent may answer without a task: only a callable, only the first message."""
         at_once = bool(context.configuration and context.configuration.return_immediately)
         fresh = context.current_task is None
         return fresh and not at_once and self._host.agent.function is not None
@@ -191,14 +191,15 @@ class Executor(AgentExecutor):
     async def _request(self, context: RequestContext, message: WireMessage) -> ChatRequest:
         tasks = await self._earlier(context)
         if (current := context.current_task) is not None:
-            # Others of the context that still wait have nothing to do with what this one waits for.
+            # Other waiting tasks of the context are unrelated to this one's pending calls.
             ended = [task for task in tasks if task.status.state in TERMINAL_TASK_STATES]
             tasks = [*ended, current]
         history = conversation(tasks)[-(self._host.config.limits.messages - 1) :]
         return ChatRequest(messages=[*history, user_message(message)])
 
     async def _earlier(self, context: RequestContext) -> list[Task]:
-        """The other tasks of the context that do not run: this one goes on with what they said."""
+        """The other tasks of the context that do not run: this turn continues their
+        conversation."""
         wanted = ListTasksRequest(context_id=context.context_id or "", page_size=_EARLIER_TASKS)
         found = await self._store.list(wanted, context.call_context)
         still = [task for task in found.tasks if task.status.state not in RUNNING]

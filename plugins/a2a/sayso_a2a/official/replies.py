@@ -1,4 +1,4 @@
-"""Our replies, and what waits for a decision, as A2A words them."""
+"""Our replies and pending calls as A2A messages and artifacts."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def agent_message(
     words: str = "",
     ours: Mapping[str, Any] | None = None,
 ) -> WireMessage:
-    """Our message: its text, `words` on what waits, one data part for each proposal that does, and
-    the rest as metadata."""
+    """Our message: its text, `words` about the pending calls, one data part for each of them, and
+    everything else as metadata."""
     parts: list[Json] = [{"text": text}] if text or not waiting else []
     if words:
         parts.append({"text": words, "metadata": {OURS: {"waiting": True}}})
@@ -52,18 +52,18 @@ def agent_message(
 
 
 def kept_of(data: Data | None) -> Json:
-    """What a reply carries beside its text, as its metadata keeps it; empty for nothing."""
+    """The parts of a reply beside its text, as its metadata keeps them; empty for none."""
     kept: Json = {}
     if data is not None and (stated := _stated(data)):
         kept["data"] = stated
     if data is not None and data.session is not None:
-        # As text: what a tool has put there comes back as it was, large numbers too.
+        # Stored as text, so that large numbers and other values from a tool come back unchanged.
         kept["session"] = to_json(data.session, inf_nan_mode="null").decode()
     return kept
 
 
 def parsed(shown: Json, kind: type[P]) -> P:
-    """`shown` in protobuf, whose numbers are doubles: an integer beyond them is told as text."""
+    """`shown` as protobuf. Its numbers are doubles, so larger integers are sent as text."""
     message: P = kind()
     try:
         ParseDict(shown, message)
@@ -74,14 +74,14 @@ def parsed(shown: Json, kind: type[P]) -> P:
 
 
 def canceled_message(task: Task, rows: Sequence[Proposal]) -> WireMessage:
-    """What a canceled task says of its calls that had begun to run."""
+    """The status message of a canceled task, about its calls that had started."""
     running = any(row.state == "EXECUTING" for row in rows)
     ours: Json = {"canceled": True, "calls": [row.id for row in rows], "running": running}
     return agent_message(task.id, task.context_id, outcome_words(rows), ours=ours)
 
 
 def decision_message(task: Task, decisions: Sequence[Json]) -> WireMessage:
-    """The message by which a task goes on that others have decided on."""
+    """The message that continues a task after decisions made elsewhere."""
     shown: Json = {
         "messageId": secrets.token_hex(16),
         "role": "ROLE_USER",
@@ -135,7 +135,7 @@ def proposal_json(approval: Approval) -> Json:
 
 
 def _stated(data: Data) -> dict[str, Any]:
-    # The approvals state the same calls.
+    # The approvals contain the same calls.
     elsewhere = {"session", "tool_calls"} if data.approvals else {"session"}
     stated = data.model_dump(mode="json", exclude=elsewhere)
     return {name: value for name, value in stated.items() if value}

@@ -1,4 +1,4 @@
-"""One turn of the host on its way into the events of a task."""
+"""One turn of the host, and the task events made from it."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from sayso_a2a.turned import Turned, own
 from sayso_a2a.waiting import DENIED, waiting_words, withdraw
 
 STREAMING = "sayso.streaming"
-"""Under which a call's state carries whether the answer is streamed."""
+"""The key in a call's state for whether the answer is streamed."""
 PATIENCE = 2.0
-"""Seconds in which a plain callable can say that it answers without a task."""
+"""Seconds in which a plain callable can declare that it answers without a task."""
 
 _UPDATES_APART = 0.5
 _SAVE_SECONDS = 1.0
 _RESTS = 3.0
-"""How many times as long as its last piece took to save a streamed reply waits for more."""
+"""While streaming, wait this many times as long as the last save took before saving again."""
 _STATES = {
     "completed": TaskState.TASK_STATE_COMPLETED,
     "failed": TaskState.TASK_STATE_FAILED,
@@ -63,7 +63,7 @@ _STATES = {
 
 
 class Execution:
-    """One turn on its way into a task's events."""
+    """One turn, and the task events made from it."""
 
     def __init__(
         self,
@@ -132,33 +132,35 @@ class Execution:
                 text = ""
                 await self._update(event)
         if any(isinstance(event, (Done, ErrorEvent)) for event in events):
-            # The end says what the artifact's metadata is.
+            # The last chunk carries the artifact's metadata, which is known at the end.
             self._rest = text
         else:
             await self._say(text)
 
     async def _say(self, text: str) -> None:
-        """Stream a piece of the reply's text as a chunk of an artifact."""
+        """Stream a part of the reply's text as a chunk of an artifact."""
         if not (text and self._streams_text):
             return
         with self._in_hand.next_save(self._ids[0]) as saved:
-            begun = time.monotonic()
+            began = time.monotonic()
             await self._chunk(text)
-            # Each piece has the whole task saved and handed to its followers: what is said
-            # meanwhile makes one piece. A store that hangs holds up no turn.
+            # With each chunk the whole task is saved and sent to its followers, so text that
+            # arrives during a save is joined to one chunk. A hanging store delays the turn only for
+            # so long.
             await asyncio.wait({saved}, timeout=_SAVE_SECONDS)
-        # Where many wait for the store, new tasks come in between.
-        await asyncio.sleep(min(_RESTS * (time.monotonic() - begun), _SAVE_SECONDS))
+        # If many saves queue for the store, this gives way to new tasks.
+        await asyncio.sleep(min(_RESTS * (time.monotonic() - began), _SAVE_SECONDS))
 
     async def _chunk(self, text: str, *, ours: Json | None = None, last: bool = False) -> None:
-        # The SDK takes tens of milliseconds to write a long one, on the loop that serves all.
+        # The SDK takes tens of milliseconds to encode a long text, on the loop that serves
+        # everybody.
         await turn_to_read(text)
         chunk = reply_chunk(self._reply_id, text, ours)
         await self._send(chunk, append=self._replied, last=last)
         self._replied = True
 
     async def _send(self, artifact: Artifact, *, append: bool, last: bool) -> None:
-        # The SDK's updater knows no description.
+        # The SDK's updater has no parameter for a description.
         task_id, context_id = self._ids
         update = TaskArtifactUpdateEvent(
             task_id=task_id,
@@ -174,8 +176,8 @@ class Execution:
         if "artifact" in said:
             await self._artifact(said["artifact"], said)
         elif event.text and event.content.get("kind") != "thinking":
-            # Each status message stays in the task's history: a tool that counts to a thousand
-            # leaves a few.
+            # Each status message stays in the task's history, so a tool that counts to a thousand
+            # must leave only a few.
             if not said and time.monotonic() - self._updated < _UPDATES_APART:
                 return
             self._updated = time.monotonic()
@@ -190,8 +192,8 @@ class Execution:
         return agent_message(*self._ids, text, waiting=waiting, words=words, **rest)
 
     async def end(self) -> None:
-        """Leave the task in its state after the turn: completed with the reply as an artifact, or
-        with a status message that says why it is not."""
+        """Put the task into its state after the turn: completed, with the reply as an artifact, or
+        another one, with a status message that says why."""
         turned = self._turned
         if turned.error is not None:
             await self._failed(turned.error)
@@ -212,12 +214,12 @@ class Execution:
             await self._ended(reply)
 
     async def _wait(self, reply: AgentMessage, waiting: Sequence[Approval], ours: Json) -> None:
-        """Leave the task waiting for decisions; where none is made over A2A, it ends instead."""
+        """Have the task wait for decisions; if nobody may approve over A2A, it ends instead."""
         if self._direct:
             await self._begin()
         text = reply.content
         if self._replied:
-            # Its text has been sent: once is enough.
+            # The text has been streamed already.
             await self._chunk(self._rest, last=True)
             text, ours = "", {**ours, REPLY: self._reply_id}
         message = self._worded(text, waiting, data=reply.data, ours=ours)
@@ -229,7 +231,7 @@ class Execution:
         await self._updater.reject(message)
 
     async def _ended(self, reply: AgentMessage) -> None:
-        """End the task, or leave it as a plain callable says."""
+        """End the task, or put it into the state that a plain callable gives."""
         turned = self._turned
         for artifact in own(turned.done.data if turned.done else None).get("artifacts", ()):
             await self._artifact(artifact, {})
@@ -245,7 +247,7 @@ class Execution:
         await self._updater.update_status(state, message)
 
     async def _failed(self, error: ErrorEvent) -> None:
-        """A refused request leaves a waiting task as it was; anything else ends it."""
+        """A refused request leaves a waiting task unchanged; any other error ends it."""
         if self._direct:
             await self._begin()
         if self._replied:
@@ -254,7 +256,7 @@ class Execution:
             "error": {k: v for k in ("code", "incident") if (v := getattr(error, k))}
         }
         if error.incident is not None or error.code == "STOPPING":
-            # A call that ran before the failure is told with it.
+            # Report a call that ran before the failure as well.
             data = self._turned.reply().data
             await self._updater.failed(self._worded(error.error, data=data, ours=ours))
             return
@@ -275,5 +277,5 @@ def _says_direct(events: Sequence[Event]) -> bool:
 
 
 def _pending(task: Task | None) -> list[Approval]:
-    """What the newest reply of the task proposes, to be stated again."""
+    """The proposals of the task's newest reply, to be restated."""
     return proposals_of(conversation([task])) if task is not None else []
