@@ -130,7 +130,9 @@ class _Talk:
             held = await self._turn(held.messages, "", standing.decisions, held.texts)
         if held.waiting and self.chat.settings.approvals != "deny":
             self.chat.conversations.watch(held, self._going_on)
-        return _result(held, self._ways)
+        pending = [each for each in held.reply.data.approvals if each.id in held.waiting]
+        result = _result(held, self._ways)
+        return self.chat.calls.with_card(self.context, result, pending) if pending else result
 
     async def _going_on(self, held: Held) -> None:
         """Continue the conversation once others have decided on its calls, so that the next `chat`
