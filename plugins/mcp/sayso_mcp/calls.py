@@ -235,8 +235,8 @@ class _Call:
             row = await self.host.calls.look(row.id, self.caller) or row
         if row.state == "PENDING":
             self.known.leave(self.key, row.id)
-            result = waiting.pending(row, self.settings.page)
-            return self.calls.with_card(self.context, result, [row])
+            pending = waiting.pending(row, self.settings.page)
+            return self.calls.with_card(self.context, pending, [row])
         return await self._delivered(row.id, await self._standing(row))
 
     @property
@@ -395,7 +395,5 @@ class _Call:
         return self.runs_on or await self.calls.is_gone(self.context)
 
 
-def _without_card(
-    _: Context, result: types.CallToolResult, calls: Iterable[Any]
-) -> types.CallToolResult:
+def _without_card(_: Context, result: types.CallToolResult, __: Any) -> types.CallToolResult:
     return result
