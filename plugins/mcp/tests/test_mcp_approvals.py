@@ -50,6 +50,8 @@ def test_accepted_explicit_yes_runs_once_and_is_recorded(serve: Any, human: Any,
             schema = question.requested_schema
             assert schema["properties"]["approve"]["type"] == "boolean"
             assert schema["required"] == ["approve"]
+            # FastMCP sends null for an optional field without a default, and refuses that itself.
+            assert schema["properties"]["reason"]["default"] == ""
             [row] = await served.proposals()
             assert (row.state, row.protocol, row.intent) == ("DONE", "mcp", "the pod hangs")
             assert row.client == "mcp 0.1.0"
