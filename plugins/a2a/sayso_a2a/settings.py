@@ -16,6 +16,17 @@ _NAME = re.compile(r"[\w.-]+", re.ASCII)
 Approvals = Literal["client", "inbox", "deny"]
 
 
+class Signing(Plugin.Settings):
+    """The keys of `[plugin.a2a.signing]`."""
+
+    key: Path
+    """File with the private key, in PEM, of which others have the public one."""
+    kid: str
+    """The name of the key in the header of the signature."""
+    jku: str | None = None
+    """Address of the public keys (JWKS), stated in the header of the signature."""
+
+
 class Settings(Plugin.Settings):
     """The keys of `[plugin.a2a]`."""
 
@@ -43,6 +54,13 @@ class Settings(Plugin.Settings):
     """Hosts that notifications may go to although their address is not public."""
     extended_card: dict[str, Any] | None = None
     """Fields that only the card for authenticated callers has."""
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] | None = None
+    """TCP port for the official protocol over gRPC; absent: it is not served, 0: a free one."""
+    grpc_url: str | None = None
+    """Address for gRPC in the cards, such as "agents.example:443"; absent: the host that the
+    request names, with `grpc_port`."""
+    signing: Signing | None = None
+    """How the official cards are signed (JWS); absent: they are not."""
     options: dict[str, Any] = {}
     """Free settings for an adapter of another distribution."""
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema_rs
 import pytest
+from a2a.client import A2ACardResolver
 from a2a.types import AgentCard
+from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
 from a2a_kit import conforms
 from a2a_services import (
     V1,
@@ -21,11 +25,13 @@ from a2a_services import (
     proposals,
     running,
 )
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from sayso import Agent, SourceHost, Tool, create_app, tool
+from sayso import Agent, ConfigError, SourceHost, Tool, create_app, tool
 from sayso_a2a.official.card import EXTENSION
 
 PATH = "/.well-known/agent-card.json"
@@ -191,3 +197,63 @@ def test_each_card_of_a_service_in_a_mount_names_the_mount(
     call = {"jsonrpc": "2.0", "id": 1, "method": "GetExtendedAgentCard", "params": {}}
     card = client.post("/kube/a2a/rpc", json=call).json()["result"]
     assert card["supportedInterfaces"] == expected
+
+
+@pytest.fixture(params=["ec", "rsa", "ed25519"])
+def keys(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Any]:
+    """A private key in a file, and its public one."""
+    made: Any = {
+        "ec": lambda: ec.generate_private_key(ec.SECP256R1()),
+        "rsa": lambda: rsa.generate_private_key(65537, 2048),
+        "ed25519": ed25519.Ed25519PrivateKey.generate,
+    }[request.param]()
+    pem = made.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    (tmp_path / "card.pem").write_bytes(pem)
+    return tmp_path / "card.pem", made.public_key()
+
+
+@pytest.mark.parametrize("version", [None, "1.0"])
+def test_signed_card_is_verified_by_the_client_of_the_sdk(
+    serve: Serve, cluster: Cluster, keys: tuple[Path, Any], version: str | None
+) -> None:
+    file, public = keys
+    signing = {"key": str(file), "kid": "k1", "jku": "https://agents.example/jwks.json"}
+    service = serve(cluster.agent, adapter="a2a", signing=signing)
+    asked: list[tuple[str | None, str | None]] = []
+
+    def key_of(kid: str | None, jku: str | None) -> Any:
+        asked.append((kid, jku))
+        return public
+
+    verify = create_signature_verifier(key_of, ["ES256", "RS256", "EdDSA"])
+
+    async def use() -> AgentCard:
+        headers = {} if version is None else {"A2A-Version": version}
+        async with httpx.AsyncClient(headers=headers) as http:
+            resolver = A2ACardResolver(http, service.url)
+            return await resolver.get_agent_card(signature_verifier=verify)
+
+    card = asyncio.run(use())
+    assert asked == [("k1", "https://agents.example/jwks.json")]
+    card.description = "Another one"
+    with pytest.raises(InvalidSignaturesError):
+        verify(card)
+    # Most signatures differ each time; copies that clients keep are still the card.
+    tags = {service.http.get(PATH).headers["etag"] for _ in range(2)}
+    assert len(tags) == 1
+
+
+@pytest.mark.parametrize("content", [None, "no key"])
+def test_key_that_cannot_sign_stops_the_start(
+    tmp_path: Path, cluster: Cluster, content: str | None
+) -> None:
+    file = tmp_path / "card.pem"
+    if content is not None:
+        file.write_text(content)
+    config = configured(tmp_path, adapter="a2a", signing={"key": str(file), "kid": "k1"})
+    with pytest.raises(ConfigError, match=r"plugin\.a2a\.signing\.key: .* no private key"):
+        create_app(cluster.agent, config=config)

@@ -11,10 +11,11 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from email.utils import formatdate, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from a2a.server.context import ServerCallContext
 from a2a.server.routes import create_jsonrpc_routes, create_rest_routes
@@ -59,6 +60,8 @@ class Official:
         self._generated = generated_card(host, settings)
         self._made = formatdate(usegmt=True)
         self._notifier: Notifier | None = None
+        self._sign = self._signer()
+        self._grpc_port = settings.grpc_port
         card = self.card(settings.url or "http://localhost")
         self._tasks = self._store()
         self._executor = Executor(host, self._tasks, settings.approvals)
@@ -74,7 +77,20 @@ class Official:
 
     def card(self, url: str) -> AgentCard:
         """The card of a service at `url`, with the agent's current tools."""
-        return official_card(self._fields(), self._custom, url)
+        return self._sign(official_card(self._fields(), self._custom, url, self._grpc_at(url)))
+
+    def _grpc_at(self, url: str) -> str:
+        """The address for gRPC of a service at `url`; empty where it is not served."""
+        if self._settings.grpc_port is None:
+            return ""
+        return self._settings.grpc_url or f"{urlsplit(url).hostname}:{self._grpc_port}"
+
+    def _signer(self) -> Callable[[AgentCard], AgentCard]:
+        if self._settings.signing is None:
+            return lambda card: card
+        from sayso_a2a.official.signing import signer
+
+        return signer(self._host, self._settings.signing)
 
     def _fields(self) -> dict[str, Any]:
         """The generated fields, made anew for each card: tools of other servers may change at any
@@ -113,7 +129,8 @@ class Official:
             )
 
         def made(url: str) -> AgentCard:
-            return official_card(self._fields(), {**self._custom, **more}, url)
+            fields = {**self._custom, **more}
+            return self._sign(official_card(self._fields(), fields, url, self._grpc_at(url)))
 
         async def of_request(_: AgentCard, context: ServerCallContext) -> AgentCard:
             return made(context.state.get(URL) or url)
@@ -159,7 +176,8 @@ class Official:
         await self._tasks.open()
         beating = asyncio.ensure_future(self._beat())
         try:
-            yield
+            async with self._grpc():
+                yield
         finally:
             beating.cancel()
             await self._executor.watch.aclose()
@@ -167,6 +185,18 @@ class Official:
             if self._notifier is not None:
                 await self._notifier.aclose()
             await self._tasks.close()
+
+    @asynccontextmanager
+    async def _grpc(self) -> AsyncIterator[None]:
+        """The port for gRPC, if one is configured."""
+        if self._settings.grpc_port is None:
+            yield
+            return
+        from sayso_a2a.official.grpc import serving
+
+        async with serving(self._host, self._handler, self._settings.grpc_port) as port:
+            self._grpc_port = port
+            yield
 
     async def _beat(self) -> None:
         looked = 0.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from a2a.auth.user import User
 from a2a.server.context import ServerCallContext
 from a2a.server.routes.common import DefaultServerCallContextBuilder
@@ -56,11 +58,21 @@ class Contexts(DefaultServerCallContextBuilder):
         return Principal(caller_of(request.scope, PROTOCOL).principal)
 
 
+def context_of(
+    caller: Caller, headers: Mapping[str, str], extensions: set[str] | None = None
+) -> ServerCallContext:
+    """The context of a call that did not come over HTTP."""
+    state = {_CALLER: caller, "headers": dict(headers)}
+    return ServerCallContext(
+        user=Principal(caller.principal), state=state, requested_extensions=extensions or set()
+    )
+
+
 def own_context(owner: str) -> ServerCallContext:
     """The context of a message that the service itself sends on a task of `owner`."""
-    caller = Caller(PROTOCOL, owner or None)
-    state = {_CALLER: caller, ELSEWHERE: True, "headers": {"a2a-version": "1.0"}}
-    return ServerCallContext(user=Principal(owner or None), state=state)
+    context = context_of(Caller(PROTOCOL, owner or None), {"a2a-version": "1.0"})
+    context.state[ELSEWHERE] = True
+    return context
 
 
 def caller_in(context: ServerCallContext) -> Caller:

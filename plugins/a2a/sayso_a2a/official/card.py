@@ -108,8 +108,11 @@ def _conversation(host: Host) -> dict[str, Any]:
     }
 
 
-def official_card(generated: Mapping[str, Any], custom: Mapping[str, Any], url: str) -> AgentCard:
-    """The card with its addresses below `url`; `custom` fields override the generated ones.
+def official_card(
+    generated: Mapping[str, Any], custom: Mapping[str, Any], url: str, grpc: str = ""
+) -> AgentCard:
+    """The card with its addresses below `url`, and at `grpc`; `custom` fields override the
+    generated ones.
 
     Fields that only the contract's card has are left out. Raises ConfigError for an invalid one.
     """
@@ -118,12 +121,14 @@ def official_card(generated: Mapping[str, Any], custom: Mapping[str, Any], url: 
         if isinstance(fields.get(name), Mapping):
             fields[name] = {**generated.get(name, {}), **fields[name]}
     _declare(fields, generated)
+    addresses = {"JSONRPC": url + RPC, "HTTP+JSON": url + REST}
+    spoken = [("1.0", addresses | ({"GRPC": grpc} if grpc else {})), ("0.3", addresses)]
     fields.setdefault(
         "supportedInterfaces",
         [
-            {"url": url + path, "protocolBinding": binding, "protocolVersion": version}
-            for version in ("1.0", "0.3")
-            for path, binding in ((RPC, "JSONRPC"), (REST, "HTTP+JSON"))
+            {"url": address, "protocolBinding": binding, "protocolVersion": version}
+            for version, known in spoken
+            for binding, address in known.items()
         ],
     )
     try:

@@ -39,6 +39,7 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 from a2a.utils.task import apply_history_length
+from google.protobuf.json_format import Error as JsonError
 
 from sayso import Data, Host
 from sayso import Message as SaysoMessage
@@ -151,7 +152,12 @@ class Handler(DefaultRequestHandler):
             raise InvalidParamsError(message="the role of a sent message is ROLE_USER")
         if not all(part.WhichOneof("content") for part in message.parts):
             raise InvalidParamsError(message="a part has text, raw, url or data")
-        _check_decides(user_message(message), self._executor.approvals, context)
+        try:
+            said = user_message(message)
+        except JsonError as error:
+            # Over gRPC numbers may be no JSON.
+            raise InvalidParamsError(message=f"a data part is no JSON: {error}") from error
+        _check_decides(said, self._executor.approvals, context)
         _check_modes(message, self._agent_card)
         for extension in self._agent_card.capabilities.extensions:
             asked = context.requested_extensions
