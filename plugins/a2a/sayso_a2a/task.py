@@ -20,7 +20,10 @@ LEASE = 15.0
 """Seconds after which a running task counts as failed if its process does not renew the lease."""
 SWEEP_EVERY = 60.0
 """Seconds between two sweeps for expired tasks, waiting ones, and those of dead processes."""
-LEFT_BEHIND = "the service stopped before the task had ended; what it ran may have taken effect"
+LEFT_BEHIND = (
+    "the process that ran the task has given no sign of life for the time of its lease; what it "
+    "ran may have taken effect, and may go on"
+)
 BUSY = ("pending", "running")
 _STATES: dict[str, Status] = {
     "completed": "completed",

@@ -92,7 +92,7 @@ def _caller(owner: str) -> Caller:
 
 def _decision(row: Proposal) -> Json:
     """The decision that was made on a call, as a message on its task says it."""
-    decision: Json = {"id": row.id, "type": row.kind}
+    decision: Json = {"id": row.id, "type": row.kind, "seen": row.revision}
     if row.state != "REJECTED":
         return {**decision, "execute": True}
     reason = row.decision.reason if row.decision else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from a2a_services import (
     Cluster,
     Rpc,
+    Scripted,
     Serve,
     Service,
     configured,
@@ -21,6 +23,8 @@ from a2a_services import (
     running,
     wait_for,
 )
+
+from sayso import Agent, Ask, Call, Caller, tool
 
 APPROVED: dict[str, Any] = {"execute": True}
 REJECTED: dict[str, Any] = {"rejection_reason": "not today"}
@@ -175,3 +179,37 @@ def test_gated_call_is_rejected_where_nothing_is_approved_over_a2a(
     simple = service.send("delete db")
     assert (simple["status"], simple["error"]["code"]) == ("failed", "REJECTED")
     assert cluster.deleted == []
+
+
+def test_task_goes_on_with_the_input_that_its_approver_changed(serve: Serve) -> None:
+    ran: list[str] = []
+
+    @tool(requires_approval=True, editable=True)
+    def scale(name: str) -> str:
+        """Scale something."""
+        ran.append(name)
+        return f"scaled {name}"
+
+    def answer(ask: Ask) -> str | Call:
+        return Call("c", "scale", {"name": "web"}) if len(ask.turns) == 1 else "done"
+
+    agent = Agent(name="scaler", model=Scripted(answer), tools=[scale])
+    service = serve(agent, adapter="both")
+    rpc = Rpc(service)
+    task, simple = rpc.task("scale web"), service.send("scale web")
+    (call,), (other,) = proposals(task), simple["metadata"]["tool_calls"]
+    for id in (call["id"], other["id"]):
+        asyncio.run(
+            service.host.calls.decide(
+                id,
+                Caller("console"),
+                approved=True,
+                input={"name": "web"},
+                edited={"name": "db"},
+                run=False,
+            )
+        )
+    wait_for(lambda: state(rpc, task) == "TASK_STATE_COMPLETED")
+    path = f"/a2a/tasks/{simple['task_id']}"
+    wait_for(lambda: service.http.get(path).json()["status"] == "completed")
+    assert ran == ["db", "db"]
