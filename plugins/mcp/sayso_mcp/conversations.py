@@ -144,7 +144,12 @@ class Standing:
 
 
 def _decision(row: Proposal, answer: Answer) -> Wire:
-    decision: Wire = {"id": row.id, "type": row.kind, "input": row.input}
+    decision: Wire = {"id": row.id, "type": row.kind}
+    if row.state == "PENDING":
+        # The person at the client has seen this input.
+        decision["input"] = row.input
+    else:
+        decision["seen"] = row.revision
     if answer.approved:
         return {**decision, "execute": True}
     return {**decision, "rejection_reason": answer.reason or "no reason given"}

@@ -322,3 +322,33 @@ def test_conversation_goes_on_by_itself_once_its_calls_are_decided_elsewhere(
             assert sorted(ran) == ["/a", "/b"]
 
     asyncio.run(run())
+
+
+@ERAS
+def test_conversation_goes_on_with_the_input_that_its_approver_changed(
+    serve: Any, eventually: Any, era: str
+) -> None:
+    ran: list[str] = []
+
+    @tool(requires_approval=True, editable=True)
+    def wipe(path: str) -> str:
+        """Wipe a folder."""
+        ran.append(path)
+        return f"wiped {path}"
+
+    model = scripted([Call("a", "wipe", {"path": "/a"})], "Wiped.")
+    agent = Agent(name="cleaner", model=model, tools=[wipe])
+
+    async def run() -> None:
+        async with serve(agent=agent, approvals="inbox") as served, served.client(era) as client:
+            await client.call_tool("chat", WIPE)
+            [row] = await served.proposals()
+            changed = {"path": "/b"}
+            decide = served.host.calls.decide
+            await decide(
+                row.id, Caller("cli"), approved=True, input=row.input, edited=changed, run=False
+            )
+            await eventually(lambda: ran == ["/b"])
+            assert "Wiped." in text(await client.call_tool("chat", WIPE))
+
+    asyncio.run(run())
