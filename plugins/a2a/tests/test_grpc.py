@@ -132,9 +132,10 @@ def test_odd_calls_over_grpc_are_refused_with_a_reason(serve: Serve, cluster: Cl
     odd.message.parts[0].data.struct_value.fields["n"].number_value = float("nan")
 
     async def use(stub: Any) -> None:
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
-            await stub.SendMessage(odd, timeout=PATIENCE)
-        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        for sent in (odd, request({"n": [0] * 20_000})):
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stub.SendMessage(sent, timeout=PATIENCE)
+            assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         for version in ("0.3", "2.0"):
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stub.SendMessage(request("x"), metadata=(("a2a-version", version),))

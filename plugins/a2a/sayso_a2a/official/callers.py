@@ -16,6 +16,8 @@ from sayso_a2a.official.card import REST
 from sayso_a2a.settings import Settings
 
 _CALLER = "sayso.caller"
+OVER_GRPC = "sayso.grpc"
+"""The key in a call's state for whether it came over gRPC, where no body was looked at before."""
 ELSEWHERE = "sayso.elsewhere"
 """Under which a call's state says that it carries decisions which were made elsewhere."""
 URL = "sayso.url"

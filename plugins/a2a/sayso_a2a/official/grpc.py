@@ -12,7 +12,7 @@ from a2a.utils.errors import A2AError, VersionNotSupportedError
 
 from sayso import Caller, Host, PluginError, authenticate, install_line
 from sayso_a2a.incoming import PROTOCOL
-from sayso_a2a.official.callers import context_of
+from sayso_a2a.official.callers import OVER_GRPC, context_of
 from sayso_a2a.official.handler import Handler
 
 _LARGEST = 4 * 2**20
@@ -127,7 +127,9 @@ def _builder() -> Any:
             named = get_requested_extensions(
                 [value for name, value in metadata if name == "a2a-extensions"]
             )
-            return context_of(_caller.get(), given | {"a2a-version": "1.0"}, named)
+            made = context_of(_caller.get(), given | {"a2a-version": "1.0"}, named)
+            made.state[OVER_GRPC] = True
+            return made
 
     return Contexts()
 

@@ -39,11 +39,11 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 from a2a.utils.task import apply_history_length
-from google.protobuf.json_format import Error as JsonError
 
 from sayso import Data, Host
 from sayso import Message as SaysoMessage
-from sayso_a2a.official.callers import ELSEWHERE, speaks_0_3
+from sayso_a2a.official.bodies import problem_of_message
+from sayso_a2a.official.callers import ELSEWHERE, OVER_GRPC, speaks_0_3
 from sayso_a2a.official.conversation import changed, user_message
 from sayso_a2a.official.execution import TAKEN, TOO_LATE, Executor
 from sayso_a2a.official.following import (
@@ -152,12 +152,9 @@ class Handler(DefaultRequestHandler):
             raise InvalidParamsError(message="the role of a sent message is ROLE_USER")
         if not all(part.WhichOneof("content") for part in message.parts):
             raise InvalidParamsError(message="a part has text, raw, url or data")
-        try:
-            said = user_message(message)
-        except JsonError as error:
-            # Over gRPC numbers may be no JSON.
-            raise InvalidParamsError(message=f"a data part is no JSON: {error}") from error
-        _check_decides(said, self._executor.approvals, context)
+        if OVER_GRPC in context.state and (problem := problem_of_message(message)):
+            raise InvalidParamsError(message=problem)
+        _check_decides(user_message(message), self._executor.approvals, context)
         _check_modes(message, self._agent_card)
         for extension in self._agent_card.capabilities.extensions:
             asked = context.requested_extensions
