@@ -31,7 +31,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from sayso import Agent, ConfigError, SourceHost, Tool, create_app, tool
+from sayso import Agent, SourceHost, StartupError, Tool, create_app, tool
 from sayso_a2a.official.card import EXTENSION
 
 PATH = "/.well-known/agent-card.json"
@@ -255,5 +255,5 @@ def test_key_that_cannot_sign_stops_the_start(
     if content is not None:
         file.write_text(content)
     config = configured(tmp_path, adapter="a2a", signing={"key": str(file), "kid": "k1"})
-    with pytest.raises(ConfigError, match=r"plugin\.a2a\.signing\.key: .* no private key"):
+    with pytest.raises(StartupError, match=r"plugin\.a2a\.signing\.key: .* no private key"):
         create_app(cluster.agent, config=config)

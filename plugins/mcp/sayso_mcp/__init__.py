@@ -66,6 +66,8 @@ class MCP(Plugin):
         """Further `Host` names that are answered, with or without a port."""
         origins: list[str] = []
         """Origins of web pages that may call, such as "https://example.com"."""
+        icon: str | None = None
+        """Picture of the server that clients show: an address, or a `data:` URI."""
         url: str | None = None
         """Address of the MCP server as clients reach it, such as "https://tools.example/mcp";
         absent: as each request names it."""
@@ -80,6 +82,13 @@ class MCP(Plugin):
             if page is not None and not _PAGE.fullmatch(page):
                 raise ValueError("expected an address such as 'https://example.com/console'")
             return page
+
+        @field_validator("icon")
+        @classmethod
+        def _as_clients_show_it(cls, icon: str | None) -> str | None:
+            if icon is not None and not _PAGE.fullmatch(icon) and not icon.startswith("data:"):
+                raise ValueError("expected an address such as 'https://example.com/icon.png'")
+            return icon
 
         @field_validator("url", "authorization_servers")
         @classmethod

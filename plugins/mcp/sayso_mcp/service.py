@@ -101,6 +101,7 @@ class Service:
         server = _Server(
             agent.name,
             version=agent.version,
+            icons=[types.Icon(src=self.settings.icon)] if self.settings.icon else None,
             instructions=agent.description or None,
             lifespan=lifespan,
             get_tool_input_schema=self._schema,

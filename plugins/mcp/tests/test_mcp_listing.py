@@ -348,3 +348,13 @@ def test_page_is_that_of_the_console_beside_the_server(
     plugin = made.plugins.get("mcp")
     assert isinstance(plugin, MCP)
     assert plugin.settings_beside(made).page == expected
+
+
+@ERAS
+def test_server_shows_its_icon(serve: Any, era: str) -> None:
+    async def run() -> None:
+        icon = "https://example.com/icon.png"
+        async with serve(icon=icon) as served, served.client(era) as client:
+            assert [each.src for each in client.server_info.icons] == [icon]
+
+    asyncio.run(run())
