@@ -24,7 +24,8 @@ class Signing(Plugin.Settings):
     kid: str
     """The name of the key in the header of the signature."""
     jku: str | None = None
-    """Address of the public keys (JWKS), stated in the header of the signature."""
+    """Address of the public keys (JWKS), stated in the header of the signature; absent: this
+    service's own, `/.well-known/jwks.json`."""
 
 
 class Settings(Plugin.Settings):
@@ -60,7 +61,7 @@ class Settings(Plugin.Settings):
     """Address for gRPC in the cards, such as "agents.example:443"; absent: the host that the
     request names, with `grpc_port`."""
     signing: Signing | None = None
-    """How the official cards are signed (JWS); absent: they are not."""
+    """How the official cards and notifications are signed; absent: they are not."""
     options: dict[str, Any] = {}
     """Free settings for an adapter of another distribution."""
 

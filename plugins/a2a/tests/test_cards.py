@@ -27,6 +27,7 @@ from a2a_services import (
 )
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from jwt import PyJWK
 from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
@@ -218,33 +219,33 @@ def keys(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Any]:
 
 @pytest.mark.parametrize("version", [None, "1.0"])
 def test_signed_card_is_verified_by_the_client_of_the_sdk(
-    serve: Serve, cluster: Cluster, keys: tuple[Path, Any], version: str | None
+    tmp_path: Path, cluster: Cluster, keys: tuple[Path, Any], version: str | None
 ) -> None:
-    file, public = keys
-    signing = {"key": str(file), "kid": "k1", "jku": "https://agents.example/jwks.json"}
-    service = serve(cluster.agent, adapter="a2a", signing=signing)
-    asked: list[tuple[str | None, str | None]] = []
+    signing = {"key": str(keys[0]), "kid": "k1"}
+    config = configured(tmp_path, guarded=True, adapter="a2a", signing=signing)
+    asked: list[str | None] = []
 
     def key_of(kid: str | None, jku: str | None) -> Any:
-        asked.append((kid, jku))
-        return public
+        asked.append(jku)
+        published = httpx.get(str(jku)).json()["keys"]
+        return PyJWK.from_dict(next(key for key in published if key["kid"] == kid))
 
     verify = create_signature_verifier(key_of, ["ES256", "RS256", "EdDSA"])
 
-    async def use() -> AgentCard:
+    async def use(url: str) -> AgentCard:
         headers = {} if version is None else {"A2A-Version": version}
         async with httpx.AsyncClient(headers=headers) as http:
-            resolver = A2ACardResolver(http, service.url)
-            return await resolver.get_agent_card(signature_verifier=verify)
+            return await A2ACardResolver(http, url).get_agent_card(signature_verifier=verify)
 
-    card = asyncio.run(use())
-    assert asked == [("k1", "https://agents.example/jwks.json")]
-    card.description = "Another one"
-    with pytest.raises(InvalidSignaturesError):
-        verify(card)
-    # Most signatures differ each time; copies that clients keep are still the card.
-    tags = {service.http.get(PATH).headers["etag"] for _ in range(2)}
-    assert len(tags) == 1
+    with running(cluster.agent, config) as service:
+        card = asyncio.run(use(service.url))
+        assert asked == [f"{service.url}/.well-known/jwks.json"]
+        card.description = "Another one"
+        with pytest.raises(InvalidSignaturesError):
+            verify(card)
+        # Most signatures differ each time; copies that clients keep are still the card.
+        tags = {service.http.get(PATH).headers["etag"] for _ in range(2)}
+        assert len(tags) == 1
 
 
 @pytest.mark.parametrize("content", [None, "no key"])

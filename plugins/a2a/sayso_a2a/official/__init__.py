@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from email.utils import formatdate, parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from sayso_a2a.official.execution import Executor
 from sayso_a2a.official.handler import Handler
 from sayso_a2a.official.mends import Mended
 from sayso_a2a.official.notifying import Notifier, Screening
+from sayso_a2a.official.signing import JWKS, Signer
 from sayso_a2a.official.stores import KeptPushConfigs, KeptTasks
 from sayso_a2a.rows import Rows
 from sayso_a2a.settings import Settings, task_file
@@ -60,7 +61,7 @@ class Official:
         self._generated = generated_card(host, settings)
         self._made = formatdate(usegmt=True)
         self._notifier: Notifier | None = None
-        self._sign = self._signer()
+        self._signer = Signer(host, settings.signing) if settings.signing else None
         self._grpc_port = settings.grpc_port
         card = self.card(settings.url or "http://localhost")
         self._tasks = self._store()
@@ -77,20 +78,17 @@ class Official:
 
     def card(self, url: str) -> AgentCard:
         """The card of a service at `url`, with the agent's current tools."""
-        return self._sign(official_card(self._fields(), self._custom, url, self._grpc_at(url)))
+        return self._signed(self._custom, url)
+
+    def _signed(self, custom: Mapping[str, Any], url: str) -> AgentCard:
+        card = official_card(self._fields(), custom, url, self._grpc_at(url))
+        return card if self._signer is None else self._signer.card(card, url)
 
     def _grpc_at(self, url: str) -> str:
         """The address for gRPC of a service at `url`; empty where it is not served."""
         if self._settings.grpc_port is None:
             return ""
         return self._settings.grpc_url or f"{urlsplit(url).hostname}:{self._grpc_port}"
-
-    def _signer(self) -> Callable[[AgentCard], AgentCard]:
-        if self._settings.signing is None:
-            return lambda card: card
-        from sayso_a2a.official.signing import signer
-
-        return signer(self._host, self._settings.signing)
 
     def _fields(self) -> dict[str, Any]:
         """The generated fields, made anew for each card: tools of other servers may change at any
@@ -129,8 +127,7 @@ class Official:
             )
 
         def made(url: str) -> AgentCard:
-            fields = {**self._custom, **more}
-            return self._sign(official_card(self._fields(), fields, url, self._grpc_at(url)))
+            return self._signed({**self._custom, **more}, url)
 
         async def of_request(_: AgentCard, context: ServerCallContext) -> AgentCard:
             return made(context.state.get(URL) or url)
@@ -144,7 +141,7 @@ class Official:
         kept = getattr(self._tasks, "push_configs", None)
         if kept is None:
             kept = KeptPushConfigs(self._settings.max_tasks)
-        self._notifier = Notifier(screening, kept, self._tasks)
+        self._notifier = Notifier(screening, kept, self._tasks, self._signer)
         return {
             "push_config_store": kept,
             "push_sender": self._notifier,
@@ -160,6 +157,8 @@ class Official:
         bounds: dict[str, Any] = {"limit": limits.body, "nesting": limits.nesting}
         router = Router()
         router.routes.append(Route("/.well-known/agent-card.json", self._card, methods=["GET"]))
+        if self._signer is not None:
+            router.routes.append(Route(JWKS, self._jwks, methods=["GET"]))
         rpc_app = Mended(_endpoint(rpc[0].endpoint), rest=False, **bounds)
         for path in (RPC, f"{RPC}/"):
             router.routes.append(Route(path, rpc_app, methods=["POST"]))
@@ -210,6 +209,10 @@ class Official:
                     self._executor.stop(task_id)
             except Exception:
                 logger.exception("the leases of running tasks could not be prolonged")
+
+    async def _jwks(self, request: Request) -> Response:
+        assert self._signer is not None
+        return JSONResponse(self._signer.jwks(), headers={"Cache-Control": "public, max-age=300"})
 
     async def _card(self, request: Request) -> Response:
         card = self.card(base_url(request.scope, self._settings))
