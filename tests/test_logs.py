@@ -291,3 +291,7 @@ def test_a_service_writes_its_log_as_json(tmp_path: Path) -> None:
     lines = [line for line in service.said.splitlines() if not line.startswith("sayso: ")]
     found = [json.loads(line) for line in lines]
     assert [(each["logger"], each["event"]) for each in found] == [("sayso.mine", "loaded")]
+
+
+def test_record_that_is_made_without_a_name_is_a_record() -> None:
+    assert logging.makeLogRecord({"msg": "said"}).getMessage() == "said"

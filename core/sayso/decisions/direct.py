@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from sayso.decisions.deed import tool_deed
 from sayso.decisions.direct_decision import DirectDecision, Ran
 from sayso.decisions.places import place
 from sayso.decisions.requested import proposal, requester
-from sayso.decisions.waiting import Waiting, undone
+from sayso.decisions.waiting import Waiting, settled, undone
 from sayso.engine import Engine
 from sayso.errors import ToolInputError
 from sayso.gate import Outcome
@@ -224,6 +225,14 @@ class DirectCalls:
             return found.rows.get(id)
 
         return await self._engine.code.workers.on_engine_loop(work)
+
+    async def settled(self, ids: Sequence[str], caller: Caller, wait: float) -> list[Proposal]:
+        """The calls `ids` that are visible to this caller, once none of them is pending, or as they
+        stand after `wait` seconds."""
+        look = partial(
+            settled, self._engine.ledger, ids, requester(caller), time.monotonic() + wait
+        )
+        return await self._engine.code.workers.on_engine_loop(look)
 
     async def pending(
         self, caller: Caller, limit: int = 100, *, size: int = PAGE_SIZE, after: str | None = None

@@ -138,6 +138,11 @@ class Calls(Protocol):
         """The current row of the call `id`; None if it is not visible to this caller."""
         ...
 
+    async def settled(self, ids: Sequence[str], caller: Caller, wait: float) -> list[Proposal]:
+        """The calls `ids` that are visible to this caller, once none of them is pending, or as they
+        stand after `wait` seconds: for those who hold a conversation until others have decided."""
+        ...
+
     async def pending(
         self, caller: Caller, limit: int = 100, *, size: int = PAGE_SIZE, after: str | None = None
     ) -> Page:
