@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
     from sayso.hosting import Host
+    from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
     from sayso.http.access import authenticate
     from sayso.http.endpoints import (
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         turn_to_read,
     )
     from sayso.http.sockets import Socket
+    from sayso.http.sse import sse_frame, sse_reply
     from sayso.installing import install_line
     from sayso.ledger import (
         Decision,
@@ -119,6 +121,7 @@ if TYPE_CHECKING:
         ToolExecuted,
         ToolExecutionFailed,
         fold,
+        outcomes_of,
     )
     from sayso.wire.failures import Failure
     from sayso.wire.masking import mask
@@ -164,15 +167,17 @@ _MODULES = {
         "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
         "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
         "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
-        "fold"
+        "fold outcomes_of"
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
     "hosting": "Host",
+    "hosting.resent": "Asked Shown asked",
     "http.access": "authenticate",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "listener.protocol": "Http",
     "http.sockets": "Socket",
+    "http.sse": "sse_frame sse_reply",
     "installing": "install_line",
     "ledger": "Decision Head LogRow Owner Proposal Reading Store SuspendedTurn Transaction",
     "ledger.log": "checkpoint log_row",
@@ -210,6 +215,7 @@ __all__ = [
     "ApprovalRequested",
     "Approvals",
     "Ask",
+    "Asked",
     "AudioContent",
     "Blocked",
     "BodyReader",
@@ -268,6 +274,7 @@ __all__ = [
     "SaysoError",
     "ServiceHost",
     "Session",
+    "Shown",
     "Silence",
     "Size",
     "Socket",
@@ -302,6 +309,7 @@ __all__ = [
     "Unauthenticated",
     "Usage",
     "__version__",
+    "asked",
     "authenticate",
     "caller_of",
     "checkpoint",
@@ -316,12 +324,15 @@ __all__ = [
     "load_model",
     "log_row",
     "mask",
+    "outcomes_of",
     "parse_request",
     "per_loop",
     "pretty",
     "read_body",
     "running",
     "serve",
+    "sse_frame",
+    "sse_reply",
     "standard_error",
     "state_dir",
     "tool",

@@ -169,6 +169,7 @@ class EventStream:
 
     `ready()` gives all that waits, for coalescing into one write, `lines()` the same as NDJSON;
     iterating gives one by one.
+    `failure` says how the turn failed, once its `error` event was read.
     `aclose()` says that the client is gone: the turn is cancelled, or finished unseen with
     `server.on_disconnect = "continue"`; a claimed tool always finishes.
     """
@@ -182,11 +183,13 @@ class EventStream:
         self._channel = EventChannel()
         self._ended = False
         self._told = False
+        self.failure: Failure | None = None
         try:
             self._begun = host.begin(request, caller, self._channel)
         except NotStarted as error:
             self._ended = True
-            self._channel.put_nowait(host.failure(error).event())
+            self.failure = host.failure(error)
+            self._channel.put_nowait(self.failure.event())
             self._channel.close()
             return
         running.add(self)
@@ -199,7 +202,8 @@ class EventStream:
         self._running.discard(self)
         error = self._host.failure_of(self._begun)
         if error is not None:
-            self._channel.put_nowait(self._host.failure(error).event())
+            self.failure = self._host.failure(error)
+            self._channel.put_nowait(self.failure.event())
         self._channel.close()
 
     async def ready(self) -> list[Event]:

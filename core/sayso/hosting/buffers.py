@@ -1,0 +1,126 @@
+"""What a turn has sent, kept for a while: a client that lost its stream reads on from where it was.
+
+    buffer = host.buffers.open(owner, id)       # owner: the principal, and None is nobody's name
+    buffer.put(b'{"type": ...}\\n')              # a frame: what one line or event of a stream is
+    async for frames in buffer.read(after=7):   # those behind the seventh, then what comes
+
+Reading starts nothing: no turn, no model call, no decision. The frames are in the memory of the
+process that runs the turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from time import monotonic
+
+from sayso.errors import RequestError
+
+KEPT = 600.0
+"""Seconds that a buffer is kept after the end of its turn."""
+MOST = 1000
+"""Buffers of turns that have ended; the oldest goes first."""
+BYTES = 8 * 2**20
+"""Bytes of a buffer; of a longer stream the end is kept."""
+
+
+class StreamGone(RequestError):
+    """410: the stream is longer than what is kept of it."""
+
+    status = 410
+    code = "STREAM_GONE"
+
+    def __init__(self) -> None:
+        super().__init__("the beginning of this stream is not kept any more; ask anew")
+
+
+class StreamTaken(RequestError):
+    """409: a stream of this id is kept already."""
+
+    status = 409
+    code = "STREAM_TAKEN"
+
+    def __init__(self) -> None:
+        super().__init__("there is a stream of this id; read it on, or choose another id")
+
+
+class Buffer:
+    """The frames of one turn, numbered from 1, for one loop."""
+
+    def __init__(self) -> None:
+        self._frames: deque[bytes] = deque()
+        self._dropped = 0
+        self._bytes = 0
+        self._changed = asyncio.Event()
+        self.ended: float | None = None
+        """When the last frame was put, on the monotonic clock."""
+
+    def put(self, *frames: bytes) -> None:
+        """Add frames."""
+        for frame in frames:
+            self._frames.append(frame)
+            self._bytes += len(frame)
+        while self._bytes > BYTES and len(self._frames) > 1:
+            self._bytes -= len(self._frames.popleft())
+            self._dropped += 1
+        self._tell()
+
+    def end(self) -> None:
+        """Say that no frame follows."""
+        if self.ended is None:
+            self.ended = monotonic()
+            self._tell()
+
+    async def read(self, after: int = 0) -> AsyncGenerator[list[bytes], None]:
+        """The frames behind the first `after`, in pieces as they come, until the last one.
+
+        Raises StreamGone where one of them is not kept any more.
+        """
+        while True:
+            changed, ended = self._changed, self.ended is not None
+            if frames := self._behind(after):
+                after += len(frames)
+                yield frames
+            elif ended:
+                return
+            else:
+                await changed.wait()
+
+    def _behind(self, after: int) -> list[bytes]:
+        if after < self._dropped:
+            raise StreamGone
+        return [*self._frames][after - self._dropped :]
+
+    def _tell(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+
+class Buffers:
+    """The buffers of a process, by whose they are: to anybody else they do not exist."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str | None, str], Buffer] = {}
+
+    def open(self, owner: str | None, id: str) -> Buffer:
+        """A new buffer; raises StreamTaken where there is one of this owner and id."""
+        self._forget()
+        if (owner, id) in self._kept:
+            raise StreamTaken
+        buffer = self._kept[owner, id] = Buffer()
+        return buffer
+
+    def get(self, owner: str | None, id: str) -> Buffer | None:
+        """The buffer of this owner and id, while it is kept."""
+        self._forget()
+        return self._kept.get((owner, id))
+
+    def _forget(self) -> None:
+        ended = [(key, at) for key, one in self._kept.items() if (at := one.ended) is not None]
+        ended.sort(key=lambda one: one[1])
+        old = monotonic() - KEPT
+        surplus = len(ended) - MOST
+        for number, (key, at) in enumerate(ended):
+            if at < old or number < surplus:
+                del self._kept[key]
