@@ -26,6 +26,8 @@ class Caller(NamedTuple):
     request_fields: Mapping[str, Any] | None = None
     foreign_page: bool = False
     """Whether a web page asks under a host name that is not known to be ours."""
+    keep: str = ""
+    """The id under which the stream is kept, for a client that loses it; empty: it is not."""
     tools: bool = True
     """Whether the model may call tools: not for what a client asks unseen, such as a title."""
 

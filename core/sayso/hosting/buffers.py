@@ -11,11 +11,13 @@ process that runs the turn.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from time import monotonic
+from typing import Any
 
-from sayso.errors import RequestError
+from sayso.errors import InvalidRequest, RequestError
 
 KEPT = 600.0
 """Seconds that a buffer is kept after the end of its turn."""
@@ -23,6 +25,10 @@ MOST = 1000
 """Buffers of turns that have ended; the oldest goes first."""
 BYTES = 8 * 2**20
 """Bytes of a buffer; of a longer stream the end is kept."""
+
+
+_ID = re.compile(r"[A-Za-z0-9_-]{16,200}")
+_EXPECTED = "expected an id that nobody guesses: 16 to 200 letters, digits, '-' or '_'"
 
 
 class StreamGone(RequestError):
@@ -98,9 +104,14 @@ class Buffer:
 
 
 class Buffers:
-    """The buffers of a process, by whose they are: to anybody else they do not exist."""
+    """The buffers of a process, by whose they are: to anybody else they do not exist.
+
+    With `offered` a request may wish that its stream be kept, under the id in its field
+    `resumable`; a plugin offers that, and the way to read such a stream on.
+    """
 
     def __init__(self) -> None:
+        self.offered = False
         self._kept: dict[tuple[str | None, str], Buffer] = {}
 
     def open(self, owner: str | None, id: str) -> Buffer:
@@ -115,6 +126,16 @@ class Buffers:
         """The buffer of this owner and id, while it is kept."""
         self._forget()
         return self._kept.get((owner, id))
+
+    def wish(self, fields: Mapping[str, Any]) -> str:
+        """The id under which a request with these fields wishes its stream to be kept; empty where
+        it does not, or where that is not offered. Raises InvalidRequest."""
+        wish = fields.get("resumable") if self.offered else None
+        if wish is None:
+            return ""
+        if not isinstance(wish, str) or not _ID.fullmatch(wish):
+            raise InvalidRequest.at(["body", "resumable"], "stream_id", _EXPECTED)
+        return wish
 
     def _forget(self) -> None:
         ended = [(key, at) for key, one in self._kept.items() if (at := one.ended) is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -9,7 +10,8 @@ from typing import Protocol
 
 from sayso.config import Config
 from sayso.context import Caller
-from sayso.errors import NotStarted
+from sayso.errors import NotStarted, RequestError
+from sayso.hosting.buffers import Buffer, Buffers
 from sayso.wire.encoding import encode_lines, sendable
 from sayso.wire.events import Done, ErrorEvent, Event, IntermittentUpdate, TextDelta
 from sayso.wire.failures import Failure
@@ -151,6 +153,11 @@ class Turns(Protocol):
 
     config: Config
 
+    @property
+    def buffers(self) -> Buffers:
+        """Where streams are kept."""
+        ...
+
     def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
         """Start a turn whose events go into `sink`."""
         ...
@@ -171,7 +178,8 @@ class EventStream:
     iterating gives one by one.
     `failure` says how the turn failed, once its `error` event was read.
     `aclose()` says that the client is gone: the turn is cancelled, or finished unseen with
-    `server.on_disconnect = "continue"`; a claimed tool always finishes.
+    `server.on_disconnect = "continue"`, or where it is kept for the client to read on (`buffers`);
+    a claimed tool always finishes.
     """
 
     def __init__(
@@ -184,9 +192,13 @@ class EventStream:
         self._ended = False
         self._told = False
         self.failure: Failure | None = None
+        self._kept: Buffer | None = None
+        self._unseen: asyncio.Task[None] | None = None
         try:
+            if caller.keep:
+                self._kept = host.buffers.open(caller.principal, caller.keep)
             self._begun = host.begin(request, caller, self._channel)
-        except NotStarted as error:
+        except (NotStarted, RequestError) as error:
             self._ended = True
             self.failure = host.failure(error)
             self._channel.put_nowait(self.failure.event())
@@ -220,7 +232,7 @@ class EventStream:
             return b"", False
         events = await self._channel.ready()
         self._look_for_end(events)
-        return self._written(events), not self._told
+        return self._to_send(events), not self._told
 
     def lines_now(self) -> tuple[bytes, bool]:
         """What `lines()` would give, without waiting; nothing while nothing waits."""
@@ -230,7 +242,21 @@ class EventStream:
         if events is None:
             return b"", True
         self._look_for_end(events)
-        return self._written(events), not self._told
+        return self._to_send(events), not self._told
+
+    def _to_send(self, events: list[Event | str]) -> bytes:
+        lines = self._written(events)
+        if self._kept is not None:
+            self._kept.put(*lines.splitlines(keepends=True))
+            if self._told:
+                self._kept.end()
+        return lines
+
+    async def _go_on(self) -> None:
+        """Take what is left of a turn that is kept for its client."""
+        more = True
+        while more:
+            _, more = await self.lines()
 
     def _written(self, events: list[Event | str]) -> bytes:
         """The lines of `events`; where a model of the user's cannot be written, an error ends them.
@@ -278,7 +304,10 @@ class EventStream:
 
     def drop(self) -> None:
         """As `aclose`, for callbacks."""
-        if self._told:
+        if self._told or self._unseen is not None:
+            return
+        if self._kept is not None:
+            self._unseen = asyncio.ensure_future(self._go_on())
             return
         self._channel.cancel()
         if not self._ended and self._host.config.server.on_disconnect == "cancel":

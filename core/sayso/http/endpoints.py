@@ -192,7 +192,12 @@ class ChatEndpoint:
         )
         fields = request.request_fields if self.forward_fields else None
         caller = Caller(
-            self.protocol, principal, address, request_fields=fields, foreign_page=foreign_page
+            self.protocol,
+            principal,
+            address,
+            request_fields=fields,
+            foreign_page=foreign_page,
+            keep=self.host.buffers.wish(fields) if fields else "",
         )
         return request, caller
 

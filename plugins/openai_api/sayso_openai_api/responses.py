@@ -49,6 +49,8 @@ class Responses:
         if body.stream:
             return Streamed(_joined(run.frames()))
         await while_there(_whole(run), request.receive)
+        if run.failed is not None:
+            raise run.failed
         return answered(run.response)
 
     async def look(self, request: Request) -> ASGIApp:

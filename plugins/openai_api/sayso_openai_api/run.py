@@ -44,6 +44,8 @@ class Run:
     """One response from its input to its last frame; `last` are those of a cancelled one."""
 
     last: Sequence[bytes] = ()
+    failed: Exception | None = None
+    """Why the turn gave no answer."""
 
     def __init__(
         self,
@@ -91,6 +93,7 @@ class Run:
             await asyncio.shield(self.keep())
             raise
         except Exception as error:
+            self.failed = error
             last = [*self._output.failed(error_of(self._host.failure(error)))]
             await self.keep()
             yield last
@@ -134,7 +137,8 @@ class Run:
                 self._given.inputs |= {id_: row.runs for id_, row in rows.items()}
                 return [*output.requests([*rows.values()], self._page)]
             case ErrorEvent():
-                return [*output.failed(error_of(Failed(event, stream.failure).failure))]
+                self.failed = Failed(event, stream.failure)
+                return [*output.failed(error_of(self.failed.failure))]
             case Done():
                 self._session = event.session or self._session
                 return [*output.end(event.stop_reason)]
