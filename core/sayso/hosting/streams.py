@@ -253,12 +253,6 @@ class EventStream:
                 self._kept.end()
         return lines
 
-    async def _go_on(self) -> None:
-        """Take what is left of a turn that is kept for its client."""
-        more = True
-        while more:
-            _, more = await self.lines()
-
     def _written(self, events: list[Event | str]) -> bytes:
         """The lines of `events`. If a user's model in one cannot be serialised, they end with an
         error.
@@ -277,7 +271,7 @@ class EventStream:
                 if type(event) is IntermittentUpdate:
                     logger.warning("a status line cannot be written", exc_info=error)
                     continue
-                self.drop()
+                self._cancel()
                 self._told = True
                 lines.append(encode_lines([self._host.failure(error).event()]))
                 break
@@ -305,12 +299,21 @@ class EventStream:
         self.drop()
 
     def drop(self) -> None:
-    `ready()` returns all waiting events, to be sent in one write; `lines()` returns the same as
-    NDJSON; iterating returns one by one. `failure` says how the turn failed, once its `error` event
-    was read. `aclose()` says that the client has gone: the turn is cancelled, or finished unseen
-    with `server.on_disconnect = "continue"`, or where it is kept for the client to read on; a
-    claimed tool always finishes.
+        """Do what `aclose` does, for callbacks."""
+        if self._told or self._unseen is not None:
             return
+        if self._kept is None:
+            self._cancel()
+        else:
+            self._unseen = asyncio.ensure_future(self._go_on())
+
+    async def _go_on(self) -> None:
+        """Take what is left of a turn that is kept for its client."""
+        more = True
+        while more:
+            _, more = await self.lines()
+
+    def _cancel(self) -> None:
         self._channel.cancel()
         if not self._ended and self._host.config.server.on_disconnect == "cancel":
             self._work.cancel()
