@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from sayso.errors import StreamGone, StreamTaken
 from sayso.hosting import buffers
-from sayso.hosting.buffers import Buffer, Buffers, StreamGone, StreamTaken
+from sayso.hosting.buffers import Buffer, Buffers
 
 
 async def read(buffer: Buffer, after: int = 0) -> list[bytes]:

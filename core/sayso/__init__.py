@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         StartupError,
         StillRunning,
         Stopping,
+        StreamUnknown,
         TooLarge,
         ToolInputError,
         TurnError,
@@ -159,8 +160,8 @@ _MODULES = {
     "config.targets": "load_agent",
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
-        "ModelError PluginError RequestError Silence StartupError StillRunning Stopping TooLarge "
-        "ToolInputError TurnError Unauthenticated"
+        "ModelError PluginError RequestError Silence StartupError StillRunning Stopping "
+        "StreamUnknown TooLarge ToolInputError TurnError Unauthenticated"
     ),
     "wire.encoding": "encode unbroken",
     "wire.events": (
@@ -284,6 +285,7 @@ __all__ = [
     "StillRunning",
     "Stopping",
     "Store",
+    "StreamUnknown",
     "SuspendedTurn",
     "Text",
     "TextContent",

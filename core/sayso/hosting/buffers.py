@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Mapping
 from time import monotonic
 from typing import Any
 
-from sayso.errors import InvalidRequest, RequestError
+from sayso.errors import InvalidRequest, StreamGone, StreamTaken
 
 KEPT = 600.0
 """Seconds that a buffer is kept after the end of its turn."""
@@ -29,26 +29,6 @@ BYTES = 8 * 2**20
 
 _ID = re.compile(r"[A-Za-z0-9_-]{16,200}")
 _EXPECTED = "expected an id that nobody guesses: 16 to 200 letters, digits, '-' or '_'"
-
-
-class StreamGone(RequestError):
-    """410: the stream is longer than what is kept of it."""
-
-    status = 410
-    code = "STREAM_GONE"
-
-    def __init__(self) -> None:
-        super().__init__("the beginning of this stream is not kept any more; ask anew")
-
-
-class StreamTaken(RequestError):
-    """409: a stream of this id is kept already."""
-
-    status = 409
-    code = "STREAM_TAKEN"
-
-    def __init__(self) -> None:
-        super().__init__("there is a stream of this id; read it on, or choose another id")
 
 
 class Buffer:

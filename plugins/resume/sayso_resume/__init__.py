@@ -16,21 +16,11 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from sayso import Host, InvalidRequest, Plugin, RequestError, caller_of, hookimpl, standard_error
+from sayso import Host, InvalidRequest, Plugin, StreamUnknown, caller_of, hookimpl, standard_error
 
 __all__ = ["Resume"]
 
 HEADERS: Mapping[str, str] = {"cache-control": "no-cache", "x-accel-buffering": "no"}
-
-
-class Unknown(RequestError):
-    """404: this process keeps no such stream of this caller."""
-
-    status = 404
-    code = "STREAM_NOT_FOUND"
-
-    def __init__(self) -> None:
-        super().__init__("there is no such stream here; send the request again")
 
 
 class Resume(Plugin):
@@ -67,7 +57,7 @@ class _Rest:
         owner = caller_of(request.scope, "v2").principal
         buffer = self._host.buffers.get(owner, request.path_params["id"])
         if buffer is None:
-            raise Unknown
+            raise StreamUnknown
         after = request.query_params.get("after", "0")
         if not after.isdecimal() or len(after) > 15:
             loc: list[str | int] = ["query", "after"]

@@ -4,20 +4,10 @@ from typing import NamedTuple
 
 from pydantic_core import from_json
 
-from sayso import InvalidRequest, RequestError
+from sayso import InvalidRequest
 
 _LONGEST = 1000
 """Bytes of such a frame; all longer ones are requests."""
-
-
-class NoStream(RequestError):
-    """404: this process keeps no such stream of this caller."""
-
-    status = 404
-    code = "STREAM_NOT_FOUND"
-
-    def __init__(self) -> None:
-        super().__init__("there is no such stream here; send the request again")
 
 
 class Resumed(NamedTuple):

@@ -17,12 +17,13 @@ from sayso import (
     EventStream,
     RequestError,
     Socket,
+    StreamUnknown,
     TooLarge,
     caller_of,
     encode,
     turn_to_read,
 )
-from sayso_v2.resuming import NoStream, Resumed, resumed
+from sayso_v2.resuming import Resumed, resumed
 
 WAITING = 8
 """Most frames queued while a turn runs; then reading pauses."""
@@ -140,7 +141,7 @@ class _Connection(Socket):
         buffers = self.endpoint.host.buffers
         buffer = buffers.get(self.caller.principal, wanted.id) if buffers.offered else None
         if buffer is None:
-            raise NoStream
+            raise StreamUnknown
 
         async def read() -> None:
             async with aclosing(buffer.read(wanted.after)) as pieces:
