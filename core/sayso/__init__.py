@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         StartupError,
         StillRunning,
         Stopping,
+        StreamGone,
         StreamUnknown,
         TooLarge,
         ToolInputError,
@@ -161,7 +162,7 @@ _MODULES = {
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
         "ModelError PluginError RequestError Silence StartupError StillRunning Stopping "
-        "StreamUnknown TooLarge ToolInputError TurnError Unauthenticated"
+        "StreamGone StreamUnknown TooLarge ToolInputError TurnError Unauthenticated"
     ),
     "wire.encoding": "encode unbroken",
     "wire.events": (
@@ -285,6 +286,7 @@ __all__ = [
     "StillRunning",
     "Stopping",
     "Store",
+    "StreamGone",
     "StreamUnknown",
     "SuspendedTurn",
     "Text",

@@ -5,7 +5,7 @@
     async for frames in buffer.read(after=7):   # those behind the seventh, then what comes
 
 Reading starts nothing: no turn, no model call, no decision. The frames are in the memory of the
-process that runs the turn.
+process that runs the turn; a plugin may find those of others (`elsewhere`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from sayso.errors import InvalidRequest, StreamGone, StreamTaken
 
@@ -31,6 +31,26 @@ _ID = re.compile(r"[A-Za-z0-9_-]{16,200}")
 _EXPECTED = "expected an id that nobody guesses: 16 to 200 letters, digits, '-' or '_'"
 
 
+class Frames(Protocol):
+    """What is kept of a turn, here or in another process."""
+
+    @property
+    def running(self) -> bool:
+        """Whether more may come."""
+        ...
+
+    def read(self, after: int = 0) -> AsyncGenerator[list[bytes], None]:
+        """The frames behind the first `after`, in pieces as they come, until the last one.
+
+        Raises StreamGone where one of them is not kept any more.
+        """
+        ...
+
+
+Elsewhere = Callable[[str | None, str], Awaitable[Frames | None]]
+"""Finds the frames of an owner and id that another process keeps."""
+
+
 class Buffer:
     """The frames of one turn, numbered from 1, for one loop."""
 
@@ -41,6 +61,11 @@ class Buffer:
         self._changed = asyncio.Event()
         self.ended: float | None = None
         """When the last frame was put, on the monotonic clock."""
+
+    @property
+    def running(self) -> bool:
+        """Whether more may come."""
+        return self.ended is None
 
     def put(self, *frames: bytes) -> None:
         """Add frames."""
@@ -92,20 +117,31 @@ class Buffers:
 
     def __init__(self) -> None:
         self.offered = False
+        self.elsewhere: Elsewhere | None = None
         self._kept: dict[tuple[str | None, str], Buffer] = {}
 
-    def open(self, owner: str | None, id: str) -> Buffer:
-        """A new buffer; raises StreamTaken where there is one of this owner and id."""
+    def open(self, owner: str | None, id: str, *, replace: bool = False) -> Buffer:
+        """A new buffer; raises StreamTaken where there is one of this owner and id, unless it is to
+        take its place."""
         self._forget()
-        if (owner, id) in self._kept:
+        if (owner, id) in self._kept and not replace:
             raise StreamTaken
         buffer = self._kept[owner, id] = Buffer()
         return buffer
 
     def get(self, owner: str | None, id: str) -> Buffer | None:
-        """The buffer of this owner and id, while it is kept."""
+        """The buffer of this owner and id, while this process keeps it."""
         self._forget()
         return self._kept.get((owner, id))
+
+    async def find(self, owner: str | None, id: str) -> Frames | None:
+        """What is kept of this owner and id, wherever a turn of theirs runs, else what has ended
+        here."""
+        mine = self.get(owner, id)
+        if self.elsewhere is None or (mine is not None and mine.running):
+            return mine
+        others = await self.elsewhere(owner, id)
+        return mine or others if others is None or not others.running else others
 
     def wish(self, fields: Mapping[str, Any]) -> str:
         """The id under which a request with these fields wishes its stream to be kept; empty where

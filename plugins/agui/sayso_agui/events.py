@@ -97,9 +97,13 @@ class Events:
         yield from self._close()
         if done.session:
             yield self._event("STATE_SNAPSHOT", snapshot=done.session)
-        result = {"stop_reason": done.stop_reason}
-        outcome = self._outcome_of(done)
-        yield self._event("RUN_FINISHED", **self._ids(), outcome=outcome, result=result)
+        last: Json = {
+            "outcome": self._outcome_of(done),
+            "result": {"stop_reason": done.stop_reason},
+        }
+        if used := _used(done):
+            last["usage"] = used
+        yield self._event("RUN_FINISHED", **self._ids(), **last)
 
     def failed(
         self, message: str, code: str | None = None, incident: str | None = None
@@ -165,3 +169,20 @@ class Events:
 
     def _event(self, kind: str, **fields: object) -> bytes:
         return sse_frame(to_json({"type": kind, **fields}, inf_nan_mode="null"))
+
+
+def _used(done: Done) -> list[Json]:
+    """The tokens of each model call of the turn; none where no provider counted them."""
+    usage = done.meta_data.get("usage") or {}
+    return [_tokens(call) for call in usage.get("calls", ())]
+
+
+def _tokens(call: Json) -> Json:
+    provider, _, model = call["model"].partition(":")
+    return {
+        "provider": provider,
+        "model": model,
+        "inputTokens": call["input_tokens"],
+        "outputTokens": call["output_tokens"],
+        "totalTokens": call["input_tokens"] + call["output_tokens"],
+    }

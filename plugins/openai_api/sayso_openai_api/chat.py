@@ -87,10 +87,10 @@ async def _frames(
         failure = error.failure if isinstance(error, Failed) else host.failure(error)
         yield completion.failed(error_of(failure))
         return
-    yield completion.end(talk.stop, talk.usage if usage else None, with_usage=usage)
+    yield completion.end(talk.stop, talk.tokens.of_chat(), with_usage=usage)
 
 
 async def _whole(completion: Completion, talk: Talk) -> ASGIApp:
     async with aclosing(talk.pieces()) as pieces:
         text = "".join([piece async for piece in pieces])
-    return answered(completion.whole(text, talk.stop, talk.usage))
+    return answered(completion.whole(text, talk.stop, talk.tokens.of_chat()))

@@ -57,7 +57,7 @@ class Responses:
         """The response as it stands; with `stream=true` its events after `starting_after`."""
         owner, id_ = _owner(request), request.path_params["id"]
         if request.query_params.get("stream") == "true":
-            buffer = self._host.buffers.get(owner, id_)
+            buffer = await self._host.buffers.find(owner, id_)
             if buffer is None:
                 raise NotFound("the stream of this response is not kept here", "stream_not_found")
             given = request.query_params.get("starting_after", "-1")

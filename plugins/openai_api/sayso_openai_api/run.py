@@ -26,6 +26,7 @@ from sayso_openai_api.bodies import ResponseBody
 from sayso_openai_api.items import Input
 from sayso_openai_api.output import Output, new_response
 from sayso_openai_api.store import Store
+from sayso_openai_api.usage import Tokens
 
 _STOPPED = {"code": "cancelled", "message": "the response was cancelled"}
 _MARGIN = 60.0
@@ -141,6 +142,9 @@ class Run:
                 return [*output.failed(error_of(self.failed.failure))]
             case Done():
                 self._session = event.session or self._session
+                tokens = Tokens()
+                tokens.add(event.meta_data)
+                self.response["usage"] = tokens.of_response()
                 return [*output.end(event.stop_reason)]
         self._given.told |= {ended.id for ended in outcomes_of(event)}
         return [frame for ended in outcomes_of(event) for frame in output.outcome(ended)]

@@ -22,16 +22,17 @@ from sayso import (
 from sayso_openai_api.answers import Failed, Json
 from sayso_openai_api.cards import cards, outcome
 from sayso_openai_api.store import Store
+from sayso_openai_api.usage import Tokens
 
 _LOOK = 0.5
 """Seconds between two looks at what a person may have decided."""
 
 
 class Talk:
-    """The text of one answer, piece by piece; then `stop` says why it ended."""
+    """The text of one answer, piece by piece; then `stop` says why it ended, and `tokens`
+    what it took."""
 
     stop = "end_turn"
-    usage: Json | None = None
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class Talk:
         self._store = store
         self._key = f"conversation {conversation}" if conversation else ""
         self._session: Json | None = None
+        self.tokens = Tokens()
         self._said: list[str] = []
         self._waiting: list[str] = []
 
@@ -121,6 +123,7 @@ class Talk:
                             raise Failed(event, stream.failure)
                         case Done():
                             self.stop = event.stop_reason
+                            self.tokens.add(event.meta_data)
                             self._session = event.session or self._session
                         case _:
                             for ended in outcomes_of(event):

@@ -8,7 +8,7 @@ frame `{"resume": "ID", "after": N}`. Reading starts nothing: no turn, no model 
 """
 
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 
 from pydantic_core import to_json
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from sayso import Host, InvalidRequest, Plugin, StreamUnknown, caller_of, hookimpl, standard_error
+from sayso_resume.neighbours import Neighbours
 
 __all__ = ["Resume"]
 
@@ -37,6 +38,11 @@ class Resume(Plugin):
         router.routes.append(Route("/api/chat-stream/{id}", _Rest(host), methods=["GET"]))
         return router
 
+    @hookimpl
+    def lifespan(self, host: Host) -> AbstractAsyncContextManager[None]:
+        """Find the streams of the machine's other processes, and answer them."""
+        return Neighbours(host).answering()
+
 
 class _Rest:
     """The ASGI application that sends the lines of a stream behind the first `after`."""
@@ -55,7 +61,7 @@ class _Rest:
 
     async def _answer(self, request: Request) -> Response:
         owner = caller_of(request.scope, "v2").principal
-        buffer = self._host.buffers.get(owner, request.path_params["id"])
+        buffer = await self._host.buffers.find(owner, request.path_params["id"])
         if buffer is None:
             raise StreamUnknown
         after = request.query_params.get("after", "0")

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ def start(gate: Gate) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def begin(*steps: Any, config: str = CONFIG) -> Service:
-            agent = Agent(model=scripted(*steps), tools=[gate.tool()])
+            agent = Agent(name="desk", model=scripted(*steps), tools=[gate.tool()])
             return stack.enter_context(served(agent, config=config))
 
         yield begin
@@ -161,3 +162,22 @@ def test_without_the_plugin_the_field_is_a_field_like_any_other(start: Start) ->
     with connect(address) as socket:
         socket.send(json.dumps({"resume": ID}))
         assert json.loads(socket.recv(30))["code"] == "MESSAGES_MISSING"
+
+
+def test_a_stream_is_read_on_at_another_process_of_the_machine(
+    start: Start, gate: Gate, tmp_path: Path
+) -> None:
+    config = CONFIG + f'state_dir = "{tmp_path}"\n'
+    first, second = (start(["One.", WAIT], "Done waiting.", config=config) for _ in range(2))
+    begin_and_leave(first, gate)
+    found: list[Any] = []
+    reader = threading.Thread(target=lambda: found.extend(rest(second, after=1)))
+    reader.start()
+    gate.open.set()
+    reader.join(30)
+    assert found[-1]["type"] == "done" and found == rest(first, after=1) == rest(second, after=1)
+    with connect(second.url.replace("http", "ws") + "/api/chat-ws") as socket:
+        socket.send(json.dumps({"resume": ID, "after": len(found)}))
+        assert json.loads(socket.recv(30)) == found[-1]
+    assert second.get("/api/chat-stream/another-stream-of-it").status == 404
+    assert gate.runs == 1

@@ -143,6 +143,8 @@ class Chunks:
         said: Json = {"stop_reason": done.stop_reason}
         if done.session is not None:
             said["session"] = done.session
+        if usage := done.meta_data.get("usage"):
+            said["usage"] = usage
         if not self._started and done.stop_reason == "silent":
             # Without an id the page shows no empty message.
             yield _chunk("start")

@@ -1,10 +1,9 @@
 """The path that pages post to, and the two by which they read a stream again or stop it."""
 
 import asyncio
-import secrets
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -19,7 +18,6 @@ _HEADERS = [(b"x-vercel-ai-ui-message-stream", b"v1")]
 _WAITS = (
     "Calls wait for your decision. Approve or reject them first; your message was not answered."
 )
-_MOST = 10_000
 Key = tuple[str | None, str]
 Answer = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -40,8 +38,7 @@ class Chat:
     def __init__(self, host: Host, *, resumes: bool) -> None:
         self._host = host
         self._resumes = resumes
-        self._latest: OrderedDict[Key, str] = OrderedDict()
-        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[Key, asyncio.Task[None]] = {}
         self.post = _Endpoint(host, self._post)
         self.again = _Endpoint(host, self._again)
         self.stop = _Endpoint(host, self._stop)
@@ -68,12 +65,7 @@ class Chat:
         self, key: Key, frames: AsyncGenerator[list[bytes], None]
     ) -> AsyncGenerator[list[bytes], None]:
         """The frames of a turn that goes on when its reader leaves."""
-        turn = secrets.token_hex(16)
-        buffer = self._host.buffers.open(key[0], turn)
-        self._latest[key] = turn
-        self._latest.move_to_end(key)
-        if len(self._latest) > _MOST:
-            self._latest.popitem(last=False)
+        buffer = self._host.buffers.open(key[0], f"{PROTOCOL} {key[1]}", replace=True)
 
         async def work() -> None:
             try:
@@ -85,23 +77,26 @@ class Chat:
                 raise
             finally:
                 buffer.end()
-                self._running.pop(turn, None)
 
-        self._running[turn] = asyncio.ensure_future(work())
+        task = self._running[key] = asyncio.ensure_future(work())
+        task.add_done_callback(partial(self._forget, key))
         return buffer.read()
+
+    def _forget(self, key: Key, task: asyncio.Task[None]) -> None:
+        if self._running.get(key) is task:
+            del self._running[key]
 
     async def _again(self, request: Request) -> ASGIApp:
         """The stream of the chat's latest turn from its beginning; 204 when none runs."""
         key = _key(request)
-        turn = self._latest.get(key, "")
-        buffer = self._host.buffers.get(key[0], turn)
-        if buffer is None or buffer.ended is not None:
+        buffer = await self._host.buffers.find(key[0], f"{PROTOCOL} {key[1]}")
+        if buffer is None or not buffer.running:
             return Response(status_code=204)
         return Streamed(_joined(buffer.read()))
 
     async def _stop(self, request: Request) -> ASGIApp:
         """End the chat's turn; a call that has begun ends all the same."""
-        task = self._running.get(self._latest.get(_key(request), ""))
+        task = self._running.get(_key(request))
         if task is not None:
             task.cancel()
         return Response(status_code=204)

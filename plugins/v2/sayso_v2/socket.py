@@ -139,7 +139,7 @@ class _Connection(Socket):
     async def _replay(self, wanted: Resumed) -> None:
         """Send the rest of a kept stream, and what comes of it, unless the client leaves."""
         buffers = self.endpoint.host.buffers
-        buffer = buffers.get(self.caller.principal, wanted.id) if buffers.offered else None
+        buffer = await buffers.find(self.caller.principal, wanted.id)
         if buffer is None:
             raise StreamUnknown
 
