@@ -13,6 +13,7 @@ from sayso import (
     ChatRequest,
     Event,
     Host,
+    InvalidRequest,
     asked,
     caller_of,
     read_body,
@@ -40,6 +41,9 @@ class Runs:
         try:
             body = await read_body(scope, receive, limits.body)
             run = inputs.read(body, limits.nesting, limits.values)
+            if len(run.messages) > limits.messages:
+                text = f"there are more than {limits.messages} messages"
+                raise InvalidRequest.at(["body", "messages"], "too_long", text)
         except Exception as error:
             await _refusal(self._host, error)(scope, receive, send)
             return

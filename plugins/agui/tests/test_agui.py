@@ -194,3 +194,9 @@ def test_another_principal_decides_nothing(start: Start) -> None:
     bob.messages = ann.messages
     bob.resume(resolved(ann.interrupts[0]))
     assert bob.events[-1]["type"] == "RUN_ERROR" and world.deleted == []
+
+
+def test_more_messages_than_the_limit_are_refused(start: Start) -> None:
+    world = start(config="[limits]\nmessages = 2\n")
+    body = {"threadId": "t", "runId": "r", "messages": [{"role": "user", "content": ""}] * 3}
+    assert world.service.post("/agui", body).status == 422

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from openai import OpenAI
 
-from sayso import Call
+from sayso import Call, Caller
 from sayso.testing import Service
 
 CONFIG = 'plugins = ["openai_api", "v2", "console"]\n[server]\nhost = "127.0.0.1"\n'
+
+
+ELSEWHERE = Caller("console")
 
 
 @dataclass
@@ -24,16 +28,15 @@ class World:
     deleted: list[str] = field(default_factory=list)
 
     def decide(self, id: str, *, approve: bool, reason: str = "no") -> None:
-        """What a person does on the page."""
-        body = {"approve": approve} | ({} if approve else {"reason": reason})
-        headers = {"Origin": self.service.url}
-        answer = self.service.post(f"/console/approvals/{id}", body, headers)
-        assert answer.status == 200, answer.text
+        """What a person does on another surface, such as the console."""
+        calls = self.service.host.calls
+        why = None if approve else reason
+        asyncio.run(calls.decide(id, ELSEWHERE, approved=approve, reason=why, run=False))
 
     def waiting(self) -> list[str]:
-        """The ids of what waits, as the page lists them."""
-        listed = self.service.get("/console/approvals", {"Sec-Fetch-Site": "same-origin"})
-        return [one["id"] for one in listed.json()["approvals"]]
+        """The ids of what waits, as the console lists them."""
+        page = asyncio.run(self.service.host.calls.pending(ELSEWHERE))
+        return [row.id for row in page.calls]
 
 
 Start = Callable[..., World]

@@ -251,3 +251,10 @@ def test_a_client_that_leaves_a_held_stream_leaves_the_call_pending(start: Start
         text += next(stream).choices[0].delta.content or ""
     stream.close()
     assert world.waiting() == [card_id(text)] and world.deleted == []
+
+
+def test_pages_of_other_origins_may_read_when_to_try_again(start: Start) -> None:
+    world = start("Hello.", config='cors_origins = ["https://page.example"]\n')
+    answer = world.service.get("/v1/models", {"Origin": "https://page.example"})
+    assert "X-Request-Id" in answer.headers["access-control-expose-headers"]
+    assert "x-request-id" in answer.headers

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sayso import Caller, Host, asked, caller_of, read_body, sse_reply
+from sayso import Caller, Host, InvalidRequest, asked, caller_of, read_body, sse_reply
 from sayso_ui_stream.chunks import Chunks
 from sayso_ui_stream.messages import Read, bodies, read
 
@@ -54,6 +54,9 @@ class Chat:
         limits = self._host.config.limits
         raw = await read_body(request.scope, request.receive, limits.body)
         body = bodies.read(raw, limits.nesting, limits.values)
+        if len(body.messages) > limits.messages:
+            text = f"there are more than {limits.messages} messages"
+            raise InvalidRequest.at(["body", "messages"], "too_long", text)
         caller = caller_of(request.scope, PROTOCOL)._replace(request_fields=body.fields)
         resumes = self._resumes and bool(body.id)
         frames = _frames(self._host, caller, read(body), resumes=resumes)

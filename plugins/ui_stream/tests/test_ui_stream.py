@@ -246,3 +246,9 @@ def test_a_running_stream_can_be_read_again_and_stopped(start: Start) -> None:
     assert '"type":"start"' in text and '"type":"error"' in text and text.endswith("[DONE]\n\n")
     assert world.service.get("/ai/chat/c1/stream").status == 204
     assert world.service.get("/ai/chat/c2/stream").status == 204
+
+
+def test_more_messages_than_the_limit_are_refused(start: Start) -> None:
+    world = start(config="[limits]\nmessages = 2\n")
+    body = {"id": "c", "messages": [{"role": "user"}] * 3}
+    assert world.service.post("/ai/chat", body).status == 422

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sayso import Call
+from sayso import Call, Caller
 from sayso.testing import Service
 
 Json = dict[str, Any]
 CONFIG = 'plugins = ["ui_stream", "v2", "console"]\n[server]\nhost = "127.0.0.1"\n'
+
+
+ELSEWHERE = Caller("console")
 
 
 @dataclass
@@ -22,11 +26,11 @@ class World:
     model: Any
     deleted: list[str] = field(default_factory=list)
 
-    def decide(self, id: str, *, approve: bool) -> None:
-        """What a person does on the page."""
-        body = {"approve": approve} | ({} if approve else {"reason": "no"})
-        headers = {"Origin": self.service.url}
-        assert self.service.post(f"/console/approvals/{id}", body, headers).status == 200
+    def decide(self, id: str, *, approve: bool, reason: str = "no") -> None:
+        """What a person does on another surface, such as the console."""
+        calls = self.service.host.calls
+        why = None if approve else reason
+        asyncio.run(calls.decide(id, ELSEWHERE, approved=approve, reason=why, run=False))
 
 
 class Page:
