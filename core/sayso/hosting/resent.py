@@ -56,7 +56,7 @@ async def asked(
     newest = shown[-1] if shown and shown[-1].role == "user" else Shown("user", "")
     history = shown[:-1] if shown and shown[-1] is newest else shown
     ids = [id_ for one in reversed(shown) for id_ in one.ids][:_MOST]
-    rows = await calls.standing([*dict.fromkeys(ids)], caller)
+    rows = await calls.standing([*dict.fromkeys(ids)], caller) if ids else {}
     last = next((one.ids for one in reversed(history) if one.role == "assistant"), ())
     made = [*decisions, *_made_elsewhere(rows, last, {*told, *(one.id for one in decisions)})]
     pending = [r for r in rows.values() if r.state == "PENDING" and r.kind == "tool_call"]

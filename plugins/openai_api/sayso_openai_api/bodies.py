@@ -45,6 +45,7 @@ class ResponseBody(_Open):
     input: str | list[Json] = []
     instructions: str | None = None
     previous_response_id: str | None = None
+    conversation: str | Json | None = None
     stream: StrictBool = False
     background: StrictBool = False
     store: StrictBool = True

@@ -43,6 +43,10 @@ class Responses:
         raw = await raw_body(self._host, request)
         body = response_bodies.read(raw, limits.nesting, limits.values)
         check_model(self._host, body.model)
+        if body.conversation is not None:
+            # Answering without what was said before would be worse than this.
+            text = "conversations are not kept; go on with previous_response_id"
+            raise InvalidRequest.at(["body", "conversation"], "unsupported", text)
         run = await self._run(request, body)
         if body.background:
             return await self._in_background(run, body)

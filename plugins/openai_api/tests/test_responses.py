@@ -239,3 +239,9 @@ def test_a_failure_within_a_stream_is_its_last_event(start: Start) -> None:
     events = list(create(start(), "hello", stream=True))
     assert events[-1].type == "response.failed"
     assert events[-1].response.error.code == "MODEL_ERROR"
+
+
+def test_a_conversation_that_is_not_kept_is_refused(start: Start) -> None:
+    with pytest.raises(BadRequestError) as refused:
+        create(start("Hello."), "hello", conversation="conv_1")
+    assert refused.value.param == "conversation"
