@@ -73,3 +73,16 @@ def test_what_has_ended_goes_after_its_time_and_the_oldest_first(
         assert kept.get(None, "3") is None and kept.get(None, "running") is running
 
     asyncio.run(work())
+
+
+def test_the_oldest_goes_where_all_together_take_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        monkeypatch.setattr(buffers, "TOTAL", 25)
+        kept = Buffers()
+        for number in range(4):
+            buffer = kept.open(None, f"{number}")
+            buffer.put(b"ten bytes.")
+            buffer.end()
+        assert [kept.get(None, f"{n}") is not None for n in range(4)] == [False, False, True, True]
+
+    asyncio.run(work())

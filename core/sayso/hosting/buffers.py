@@ -25,6 +25,8 @@ MOST = 1000
 """Buffers of turns that have ended; the oldest goes first."""
 BYTES = 8 * 2**20
 """Bytes of a buffer; of a longer stream the end is kept."""
+TOTAL = 256 * 2**20
+"""Bytes of all buffers; beyond that the oldest whose turn has ended goes."""
 
 
 _ID = re.compile(r"[A-Za-z0-9_-]{16,200}")
@@ -57,7 +59,8 @@ class Buffer:
     def __init__(self) -> None:
         self._frames: deque[bytes] = deque()
         self._dropped = 0
-        self._bytes = 0
+        self.size = 0
+        """Bytes of the frames."""
         self._changed = asyncio.Event()
         self.ended: float | None = None
         """When the last frame was put, on the monotonic clock."""
@@ -71,9 +74,9 @@ class Buffer:
         """Add frames."""
         for frame in frames:
             self._frames.append(frame)
-            self._bytes += len(frame)
-        while self._bytes > BYTES and len(self._frames) > 1:
-            self._bytes -= len(self._frames.popleft())
+            self.size += len(frame)
+        while self.size > BYTES and len(self._frames) > 1:
+            self.size -= len(self._frames.popleft())
             self._dropped += 1
         self._tell()
 
@@ -154,10 +157,11 @@ class Buffers:
         return wish
 
     def _forget(self) -> None:
-        ended = [(key, at) for key, one in self._kept.items() if (at := one.ended) is not None]
-        ended.sort(key=lambda one: one[1])
+        ended = [(at, key) for key, one in self._kept.items() if (at := one.ended) is not None]
+        ended.sort(key=lambda one: one[0])
         old = monotonic() - KEPT
         surplus = len(ended) - MOST
-        for number, (key, at) in enumerate(ended):
-            if at < old or number < surplus:
-                del self._kept[key]
+        total = sum(one.size for one in self._kept.values())
+        for number, (at, key) in enumerate(ended):
+            if at < old or number < surplus or total > TOTAL:
+                total -= self._kept.pop(key).size
