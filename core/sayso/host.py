@@ -30,6 +30,7 @@ from sayso.decisions.replicas import announced
 from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
+from sayso.hosting.buffers import Buffers
 from sayso.hosting.streams import Begun, EventStream, Sink
 from sayso.installing import install_line
 from sayso.ledger.purging import purge_regularly
@@ -72,6 +73,7 @@ class ServiceHost:
         self.config = config
         self.plugins = plugins
         self.model = model
+        self.buffers = Buffers()
         self.stopping = False
         self._drained_by: float | None = None
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)

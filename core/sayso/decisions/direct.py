@@ -218,11 +218,15 @@ class DirectCalls:
 
     async def look(self, id: str, caller: Caller) -> Proposal | None:
         """The call `id` as it stands, or None if it is not visible to this caller."""
+        return (await self.standing([id], caller)).get(id)
+
+    async def standing(self, ids: Sequence[str], caller: Caller) -> Mapping[str, Proposal]:
+        """Those of the calls `ids` that are visible to this caller, by their ids, as they stand."""
         who = requester(caller)
 
-        async def work() -> Proposal | None:
-            found = await self._engine.ledger.decide([], [id], who, Conversation(), dry=True)
-            return found.rows.get(id)
+        async def work() -> Mapping[str, Proposal]:
+            found = await self._engine.ledger.decide([], ids, who, Conversation(), dry=True)
+            return {id_: found.rows[id_] for id_ in ids if id_ in found.rows}
 
         return await self._engine.code.workers.on_engine_loop(work)
 

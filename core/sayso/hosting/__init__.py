@@ -14,6 +14,7 @@ from sayso.agent import Agent
 from sayso.config import Config
 from sayso.context import Caller
 from sayso.gate import Outcome
+from sayso.hosting.buffers import Buffers
 from sayso.hosting.streams import Begun, EventStream, Sink
 from sayso.ledger import Proposal
 from sayso.models import Model
@@ -143,6 +144,10 @@ class Calls(Protocol):
         stand after `wait` seconds: for those who hold a conversation until others have decided."""
         ...
 
+    async def standing(self, ids: Sequence[str], caller: Caller) -> Mapping[str, Proposal]:
+        """Those of the calls `ids` that are visible to this caller, by their ids, as they stand."""
+        ...
+
     async def pending(
         self, caller: Caller, limit: int = 100, *, size: int = PAGE_SIZE, after: str | None = None
     ) -> Page:
@@ -251,6 +256,11 @@ class Host(Protocol):
     @property
     def shares_ledger(self) -> bool:
         """Whether other processes may decide the approvals of this one."""
+        ...
+
+    @property
+    def buffers(self) -> Buffers:
+        """What turns have sent, for clients that come back; in this process alone."""
         ...
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
