@@ -28,7 +28,7 @@ class Edits:
 
     def __init__(self, engine: Engine, secrets: Sequence[str]) -> None:
         self._engine = engine
-        self._secrets = secrets
+        self.secrets = secrets
         # What the tools say: of those that fit what the tool gets.
         self._read: dict[bytes, ToolInputError | dict[str, Any]] = {}
         self._unread: dict[bytes, tuple[Tool[..., Any], dict[str, Any]]] = {}
@@ -56,7 +56,7 @@ class Edits:
         tool = self._engine.agent.tools.get(row.name)
         if row.kind != "tool_call" or tool is None or not tool.editable:
             return None
-        if holds_secret(stated, self._secrets):
+        if holds_secret(stated, self.secrets):
             raise ToolInputError("it holds a secret of the platform context")
         # What was left as it was runs as it was recorded: a client may have rounded a number.
         edited = {

@@ -6,10 +6,10 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from sayso.commands import CommandResult
 from sayso.context import RequestContext
@@ -31,44 +31,49 @@ logger = logging.getLogger("sayso.turn")
 _NOTE = 1024
 _AGAIN = "(Run again: the outcome of an earlier run is unknown.)"
 
-Ran = Callable[[Proposal, Outcome], Awaitable[None]]
+
+class Ended(NamedTuple):
+    """A call that was carried out: its row and outcome, and the continuation of its turn where that
+    was claimed with the outcome."""
+
+    row: Proposal
+    outcome: Outcome
+    continuing: Continuation | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """The continuation to claim with the outcome of a call, if that was the only one of its turn:
-    for the message whose digest is `request`. `take` gets it."""
+class Recorded(NamedTuple):
+    """Whether an outcome was recorded, false when a later claim made ours void, and the
+    continuation that was claimed with it."""
 
-    request: str
-    take: Callable[[Continuation], None]
+    kept: bool
+    continuing: Continuation | None = None
 
 
 async def carry_out(
     engine: Engine,
     start: Start,
     context: RequestContext,
-    ran: Ran,
     unrecorded: Unrecorded,
-    resume: Resume | None = None,
-) -> None:
-    """Run an approved call once, record its outcome and its session change, and tell `ran`.
+    request: str | None = None,
+) -> Ended | None:
+    """Run an approved call once, record its outcome and its session change, and say how it ended.
 
-    It is claimed in its place and begins there directly behind. One that does not come to that is
-    handed back, and `start` tells why; its row tells of one that another request runs. Never raises
-    for what the tool does; see `record` for `unrecorded`.
+    It is claimed in its place and begins there directly behind. None for one that does not come to
+    that, which is handed back: `start` tells why, or its row who else runs it. Never raises for
+    what the tool does; see `record` for `unrecorded` and `request`.
     """
     for times in count():
         if not await is_ready(engine, start):
-            return
+            return None
         try:
             before = state_of(context.session)
             outcome = await _outcome(engine, start, acting(start.row, context))
         except NotBegun:
             if await hand_back(engine, start, times):
                 continue
-            return
-        await _ended(engine, start, context, before, outcome, ran, unrecorded, resume)
-        return
+            return None
+        return await _ended(engine, start, context, before, outcome, unrecorded, request)
+    raise AssertionError("counting has no end")
 
 
 async def _outcome(engine: Engine, start: Start, context: RequestContext) -> Outcome:
@@ -91,11 +96,10 @@ async def _ended(
     context: RequestContext,
     before: dict[str, Any] | None,
     outcome: Outcome,
-    ran: Ran,
     unrecorded: Unrecorded,
-    resume: Resume | None,
-) -> None:
-    """Record the outcome of a call that has ended, and tell `ran`."""
+    request: str | None,
+) -> Ended:
+    """Record the outcome of a call that has ended."""
     row, grant = start.row, start.grant
     assert grant is not None
     if grant.again:
@@ -103,7 +107,8 @@ async def _ended(
     # What has changed while a command ran was done by calls beside it.
     hidden = context.platform.secrets()
     change = change_of(before, context.session, hidden) if row.kind == "tool_call" else None
-    if await record(engine, grant, outcome, change, resume, unrecorded):
+    recorded = await record(engine, grant, outcome, change, request, unrecorded)
+    if recorded.kept:
         row = replace(
             row,
             state=outcome.state,
@@ -113,7 +118,7 @@ async def _ended(
         )
     else:
         row = (await engine.ledger.outcomes([row.id], time.monotonic() + 30))[row.id]
-    await ran(row, outcome)
+    return Ended(row, outcome, recorded.continuing)
 
 
 def _again(row: Proposal, outcome: Outcome) -> Outcome:
@@ -132,10 +137,11 @@ async def record(
     grant: Grant,
     outcome: Outcome,
     change: dict[str, Any] | None = None,
-    resume: Resume | None = None,
+    request: str | None = None,
     unrecorded: Unrecorded | None = None,
-) -> bool:
-    """Record the outcome of a call; false when a later claim made ours void.
+) -> Recorded:
+    """Record the outcome of a call, and claim the continuation of its turn for the message whose
+    digest is `request`, if it was the only call of that turn.
 
     Keeps trying while the store is away: an outcome must not be lost, and a row that nobody
     finishes would look alive for as long as this process. If that takes long, `unrecorded` gets the
@@ -144,13 +150,13 @@ async def record(
     pause = 0.05
     while True:
         try:
-            return await _finish(engine, grant, outcome, change, resume)
+            return await _finish(engine, grant, outcome, change, request)
         except LedgerUnavailable as error:
             logger.error(
                 "the outcome of call %s is not recorded yet: %s", grant.proposal.id, reasons(error)
             )
-        # Each try would claim the turn anew; who still waits continues it.
-        resume = None
+        # Each try would claim the turn anew; a request that still waits continues it.
+        request = None
         try:
             engine.ledger.check_recorded(grant.proposal.id)
         except LedgerUnavailable as error:
@@ -165,17 +171,13 @@ async def _finish(
     grant: Grant,
     outcome: Outcome,
     change: dict[str, Any] | None,
-    resume: Resume | None,
-) -> bool:
+    request: str | None,
+) -> Recorded:
     ledger, state, output, took = engine.ledger, outcome.state, outcome.output, outcome.duration
-    if resume is None:
-        return await ledger.finish(grant, state, output, duration=took, session=change)
-    recorded, continuing = await ledger.finish_last(
-        grant, state, output, resume.request, duration=took, session=change
-    )
-    if continuing is not None:
-        resume.take(continuing)
-    return recorded
+    if request is None:
+        return Recorded(await ledger.finish(grant, state, output, duration=took, session=change))
+    last = await ledger.finish_last(grant, state, output, request, duration=took, session=change)
+    return Recorded(*last)
 
 
 async def _tool(engine: Engine, start: Start, context: RequestContext) -> Outcome:
