@@ -21,7 +21,14 @@ from sayso.config.received import Names, every_name, other_names
 from sayso.errors import ToolInputError
 from sayso.tools.bounds import Bounds
 from sayso.tools.docstrings import Docstring
-from sayso.tools.dumps import all_dumped, dumped, is_plain, may_drop, refuse_dropped
+from sayso.tools.dumps import (
+    all_dumped,
+    arguments_may_drop,
+    dumped,
+    is_plain,
+    may_drop,
+    refuse_dropped,
+)
 from sayso.tools.inputs import Whole, groups_of, held_by
 from sayso.tools.json_schemas import Schema, object_schema, sayable, stated_object, unusable
 from sayso.tools.parameters import model_of, refined
@@ -159,7 +166,7 @@ class SignatureInputs:
 
     @functools.cached_property
     def _may_drop(self) -> bool:
-        return may_drop(self._adapter.core_schema)
+        return arguments_may_drop(self._adapter.core_schema)
 
     def whole(self, input: Mapping[str, Any]) -> Whole:
         instance = self._validated(input)
