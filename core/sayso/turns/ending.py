@@ -183,7 +183,8 @@ def done(request: Request, stop: StopReason, reply: AgentMessage | None = None) 
     if request.caller.request_fields:
         echo = mask(dict(request.caller.request_fields), request.secrets)
         last.meta_data["request_context"] = echo
-    last.session = hidden_session(request.session, request.secrets)
+    session, hidden = request.session, request.secrets
+    last.session = hidden_session(session, hidden) if hidden else session.dump()
     return last
 
 
