@@ -92,6 +92,21 @@ class Turn:
     raw: Mapping[str, Any] | None = None
 
 
+def unused_id(id_: str, used: dict[str, int], longest: int | None = None) -> str:
+    """The id of a call, or where it is among those `used`, the id with the next number that is free
+    behind it, of at most `longest` characters; it is among them from now on.
+
+    Some providers count from zero for each reply, and requests may be made at the same time.
+    """
+    fresh = id_
+    while fresh in used:
+        used[id_] += 1
+        number = f"_{used[id_]}"
+        fresh = (id_ if longest is None else id_[: longest - len(number)]) + number
+    used[fresh] = 1
+    return fresh
+
+
 def bound_to_model(raw: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """What of a turn's `raw` its model takes back wherever the turn stands; None if nothing."""
     return {key: value for key, value in (raw or {}).items() if ":" in key} or None

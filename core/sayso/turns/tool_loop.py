@@ -7,7 +7,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import secrets
 from collections.abc import AsyncIterator, Callable, Sequence, Set
 from dataclasses import replace
 from typing import Any
@@ -28,6 +27,7 @@ from sayso.models import (
     ToolStart,
     Turn,
     bound_to_model,
+    unused_id,
 )
 from sayso.models.calling import begun
 from sayso.turns.ending import Answer, suspended
@@ -63,7 +63,7 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
     prefix = _prefix(model, system, context, tools) if request.involved else ""
     turns = model_turns(request.seen.messages, settled.decided, request.references, prefix)
     transcript: list[Turn] = []
-    used: set[str] = set()
+    used: dict[str, int] = {}
     made = 0
     for _ in range(limits.model_calls):
         ask = Ask([*turns, *transcript], system, context, tools, config)
@@ -73,7 +73,7 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
         calls = [b for b in said.blocks if isinstance(b, Call)]
         if calls:
             used = used or _ids_of_calls(turns)
-            said, calls = _with_fresh_ids(said, calls, used)
+            said, calls = _with_unused_ids(said, calls, used)
         if transcript and transcript[-1].role == "assistant":
             transcript[-1] = _joined(transcript[-1], said)
         else:
@@ -170,39 +170,25 @@ def _show(out: Output, event: ModelEvent, agent: Agent) -> None:
             out.update(IntermittentUpdate(words, {"kind": "tool_call", "tool": name}), fixed)
 
 
-def _ids_of_calls(turns: Sequence[Turn]) -> set[str]:
-    found = set()
+def _ids_of_calls(turns: Sequence[Turn]) -> dict[str, int]:
+    found: dict[str, int] = {}
     for turn in turns:
         if turn.role == "assistant":
-            found.update([block.id for block in turn.blocks if isinstance(block, Call)])
+            found.update([(block.id, 1) for block in turn.blocks if isinstance(block, Call)])
     return found
 
 
-def _with_fresh_ids(said: Turn, calls: list[Call], used: set[str]) -> tuple[Turn, list[Call]]:
-    """The turn and its calls, with ids that are new in the conversation.
-
-    Some providers count from zero for each reply.
-    """
-    kept = 0
-    for call in calls:
-        if call.id in used:
-            break
-        used.add(call.id)
-        kept += 1
-    else:
+def _with_unused_ids(
+    said: Turn, calls: list[Call], used: dict[str, int]
+) -> tuple[Turn, list[Call]]:
+    """The turn and its calls, with ids that are new in the conversation."""
+    ids = [unused_id(call.id, used) for call in calls]
+    if ids == [call.id for call in calls]:
         return said, calls
-    fresh = [*calls[:kept], *(_with_fresh_id(call, used) for call in calls[kept:])]
+    fresh = [replace(call, id=id_) for call, id_ in zip(calls, ids, strict=True)]
     rest = iter(fresh)
     blocks = [next(rest) if isinstance(block, Call) else block for block in said.blocks]
     return Turn(said.role, blocks, bound_to_model(said.raw)), fresh
-
-
-def _with_fresh_id(call: Call, used: set[str]) -> Call:
-    fresh = call.id
-    while fresh in used:
-        fresh = f"call_{secrets.token_hex(8)}"
-    used.add(fresh)
-    return call if fresh == call.id else replace(call, id=fresh)
 
 
 def _prefix(model: Model, system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
