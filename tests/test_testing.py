@@ -1,4 +1,4 @@
-"""`sayso.testing`: the service, the conversation, and checks that find what is wrong."""
+"""`sayso.testing`: the service, the conversation, and checks that find errors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Nameless(Sound):
 
 
 class Closed(Sound):
-    """Answers nothing more once a stream was left."""
+    """Answers nothing more after a stream was closed early."""
 
     left = False
 

@@ -22,7 +22,7 @@ def user(content: str = "", **fields: Any) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back over HTTP; header names are in lower case."""
+    """A reply over HTTP; header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -46,10 +46,9 @@ class Answer:
 class Service:
     """A service that listens on `url`; made by `served`.
 
-    `routes` names all that it serves: "POST /api/chat", "WEBSOCKET /api/chat-ws"; `host` is what
-    a protocol plugin gets.
-    `chat`, `stream`, `ask` and `conversation` talk to the V2 endpoints, which the plugin `v2`
-    brings; `request` and `post` reach any path.
+    `routes` names everything that it serves: "POST /api/chat", "WEBSOCKET /api/chat-ws"; `host` is
+    the object that protocol plugins get. `chat`, `stream`, `ask` and `conversation` talk to the V2
+    endpoints of the plugin `v2`; `request` and `post` reach any path.
     """
 
     def __init__(self, host: ServiceHost, port: int, routes: Sequence[str] = ()) -> None:
@@ -83,7 +82,7 @@ class Service:
         return self.request("GET", path, headers=headers)
 
     def post(self, path: str, body: Any, headers: Mapping[str, str] | None = None) -> Answer:
-        """The answer to a POST of `body` as JSON; bytes are sent as they are."""
+        """The answer to a POST of `body` as JSON; bytes are sent unchanged."""
         raw = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.request(
             "POST", path, raw, {"Content-Type": "application/json", **(headers or {})}
@@ -111,12 +110,13 @@ class Service:
         return _good(self.ask(*messages, stream=True, **fields)).events
 
     def conversation(self, *history: Json, **fields: Any) -> Conversation:
-        """A conversation that goes on from `history`; `fields` go with each of its requests."""
+        """A conversation that continues from `history`; `fields` are sent with each of its
+        requests."""
         return Conversation(self, history, fields)
 
 
 class Conversation:
-    """A caller that sends back what it got, and decides what is proposed."""
+    """A caller that sends back the replies, and decides on proposals."""
 
     def __init__(
         self, service: Service, history: Sequence[Json], fields: Mapping[str, Any]
@@ -127,18 +127,18 @@ class Conversation:
 
     @property
     def pending(self) -> list[Json]:
-        """The tool calls of the last reply that wait for a decision."""
+        """The pending tool calls of the last reply."""
         return self._last("tool_calls")
 
     @property
     def pending_commands(self) -> list[Json]:
-        """The commands of the last reply that wait for a decision."""
+        """The pending commands of the last reply."""
         return self._last("cmds")
 
     def say(self, content: str = "", **fields: Any) -> Json:
         """The reply to a user message; `fields` are fields of the message.
 
-        A message that is refused, or fails, is no part of the conversation.
+        A message that is refused, or fails, does not become a part of the conversation.
         """
         message = user(content, **fields)
         reply = self._service.chat(*self.messages, message, **self._fields)
@@ -147,11 +147,11 @@ class Conversation:
         return reply
 
     def approve(self, *ids: str) -> Json:
-        """The reply to an approval of all that is pending, or of those with `ids` only."""
+        """The reply to an approval of everything pending, or only of these `ids`."""
         return self._decide({"execute": True}, ids)
 
     def reject(self, reason: str = "no", *ids: str) -> Json:
-        """The reply to a rejection of all that is pending, or of those with `ids` only."""
+        """The reply to a rejection of everything pending, or only of these `ids`."""
         return self._decide({"rejection_reason": reason}, ids)
 
     def _decide(self, decision: Json, ids: Sequence[str]) -> Json:
