@@ -13,13 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from sayso.conversation.approvals import command_input, stated_ids
-from sayso.conversation.known_outcomes import KnownOutcomes, calls_run, commands_run
 from sayso.conversation.mentions import Mentions
 from sayso.conversation.pairing import paired
 from sayso.conversation.wording import (
     LOST,
     NEVER_DECIDED,
     NOT_DECIDED,
+    KnownOutcomes,
+    calls_run,
+    commands_run,
     outcome_text,
     spoken,
     told_later,

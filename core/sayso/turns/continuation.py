@@ -1,66 +1,29 @@
-"""Continuing the turns that the decisions of a request belong to (design, section 6)."""
+"""The steps of a request that decides: restate, replay, or give a callable its decisions."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sayso.conversation import approvals
 from sayso.decisions.deed import hinders
-from sayso.decisions.settling import Settled, released, waited
+from sayso.decisions.settling import Settled, waited
 from sayso.decisions.starts import NOT_BEGUN, latest, words
 from sayso.errors import Busy
 from sayso.ledger import Proposal
-from sayso.ledger.choices import Continuation, Decided
+from sayso.ledger.choices import Decided
 from sayso.turns.ending import Answer
-from sayso.turns.outcomes import known_to_reply, outcomes_of
+from sayso.turns.outcomes import outcomes_of
 from sayso.turns.output import OUTCOMES, Output
-from sayso.turns.plan import AskFunction, Replay, Restate, Step
+from sayso.turns.plan import AskFunction, Replay, Restate
 from sayso.turns.request import Request
-from sayso.turns.settle import caught_up, message_digest
+from sayso.turns.settle import caught_up
 from sayso.wire.messages import AgentMessage
 from sayso.wire.session import Session
 from sayso.workers.code import is_async_generator_function, is_coroutine_function
 from sayso.workers.places import Place
-
-
-@asynccontextmanager
-async def continuing(
-    request: Request, settled: Settled, step: Step
-) -> AsyncIterator[tuple[Settled, Step]]:
-    """Claim the continuation that the step needs, or give the reply that was recorded for it as the
-    step to take; what was claimed is given back where the turn fails."""
-    try:
-        own = () if isinstance(step, Restate | Replay) else step.own
-        # It may be claimed already, with the outcome of its only call.
-        if own and settled.continuing is None:
-            found = await _claim(request, settled.decided, own)
-            if isinstance(found, Continuation):
-                settled = replace(settled, continuing=found)
-            else:
-                step = Replay(found)
-        yield settled, step
-    except BaseException:
-        await released(request.engine, settled.continuing)
-        raise
-
-
-async def _claim(
-    request: Request, decided: Decided, turns: Sequence[str]
-) -> Continuation | dict[str, Any]:
-    request.slot.pause()
-    try:
-        return await request.engine.ledger.continue_turns(
-            turns,
-            message_digest(request, decided),
-            decided=known_to_reply(decided, turns) if request.blank else None,
-            until=request.until,
-        )
-    finally:
-        request.slot.resume()
 
 
 async def restate(request: Request, settled: Settled, step: Restate, out: Output) -> Answer:

@@ -29,7 +29,7 @@ from sayso.wire.events import (
     fold_done,
 )
 from sayso.wire.lenient_json import dump_json
-from sayso.wire.masking import mask
+from sayso.wire.masking import NO_SECRETS, mask
 from sayso.wire.messages import AgentMessage
 from sayso.wire.session import Session
 
@@ -184,7 +184,7 @@ def done(request: Request, stop: StopReason, reply: AgentMessage | None = None) 
         echo = mask(dict(request.caller.request_fields), request.secrets)
         last.meta_data["request_context"] = echo
     session, hidden = request.session, request.secrets
-    last.session = hidden_session(session, hidden) if hidden else session.dump()
+    last.session = session.dump() if hidden is NO_SECRETS else hidden_session(session, hidden)
     return last
 
 

@@ -1,17 +1,20 @@
-"""The decisions of a turn's request: settled, before the plan says how it goes on."""
+"""The decisions of a turn's request settled, and the continuation claimed that the plan needs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 from sayso.conversation import approvals
 from sayso.decisions import settling
-from sayso.decisions.settling import Deciding, Prepared, Settled
+from sayso.decisions.settling import Deciding, Prepared, Settled, released
 from sayso.errors import ApprovalsPending, InvalidRequest, UnknownHost
-from sayso.ledger.choices import Choice, Decided
-from sayso.turns.outcomes import catch_up, reported_in
+from sayso.ledger.choices import Choice, Continuation, Decided
+from sayso.turns.outcomes import catch_up, known_to_reply, reported_in
 from sayso.turns.output import Output
+from sayso.turns.plan import Replay, Restate, Step
 from sayso.turns.request import Request, accepted
 from sayso.wire.masking import holds_secret, mask
 
@@ -107,3 +110,39 @@ async def _past_pending(request: Request, decided: Decided, out: Output) -> Deci
         others = set(pending) - {row.id for row in rejected}
         rows |= await engine.ledger.settle([*others])
     return replace(decided, rows=rows)
+
+
+@asynccontextmanager
+async def continuing(
+    request: Request, settled: Settled, step: Step
+) -> AsyncIterator[tuple[Settled, Step]]:
+    """Claim the continuation that the step needs, or give the reply that was recorded for it as the
+    step to take; what was claimed is given back where the turn fails."""
+    try:
+        own = () if isinstance(step, Restate | Replay) else step.own
+        # It may be claimed already, with the outcome of its only call.
+        if own and settled.continuing is None:
+            found = await _claim(request, settled.decided, own)
+            if isinstance(found, Continuation):
+                settled = replace(settled, continuing=found)
+            else:
+                step = Replay(found)
+        yield settled, step
+    except BaseException:
+        await released(request.engine, settled.continuing)
+        raise
+
+
+async def _claim(
+    request: Request, decided: Decided, turns: Sequence[str]
+) -> Continuation | dict[str, Any]:
+    request.slot.pause()
+    try:
+        return await request.engine.ledger.continue_turns(
+            turns,
+            message_digest(request, decided),
+            decided=known_to_reply(decided, turns) if request.blank else None,
+            until=request.until,
+        )
+    finally:
+        request.slot.resume()

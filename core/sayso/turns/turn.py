@@ -18,7 +18,7 @@ from sayso.engine import Engine
 from sayso.errors import Blocked, Busy, Silence, TurnTimeout
 from sayso.hosting.streams import Sink
 from sayso.turns.callables import ask_function
-from sayso.turns.continuation import Given, continuing, give, replay, restate
+from sayso.turns.continuation import Given, give, replay, restate
 from sayso.turns.ending import (
     Answer,
     answer_given,
@@ -32,7 +32,7 @@ from sayso.turns.outcomes import outcomes_of
 from sayso.turns.output import Output
 from sayso.turns.plan import AskFunction, AskModel, Replay, Restate, Step, nothing_to_answer, plan
 from sayso.turns.request import Request, accepted, request_of, started
-from sayso.turns.settle import settle
+from sayso.turns.settle import continuing, settle
 from sayso.turns.tool_loop import ask_model
 from sayso.wire.masking import NO_SECRETS, mask
 from sayso.wire.messages import ChatRequest, Message, PlatformContext, platform_of
