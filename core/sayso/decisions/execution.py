@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import chain, count, repeat
 from typing import Any, NamedTuple
 
 from sayso.commands import CommandResult
@@ -21,6 +20,7 @@ from sayso.gate import Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.beginnings import NotBegun
 from sayso.ledger.choices import Continuation, Grant
+from sayso.ledger.writes import accepted
 from sayso.wire.lenient_json import dump_json
 from sayso.wire.masking import mask
 from sayso.wire.messages import CommandFile
@@ -147,23 +147,19 @@ async def record(
     finishes would look alive for as long as this process. If that takes long, `unrecorded` gets the
     error, for the request that waits.
     """
-    pause = 0.05
-    while True:
+    # Each try would claim the turn anew; a request that still waits continues it.
+    tries = chain([request], repeat(None))
+
+    def refused(error: LedgerUnavailable) -> None:
+        id_ = grant.proposal.id
+        logger.error("the outcome of call %s is not recorded yet: %s", id_, reasons(error))
         try:
-            return await _finish(engine, grant, outcome, change, request)
-        except LedgerUnavailable as error:
-            logger.error(
-                "the outcome of call %s is not recorded yet: %s", grant.proposal.id, reasons(error)
-            )
-        # Each try would claim the turn anew; a request that still waits continues it.
-        request = None
-        try:
-            engine.ledger.check_recorded(grant.proposal.id)
-        except LedgerUnavailable as error:
+            engine.ledger.check_recorded(id_)
+        except LedgerUnavailable as late:
             if unrecorded is not None and not unrecorded.done():
-                unrecorded.set_result(error)
-        await asyncio.sleep(pause)
-        pause = min(2 * pause, 5.0)
+                unrecorded.set_result(late)
+
+    return await accepted(lambda: _finish(engine, grant, outcome, change, next(tries)), refused)
 
 
 async def _finish(
