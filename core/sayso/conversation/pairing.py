@@ -58,10 +58,10 @@ def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Tu
         none_dropped = len(results) == sum(isinstance(b, Call) for b in asking.blocks)
         raw = bound_to_model(raw) if none_dropped else None
     after = [b for b in answering.blocks if isinstance(b, Text) and b.text.strip()]
-    told = [*results.values(), *after]
+    answers = [*results.values(), *after]
     return (
         Turn("assistant", blocks or [Text("(no reply)")], raw),
-        Turn("user", told or [Text("(continue)")]),
+        Turn("user", answers or [Text("(continue)")]),
     )
 
 

@@ -50,15 +50,15 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
         return f"Rejected by the user: {reason}", True
     if row.state in ("FAILED", "INDETERMINATE"):
         # It begins with its kind: `Error:` or `Outcome unknown:`.
-        told = row.output or LOST
-        return f"{told}\n{changed}" if changed else told, True
+        output = row.output or LOST
+        return f"{output}\n{changed}" if changed else output, True
     if row.state == "EXPIRED" and row.decision is not None:
         return _TOO_LATE, True
     # A newer Sayso may have further states.
     return _WITHOUT_RESULT.get(row.state, LOST), True
 
 
-def told_later(row: Proposal) -> str:
+def late_note(row: Proposal) -> str:
     """The note about an outcome that came after the model was told that there is none."""
     what = row.input.get("command") if row.kind == "command" else json.dumps(row.input)
     return f"The earlier call {row.name} {what} has now ended: {outcome_text(row)[0]}"
@@ -72,7 +72,7 @@ class KnownOutcomes:
 
     def __init__(self, messages: Sequence[Message], found: Decided) -> None:
         self._outcomes: dict[str, tuple[str, bool]] = {}
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
         """The calls whose outcome a message reports."""
         self.commands: set[str] = set()
         """The commands whose outcome a message reports, by their text."""
@@ -95,12 +95,12 @@ class KnownOutcomes:
         for done in data.outcomes:
             failed = done.output.startswith(_FAILURES)
             self._outcomes.setdefault(done.id, (spoken(done.output), failed))
-            self.told.add(done.id)
+            self.reported.add(done.id)
         self.commands |= {ran.command for ran in commands_run(data)}
         for item in data.stated:
             if item.rejection_reason:
-                told = f"Rejected by the user: {item.rejection_reason}"
-                self._outcomes.setdefault(item.id, (told, True))
+                rejected = f"Rejected by the user: {item.rejection_reason}"
+                self._outcomes.setdefault(item.id, (rejected, True))
 
 
 def calls_run(data: Data) -> list[ExecutedToolCall | ExecutedApproval]:

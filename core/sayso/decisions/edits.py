@@ -29,7 +29,7 @@ class Edits:
     def __init__(self, engine: Engine, secrets: Sequence[str]) -> None:
         self._engine = engine
         self.secrets = secrets
-        # What the tools say: of those that fit what the tool gets.
+        # What each tool gets for a changed input, or its error.
         self._read: dict[bytes, ToolInputError | dict[str, Any]] = {}
         self._unread: dict[bytes, tuple[Tool[..., Any], dict[str, Any]]] = {}
 
@@ -58,7 +58,7 @@ class Edits:
             return None
         if holds_secret(stated, self.secrets):
             raise ToolInputError("it holds a secret of the platform context")
-        # What was left as it was runs as it was recorded: a client may have rounded a number.
+        # Unchanged parameters run as recorded: the client may have rounded a number.
         edited = {
             name: row.input[name] if _equal(name, stated, row.input) else value
             for name, value in stated.items()

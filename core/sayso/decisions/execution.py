@@ -104,7 +104,7 @@ async def _ended(
     assert grant is not None
     if grant.again:
         outcome = _again(row, outcome)
-    # What has changed while a command ran was done by calls beside it.
+    # A command changes no session: a change during it came from calls that ran beside it.
     hidden = context.platform.secrets()
     change = change_of(before, context.session, hidden) if row.kind == "tool_call" else None
     recorded = await record(engine, grant, outcome, change, request, unrecorded)
@@ -127,9 +127,9 @@ def _again(row: Proposal, outcome: Outcome) -> Outcome:
     if not outcome.began:
         unknown = (row.output or "Outcome unknown:").splitlines()[0]
         return Outcome("INDETERMINATE", f"{unknown}\nNot run again: {outcome.output}")
-    # What did not end well begins with what it is: `Error:` or `Outcome unknown:`.
-    told = [_AGAIN, outcome.output] if outcome.state == "DONE" else [outcome.output, _AGAIN]
-    return replace(outcome, output="\n".join(told))
+    # Outputs of calls that did not end well begin with `Error:` or `Outcome unknown:`.
+    lines = [_AGAIN, outcome.output] if outcome.state == "DONE" else [outcome.output, _AGAIN]
+    return replace(outcome, output="\n".join(lines))
 
 
 async def record(
@@ -199,7 +199,7 @@ async def _command(engine: Engine, start: Start, context: RequestContext) -> Out
     grant.spend()
     began = time.perf_counter()
     files = [CommandFile.model_validate(f) for f in row.input.get("files") or []]
-    # A command that was never proposed may come without a conversation's id.
+    # A command that was never proposed may have no conversation id.
     conversation = row.conversation or row.turn
 
     async def run() -> CommandResult:
@@ -215,7 +215,7 @@ async def _command(engine: Engine, start: Start, context: RequestContext) -> Out
     secrets = context.platform.secrets()
     limit = engine.limits.command_output
     if limit >= shell.max_output:
-        # What the shell has cut at the same length keeps the line that says so.
+        # Output that the shell truncated at the same length keeps the line that says so.
         limit += _NOTE
     output = cut(mask(result.output, secrets), limit)
     took = time.perf_counter() - began
@@ -246,6 +246,6 @@ def state_of(session: Session) -> dict[str, Any] | None:
     try:
         state: dict[str, Any] = json.loads(dump_json(session.shown() or {}))
     except Exception:
-        # The reply fails for it, too; the outcome of the call must not be lost with it.
+        # The reply fails, too; the outcome of the call must not be lost with it.
         return None
     return state

@@ -51,7 +51,7 @@ class Deciding:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What has become of the decisions of a request.
+    """The decisions of a request and their effects so far.
 
     `ran` are the calls that it has carried out, `not_begun` tells why others have not begun,
     `known` are those whose changes its session has, `continuing` is what it continues already.
@@ -76,8 +76,8 @@ class Prepared(NamedTuple):
 
 
 Prepare = Callable[[Settled, Sequence[str]], Awaitable[Prepared]]
-"""What a request does between its decisions and the calls that start, whose ids it gets. Where it
-raises, none of them starts."""
+"""Called between the decisions and the start of calls, with the ids of these; if it raises, none of
+them starts."""
 
 
 async def look(deciding: Deciding) -> Decided:

@@ -35,7 +35,7 @@ from sayso.wire.messages import (
 from sayso.wire.traces import cut
 
 _ANSWERS = (AgentError, ModelError, Blocked, Busy, Silence)
-"""What a callable raises that says by itself how the turn ends."""
+"""Exceptions of a callable that already say how the turn ends."""
 _FAILED = "Error: the agent failed while it carried this out"
 """The outcome of calls during which a callable raised: its error is in the log, not for callers."""
 
@@ -126,12 +126,12 @@ def _outcomes(
 def _change(
     request: Request, before: dict[str, Any] | None, stated: dict[str, Any] | None = None
 ) -> dict[str, Any] | None:
-    """What carrying out did to the session, for requests that get the outcome without this
+    """How carrying out changed the session, for requests that get the outcome without this
     reply."""
     try:
         request.set_session(stated)
     except Exception:
-        # No caller could send it back: the reply fails for it, once its outcomes are recorded.
+        # No caller could send this session back: the reply fails once its outcomes are recorded.
         return None
     return change_of(before, request.session, request.secrets)
 
@@ -162,7 +162,7 @@ async def _send(request: Request, decided: Decided, reply: AgentMessage, out: Ou
 
 
 def _stated(data: Data, row: Proposal, carried: Sequence[Proposal]) -> str | None:
-    """What the reply says of `row`, one of the calls that were carried out."""
+    """The output that the reply states for `row`, one of the calls that were carried out."""
     stated: list[ExecutedToolCall | ExecutedApproval | ExecutedCommand] = [*data.outcomes]
     if row.kind == "command":
         stated += data.executed_cmds

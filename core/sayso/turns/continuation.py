@@ -36,7 +36,7 @@ async def restate(request: Request, settled: Settled, step: Restate, out: Output
 
 
 def _needed(request: Request, pending: Sequence[Proposal]) -> Iterator[str]:
-    """What the approved calls wait for that this request has not stated."""
+    """A line for each approved call that waits for something this request has not stated."""
     if not request.context.has_decision:
         return
     why = hinders(request.engine.agent, request.context)
@@ -52,7 +52,7 @@ async def replay(
     its session, unless it states a newer one."""
     recorded = step.recorded
     reply = AgentMessage.model_validate(recorded["reply"])
-    # The client that sends the very conversation which was answered has no newer session.
+    # Same conversation as when the reply was recorded, so the client cannot have a newer session.
     same = recorded.get("answers") == request.references[-1]
     if same or not request.asking(settled.decided).session_is_newer:
         request.context.session = session = Session(reply.data.session)
@@ -64,7 +64,8 @@ async def replay(
         kept = [outcome for outcome in getattr(reply.data, name) if outcome.id not in ids]
         for outcome in kept:
             row = settled.decided.rows.get(outcome.id or "")
-            # It may have ended, late, since the reply was recorded; what is purged stands there.
+            # The call may have ended since the reply was recorded; a purged outcome is only in the
+            # reply.
             if row is not None and row.output is not None:
                 outcome.output = row.output
         reported += kept
@@ -75,8 +76,8 @@ async def replay(
 
 
 class Given(NamedTuple):
-    """What a callable is given: its request and decisions, and the place in which it carries out
-    what was approved, None where nothing was."""
+    """The request and the decisions that a callable is given, and the place in which it carries out
+    what was approved; None if nothing was."""
 
     request: Request
     settled: Settled
@@ -93,8 +94,8 @@ async def give(request: Request, settled: Settled, step: AskFunction, out: Outpu
     place = None
     if any(row.state == "APPROVED" and row.turn in step.callables for row in rows):
         place = await _place(request)
-    # The calls that another agent in this one's place proposed have ended, if only as calls of an
-    # unknown tool.
+    # An earlier agent in this one's place may have proposed calls of tools. These have ended,
+    # if only as calls of an unknown tool.
     claimed = Decided()
     try:
         for id_ in step.callables:
@@ -107,8 +108,8 @@ async def give(request: Request, settled: Settled, step: AskFunction, out: Outpu
         await asyncio.shield(request.engine.keep(given_back))
         raise
     if claimed.grants:
-        # A callable that carries calls out reports them when it has, and all outcomes leave in
-        # order.
+        # The callable reports these calls once it has carried them out, so that all outcomes are
+        # sent in order.
         return Given(_shown(request, settled.decided), settled, place)
     if place is not None:
         place.leave()

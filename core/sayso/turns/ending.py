@@ -86,7 +86,7 @@ async def suspended(
         tenant=who.tenant,
         user=who.user,
         transcript=dump_turns(hidden),
-        # A provider refuses blocks of its own that read otherwise.
+        # Providers refuse blocks of their own that were changed.
         prefix=prefix if hidden is transcript else "",
         calls=[p.id for p in proposals],
         from_callable=request.engine.agent.function is not None,
@@ -99,7 +99,7 @@ async def suspended(
         p.call_id = fresh_ids.get(p.call_id, p.call_id)
         p.intent = mask(p.intent, request.secrets)
         if turn.from_callable:
-            # Of any other agent they are its tools' own.
+            # The descriptions of other agents come from their tools.
             p.description = mask(p.description, request.secrets)
             p.input_description = mask(p.input_description, request.secrets)
     return Answer("approval_required", settled, proposals, turn, reply)
@@ -108,8 +108,8 @@ async def suspended(
 async def _alter_texts(
     request: Request, proposals: Sequence[Proposal], *, descriptions: bool
 ) -> None:
-    """Have the response interceptors see what the agent says of its proposals, as they see its
-    reply: intents are its words, and so are the descriptions that a callable gives."""
+    """Have the response interceptors alter the agent's words about its proposals, as they alter its
+    reply: intents, and the descriptions that a callable gives."""
     said = [p.intent for p in proposals]
     said += [p.description for p in proposals if descriptions]
     altered = await altered_texts(request, said)
@@ -125,7 +125,7 @@ async def finish(request: Request, answer: Answer, out: Output) -> None:
     ending: list[Event] = [*proposal_events(pending), last] if pending else [last]
     altered = None
     if out.held:
-        # What interceptors do to the session in place is no part of what is recorded.
+        # Interceptors may change the session in place; that must not be recorded.
         last.session = copy.deepcopy(last.session)
         altered = await alter(request, ending, out)
     if answer.suspended is not None or answer.settled.continuing is not None:
@@ -158,8 +158,8 @@ async def finish_silently(request: Request, out: Output) -> None:
 
 
 async def report_before_failing(request: Request, out: Output) -> None:
-    """Send the outcomes of calls that the turn has carried out and not reported: it fails now, and
-    a caller who reads of the failure alone would ask for them again.
+    """Send the outcomes of calls that the failing turn has carried out and not reported: a caller
+    who reads of the failure alone would ask for them again.
 
     Response interceptors see them as they see a reply; where one fails, they are not sent.
     """
@@ -212,7 +212,7 @@ async def _record(request: Request, answer: Answer, last: Done, out: Output) -> 
     recorded, continuing = None, answer.settled.continuing
     if continuing is not None:
         reply = AgentMessage(content="".join(out.text), data=out.reported)
-        # The echo is of each request's own fields.
+        # Each request gets the echo of its own fields.
         meta_data = {k: v for k, v in last.meta_data.items() if k != "request_context"}
         fold_done(replace(last, meta_data=meta_data), reply)
         turns = [id_ for id_, _ in continuing.turns]

@@ -27,7 +27,7 @@ from sayso.wire.messages import (
 from sayso.wire.requests import check_messages
 from sayso.wire.session import Session
 
-# They leave as recorded, whatever stands here.
+# Proposals are sent as they were recorded, whatever an interceptor does to these fields.
 _PROPOSALS = {"data": {"tool_calls", "cmds", "approvals"}}
 
 
@@ -60,7 +60,7 @@ async def intercept(request: Request, out: Output) -> tuple[Request, AgentMessag
 def _check_request(request: Request, implementations: Sequence[Impl]) -> None:
     """Raise AgentError if the interceptors left no valid request; nothing has run yet."""
     failure = f"a request interceptor left no valid request, of {_among(implementations)}"
-    # A dict is easily taken for a Message.
+    # Authors may return dicts by mistake.
     messages = request.seen.messages or []
     if not all(isinstance(m, Message) and isinstance(m.content, str) for m in messages):
         raise AgentError(f"{failure}: each message is a Message")
@@ -112,7 +112,8 @@ async def _altered(request: Request, reply: AgentMessage) -> AgentMessage:
         if isinstance(given, str):
             reply.content = given
         elif isinstance(given, AgentMessage):
-            # They may keep it for all callers; it gets this one's session.
+            # The interceptor may keep this message for all callers, so the session of this one goes
+            # into a copy.
             reply = given if given is reply else given.model_copy(deep=True)
         elif given is not None:
             raise AgentError(
@@ -129,7 +130,7 @@ def _check_reply(request: Request, reply: AgentMessage) -> None:
     """Raise AgentError if the interceptors left no valid message."""
     try:
         if not isinstance(reply.content, str):
-            # Pydantic takes bytes for text, where no event does.
+            # Pydantic accepts bytes as text; events do not.
             raise TypeError(f"a content of {type(reply.content).__name__}")
         AgentMessage.model_validate(reply.model_dump(exclude=_PROPOSALS, warnings=False))
     except (TypeError, ValueError) as error:
@@ -157,7 +158,7 @@ def _keep_session(
     if change is not None:
         merged = {**(stated or {}), **change["set"]}
         stated = {k: v for k, v in merged.items() if k not in change["delete"]}
-    # What the interceptor holds may change in place.
+    # The interceptor may keep this object and change it.
     reply.data.session = copy.deepcopy(stated)
 
 

@@ -50,7 +50,7 @@ def _waits(found: Decided, row: Proposal) -> bool:
 
 def _apply(session: Session, change: Mapping[str, Any]) -> None:
     for key, value in change.get("set", {}).items():
-        # Changed in place, a value may be what no caller could send back.
+        # User code may have changed a value in place to one that no caller could send back.
         with suppress(ValueError):
             session.set(key, value)
     for key in change.get("delete", ()):
@@ -85,7 +85,7 @@ def outcomes_of(found: Decided, ran: Sequence[str]) -> Data:
         named.add((row.id, choice.through_approvals))
         if _is_reported(found, choice, row, ran):
             _report(data, row, choice.through_approvals)
-    # What a callable has run may have been approved by messages that are no choice of this request.
+    # A callable may have run calls that were approved by messages which decide nothing now.
     ids = {id_ for id_, _ in named}
     for row in [found.rows[id_] for id_ in ran if id_ not in ids]:
         if row.decision and row.state in RAN:
@@ -94,7 +94,7 @@ def outcomes_of(found: Decided, ran: Sequence[str]) -> Data:
 
 
 def _is_reported(found: Decided, choice: Choice, row: Proposal, ran: Collection[str]) -> bool:
-    # The outcome of a purged call stands in the recorded reply, while that is kept.
+    # The recorded reply has the outcome of a purged call, as long as it is kept.
     if row.purged:
         return False
     if row.state not in RAN and not (row.state == "REJECTED" and choice.through_approvals):

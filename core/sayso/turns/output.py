@@ -198,7 +198,7 @@ class Output:
     def whole(self, ending: Sequence[Event]) -> AgentMessage:
         """The reply that `ending` ends; its text is there only where it was held."""
         events = self._outcomes.values() if self._held is None else self._held
-        # The `done` event states why the turn stopped in a field of its own.
+        # The `done` event has the stop reason in a field of its own.
         return fold([*events, *ending], stop_reason=False)
 
     def drop(self) -> None:
@@ -215,7 +215,7 @@ class Output:
         *before, last = events
         await self.release(before)
         if not self._closed:
-            # First: a tool that outlives its turn may send status lines all the time.
+            # Close first: a tool that outlives its turn may go on sending status lines.
             self.close()
             self._sink.put_nowait(last)
 

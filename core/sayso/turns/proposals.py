@@ -30,7 +30,7 @@ class Proposing:
     def call(self, **fields: Any) -> Proposal:
         """A proposal of the request with these fields."""
         request = self._request
-        # Masked before it is truncated: nothing would know half a secret.
+        # Mask before truncating: half a secret would not be recognised.
         fields["intent"] = mask(fields.get("intent"), request.secrets)
         agent = request.engine.agent.id
         return proposal(request.who, agent=agent, context=self._place, **fields)

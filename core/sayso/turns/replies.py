@@ -40,7 +40,7 @@ from sayso.workers.code import beginning
 from sayso.workers.places import Place
 
 INVALID = "the agent returned neither text nor a message"
-"""What is wrong with a reply that is none."""
+"""The error for a result that is no reply."""
 _STATED = ("timestamp", "user", "agent")
 _ITEMS = 100_000
 """Events beside text that a callable may give in a turn: a status line of each percent, and many
@@ -83,7 +83,7 @@ async def reply_of(
         result = iter(result)
     elif type(result) in _EVENTS or is_event(result):
         result = iter((result,))
-    # The abstract classes take their time to say so of a generator.
+    # Check for a generator first: the abstract classes are slow to recognise one.
     if type(result) is AsyncGeneratorType or isinstance(result, (AsyncIterator, Iterator)):
         collected = _Collected(request, out, quiet=begin is not None)
         await collected.all_of(code.items(result, own, place))
@@ -137,7 +137,7 @@ class _Collected:
         self.quiet = quiet
         self.only_text = True
         self.items = 0
-        # Unless it is quiet, it has been sent.
+        # If it is not quiet, this text has been sent.
         self.text: list[str] = [] if quiet else out.text
         self._reply: AgentMessage | None = None
 
@@ -210,7 +210,7 @@ class _Collected:
         if self.quiet:
             self._keep(text)
         elif text:
-            # Outcomes leave before the text that comes after them.
+            # Send the outcomes before the text that follows them.
             await self._outcomes()
             await self.out.send(TextDelta(text))
 

@@ -103,7 +103,7 @@ async def accepted(request: Request, out: Output) -> None:
     if request.engine.events_on and not out.announced:
         await started(request, out)
         out.announced = True
-        # As the interceptors left it: what they took out is for no log either.
+        # As the interceptors left it, so that no log has what they removed.
         await request.fire(MessageAdded(request.seen.messages[-1].model_copy(deep=True)))
 
 
@@ -140,7 +140,7 @@ def request_of(
         _send=out.working,
     )
     user = messages[-1].user
-    # As received: code that gets the messages may change them in place.
+    # Keep the words as received: code that gets the messages may change them in place.
     kept = involved or engine.intercepts or engine.agent.function is not None
     request = Request(
         engine,

@@ -48,7 +48,7 @@ def deciding(request: Request, out: Output) -> Deciding:
         out.ran,
         request.shown,
         request.conversation,
-        # A new message may yet be refused, and then nothing must have been claimed.
+        # Claim nothing yet for a new message, which may still be refused.
         claims=request.context.has_decision or request.blank,
         slot=request.slot,
     )
@@ -106,7 +106,7 @@ async def _past_pending(request: Request, decided: Decided, out: Output) -> Deci
     for row in rejected:
         await request.fire(approvals.decision_event(row, request.who.principal))
     if len(rejected) < len(pending):
-        # Somebody has decided one since it was read.
+        # Another request has decided one of them since they were read.
         others = set(pending) - {row.id for row in rejected}
         rows |= await engine.ledger.settle([*others])
     return replace(decided, rows=rows)
@@ -120,7 +120,7 @@ async def continuing(
     step to take; what was claimed is given back where the turn fails."""
     try:
         own = () if isinstance(step, Restate | Replay) else step.own
-        # It may be claimed already, with the outcome of its only call.
+        # The continuation may be claimed already, with the outcome of its only call.
         if own and settled.continuing is None:
             found = await _claim(request, settled.decided, own)
             if isinstance(found, Continuation):

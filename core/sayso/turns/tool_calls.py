@@ -57,7 +57,7 @@ class RequestedCalls:
                 if verdict == "require":
                     await self._propose_call(call, tool)
                 else:
-                    # The gate validates the input where the tool runs, at the price of one
+                    # The gate validates the input where the tool runs, which needs only one
                     # hand-over.
                     now.append((call, tool))
             except ToolInputError as error:
@@ -67,7 +67,7 @@ class RequestedCalls:
                 refused.append(_result(call, outcome))
         ran: list[Result] = []
         if len(now) == 1:
-            # Without a task of its own, a tool's code can run where it is called.
+            # No task for a single call: its code may then run in the calling task.
             ran.append(await self._run(*now[0]))
         elif now:
             ran = await asyncio.gather(*(self._run(call, tool) for call, tool in now))
@@ -120,7 +120,8 @@ class RequestedCalls:
     def _suggest(self, call: Call) -> None:
         commands = read_suggestion(call.input)
         intent, proposing = _intent(self.said), Proposing(self.request)
-        # All or none: the model reads one result of them, and would not learn that some have run.
+        # Propose all or none: the model reads one result for all of them, and would not learn that
+        # some have run.
         self._propose([proposing.command(c, call.id, c.intent or intent) for c in commands])
 
     def _propose(self, proposals: Sequence[Proposal]) -> None:

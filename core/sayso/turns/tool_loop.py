@@ -45,7 +45,7 @@ _EMPTY: dict[StopReason, str] = {
     "max_tokens": "The model reached its output limit (max_tokens) before it had said anything.",
     "refusal": "The model declined to answer this.",
 }
-"""What a reply says that would be empty, by the reason why it stopped."""
+"""The text of a reply that would be empty, by the reason why it stopped."""
 _CUT = "The model reached its output limit (max_tokens) within a tool call, which was not run."
 
 
@@ -59,7 +59,7 @@ async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
     if added:
         context = "\n\n".join([text for text in [context, *added] if text])
     system, tools = agent.system_prompt, [*agent.definitions]
-    # Only what was suspended, or will be, needs the digest.
+    # Only suspended turns need the digest.
     prefix = _prefix(model, system, context, tools) if request.involved else ""
     turns = model_turns(request.seen.messages, settled.decided, request.references, prefix)
     transcript: list[Turn] = []
@@ -141,7 +141,7 @@ async def _reply(
     except Exception as error:
         raise ModelError("server", "the model failed") from error
     finally:
-        # How it takes the end of its reply, or of its failure, changes neither.
+        # An error in closing changes neither the reply nor the failure.
         if (close := getattr(events, "aclose", None)) is not None:
             try:
                 await close()

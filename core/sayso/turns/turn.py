@@ -102,7 +102,7 @@ async def answered(request: Request, out: Output) -> None:
     engine = request.engine
     given = None
     try:
-        # A callable alone gets the messages in a list of its own; most show no state.
+        # A callable without interceptors needs no copy of the messages unless they have state.
         stateful = request.involved or request.session.stated
         if engine.intercepts or (stateful and engine.agent.function):
             request, given = await intercept(request, out)
@@ -117,7 +117,7 @@ async def answered(request: Request, out: Output) -> None:
                 await accepted(request, out)
             await finish(request, await _asked(request, out), out)
         elif engine.agent.function is not None and request.context.has_decision:
-            # What carries an approval out itself is not cut off by a client that leaves.
+            # A callable that carries out approved calls itself goes on when the client leaves.
             await engine.carried(_decided(request, out), out.unrecorded)
         else:
             await _decided(request, out)
@@ -146,7 +146,7 @@ async def _decided(request: Request, out: Output) -> None:
     step = plan(request.asking(settled.decided))
     taken = _taken(request, settled, step, out)
     if isinstance(step, AskFunction) and step.unacknowledged:
-        # The calls that a callable has yet to carry out may be approved in the history alone.
+        # The callable carries out calls that earlier requests approved, so it goes on, too.
         await request.engine.carried(taken, out.unrecorded)
     else:
         await taken
