@@ -110,11 +110,11 @@ async def give(request: Request, settled: Settled, step: AskFunction, out: Outpu
     if claimed.grants:
         # The callable reports these calls once it has carried them out, so that all outcomes are
         # sent in order.
-        return Given(_shown(request, settled.decided), settled, place)
+        return Given(_shown(request, settled.decided, out), settled, place)
     if place is not None:
         place.leave()
     await out.outcomes(outcomes_of(settled.decided, settled.ran))
-    return Given(_shown(request, settled.decided), settled)
+    return Given(_shown(request, settled.decided, out), settled)
 
 
 async def _looked_again(
@@ -135,13 +135,14 @@ async def _looked_again(
     return settled
 
 
-def _shown(request: Request, decided: Decided) -> Request:
+def _shown(request: Request, decided: Decided, out: Output) -> Request:
     """The request as the callable sees it, with the calls live that it carries out."""
     if not decided.rows:
         return request
     granted = {grant.proposal.id for grant in decided.grants}
     states = {row.id: row.state for row in decided.rows.values()}
-    return request._replace(seen=approvals.as_seen(request.seen, granted, states))
+    out.seen = approvals.as_seen(request.seen, granted, states)
+    return request._replace(seen=out.seen)
 
 
 async def _place(request: Request) -> Place:

@@ -170,6 +170,7 @@ async def report_before_failing(request: Request, out: Output) -> None:
     if out.held:
         out.drop()
         await out.outcomes(data)
+        request = request._replace(seen=out.seen or request.seen)
         data = (await alter(request, [Done()], out)).data
     await out.release(executed_events(data))
 

@@ -33,7 +33,7 @@ from sayso.wire.events import (
 )
 from sayso.wire.lenient_json import dump_json
 from sayso.wire.masking import NO_SECRETS, Secrets
-from sayso.wire.messages import AgentMessage, Data
+from sayso.wire.messages import AgentMessage, ChatRequest, Data
 
 OUTCOMES = ("executed_tool_calls", "executed_cmds", "executed_approvals")
 """The lists of `Data` that hold outcomes."""
@@ -93,6 +93,8 @@ class Output:
     """Whether the event handlers know of the user's message."""
     decided: Decided | None = None
     """The decisions of the request as they were recorded last."""
+    seen: ChatRequest | None = None
+    """The request as user code has seen it last, if that is not as it was received."""
 
     def __init__(
         self, sink: Sink, *, held: bool, limit: int, secrets: Secrets = NO_SECRETS
@@ -205,6 +207,7 @@ class Output:
         """Forget what is held: another answer replaces it."""
         if self._held:
             self._held.clear()
+            self._outcomes.clear()
             self.text.clear()
 
     async def finish(self, ending: Sequence[Event], altered: AgentMessage | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,8 @@ from sayso.turns.output import Output
 from sayso.turns.plan import Asking
 from sayso.wire.events import AgentEvent, ConversationStarted, MessageAdded
 from sayso.wire.masking import Secrets
-from sayso.wire.messages import ChatRequest, Message, PlatformContext, said_in
+from sayso.wire.messages import ChatRequest, Message, PlatformContext, platform_of, said_in
+from sayso.wire.requests import know_secrets
 from sayso.wire.session import Session
 
 
@@ -111,6 +113,15 @@ async def started(request: Request, out: Output) -> None:
     """Tell the handlers of a conversation's first message, once, when it is not refused."""
     if request.engine.events_on and not out.announced and len(request.received.messages) == 1:
         await request.fire(ConversationStarted())
+
+
+async def platform_in(engine: Engine, more: Sequence[Message]) -> PlatformContext:
+    """The platform context, with its secrets found."""
+    platform = platform_of(more)
+    if platform.kubeconfig or platform.aws_credentials:
+        limits = engine.limits
+        await asyncio.to_thread(know_secrets, platform, limits.secrets, limits.secrets_size)
+    return platform
 
 
 def request_of(

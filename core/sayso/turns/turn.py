@@ -31,12 +31,11 @@ from sayso.turns.interceptors import intercept
 from sayso.turns.outcomes import outcomes_of
 from sayso.turns.output import Output
 from sayso.turns.plan import AskFunction, AskModel, Replay, Restate, Step, nothing_to_answer, plan
-from sayso.turns.request import Request, accepted, request_of, started
+from sayso.turns.request import Request, accepted, platform_in, request_of, started
 from sayso.turns.settle import continuing, settle
 from sayso.turns.tool_loop import ask_model
 from sayso.wire.masking import NO_SECRETS, mask
-from sayso.wire.messages import ChatRequest, Message, PlatformContext, platform_of
-from sayso.wire.requests import know_secrets
+from sayso.wire.messages import ChatRequest, Message
 from sayso.wire.traces import hidden_trace, hide
 
 logger = logging.getLogger("sayso.turn")
@@ -65,7 +64,7 @@ async def run_turn(
     # Keep the await chain short: every level is resumed once per streamed chunk.
     slot = engine.slots.take_now() or await engine.slots.take()
     try:
-        platform = await _platform(engine, more) if more else None
+        platform = await platform_in(engine, more) if more else None
         secrets = platform.secrets() if platform is not None else NO_SECRETS
         out = Output(sink, held=engine.holds, secrets=secrets, limit=engine.limits.reply)
         request = request_of(engine, received, more, platform, caller, slot, out, involved=involved)
@@ -88,15 +87,6 @@ async def run_turn(
         slot.end()
 
 
-async def _platform(engine: Engine, more: Sequence[Message]) -> PlatformContext:
-    """The platform context, with its secrets found."""
-    platform = platform_of(more)
-    if platform.kubeconfig or platform.aws_credentials:
-        limits = engine.limits
-        await asyncio.to_thread(know_secrets, platform, limits.secrets, limits.secrets_size)
-    return platform
-
-
 async def answered(request: Request, out: Output) -> None:
     """Intercept or answer, then finish; Blocked and Silence of user code are another answer."""
     engine = request.engine
@@ -106,6 +96,7 @@ async def answered(request: Request, out: Output) -> None:
         stateful = request.involved or request.session.stated
         if engine.intercepts or (stateful and engine.agent.function):
             request, given = await intercept(request, out)
+            out.seen = request.seen
         if given is not None:
             await accepted(request, out)
             await finish(request, await answer_given(request, given, out), out)
