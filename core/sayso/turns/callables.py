@@ -113,14 +113,14 @@ def _outcomes(
 ) -> dict[Grant, Outcome]:
     """How the calls ended that the callable carried out, by what its reply says of each."""
     carried, limits = [grant.proposal for grant in grants], request.engine.limits
-    found: dict[Grant, Outcome] = {}
+    outcomes: dict[Grant, Outcome] = {}
     for grant in grants:
         row = grant.proposal
         output = _stated(reply.data, row, carried) or reply.content
         state: State = "FAILED" if output.startswith("Error:") else "DONE"
         most = limits.command_output if row.kind == "command" else limits.tool_output
-        found[grant] = Outcome(state, cut(mask(output, request.secrets), most), took)
-    return found
+        outcomes[grant] = Outcome(state, cut(mask(output, request.secrets), most), took)
+    return outcomes
 
 
 def _change(
