@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from itertools import chain, count, repeat
+from functools import partial
+from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 from sayso.commands import CommandResult
 from sayso.context import RequestContext
 from sayso.decisions.deed import acting
-from sayso.decisions.starts import Start, hand_back, is_ready
+from sayso.decisions.starts import Start, hand_back, is_ready, rested
 from sayso.engine import Engine, Unrecorded
 from sayso.errors import LedgerUnavailable, reasons
-from sayso.gate import Outcome
+from sayso.gate import Late, NotEnded, Outcome
 from sayso.ledger import Proposal
 from sayso.ledger.beginnings import NotBegun
 from sayso.ledger.choices import Continuation, Grant
@@ -41,6 +42,9 @@ class Ended(NamedTuple):
     continuing: Continuation | None = None
 
 
+_End = Callable[[Outcome], Awaitable[Ended]]
+
+
 class Recorded(NamedTuple):
     """Whether an outcome was recorded, false when a later claim made ours void, and the
     continuation that was claimed with it."""
@@ -54,35 +58,46 @@ async def carry_out(
     start: Start,
     context: RequestContext,
     unrecorded: Unrecorded,
+    late: Callable[[Ended], Awaitable[None]],
     request: str | None = None,
 ) -> Ended | None:
     """Run an approved call once, record its outcome and its session change, and say how it ended.
 
     It is claimed in its place and begins there directly behind. None for one that does not come to
-    that, which is handed back: `start` tells why, or its row who else runs it. Never raises for
-    what the tool does; see `record` for `unrecorded` and `request`.
+    that, which is handed back: `start` tells why, or its row who else runs it. None also for one
+    that goes on when its request is over; `late` is told when it ends. Never raises for what the
+    tool does; see `record` for `unrecorded` and `request`.
     """
-    for times in count():
+    while True:
         if not await is_ready(engine, start):
-            return None
-        try:
-            before = state_of(context.session)
-            outcome = await _outcome(engine, start, acting(start.row, context))
-        except NotBegun:
-            if await hand_back(engine, start, times):
+            if await rested(start):
                 continue
             return None
-        return await _ended(engine, start, context, before, outcome, unrecorded, request)
-    raise AssertionError("counting has no end")
+        ended = partial(_ended, engine, start, context, state_of(context.session), unrecorded)
+
+        async def end_late(outcome: Outcome, ended: _End = ended) -> None:
+            await late(await ended(outcome))
+
+        try:
+            outcome = await _outcome(engine, start, acting(start.row, context), end_late)
+        except NotBegun:
+            if await hand_back(engine, start):
+                continue
+            return None
+        except NotEnded:
+            assert start.grant is not None
+            await engine.ledger.abandon(start.grant)
+            return None
+        return await ended(outcome, request)
 
 
-async def _outcome(engine: Engine, start: Start, context: RequestContext) -> Outcome:
+async def _outcome(engine: Engine, start: Start, context: RequestContext, late: Late) -> Outcome:
     row = start.row
     try:
         if row.kind == "command":
             return await _command(engine, start, context)
-        return await _tool(engine, start, context)
-    except NotBegun:
+        return await _tool(engine, start, context, late)
+    except (NotBegun, NotEnded):
         raise
     except Exception as error:
         secrets = context.platform.secrets()
@@ -95,9 +110,9 @@ async def _ended(
     start: Start,
     context: RequestContext,
     before: dict[str, Any] | None,
-    outcome: Outcome,
     unrecorded: Unrecorded,
-    request: str | None,
+    outcome: Outcome,
+    request: str | None = None,
 ) -> Ended:
     """Record the outcome of a call that has ended."""
     row, grant = start.row, start.grant
@@ -176,7 +191,7 @@ async def _finish(
     return Recorded(*last)
 
 
-async def _tool(engine: Engine, start: Start, context: RequestContext) -> Outcome:
+async def _tool(engine: Engine, start: Start, context: RequestContext, late: Late) -> Outcome:
     row, grant = start.row, start.grant
     assert grant is not None
     tool = engine.agent.tools.get(row.name)
@@ -184,11 +199,15 @@ async def _tool(engine: Engine, start: Start, context: RequestContext) -> Outcom
         text = f"Error: there is no tool {row.name!r} any more"
         return Outcome("FAILED", text, began=False)
 
-    async def late(outcome: Outcome) -> None:
+    async def known(outcome: Outcome) -> None:
         await record(engine, grant, outcome)
 
     place, session = start.place, context.session
-    return await engine.gate.run(tool, row.runs, session, context, grant, late, place)
+    # Event handlers know already of a call that exceeded its timeout.
+    then = late if tool.timeout is None else known
+    return await engine.gate.run(
+        tool, row.runs, session, context, grant, then, place, until=start.ends
+    )
 
 
 async def _command(engine: Engine, start: Start, context: RequestContext) -> Outcome:

@@ -228,14 +228,19 @@ async def _decide(deciding: Deciding) -> tuple[Decided, list[Start]]:
 
     found = await deciding.edits.decided(with_edit)
     until = latest(deciding.until)
-    # Each has the row of its own call, which changes as that is claimed and handed back.
     starts = [
-        Start(choice, row.id, Decided({row.id: row}, hinders=found.hinders), deciding.who, until)
+        Start(choice, row.id, _alone(found, row), deciding.who, until, deciding.until)
         for choice, row in (found.starts if deciding.runs else ())
     ]
     if found.grants:
         starts[0].place, starts[0].grant = place, found.grants[0]
     return replace(found, grants=[]), starts
+
+
+def _alone(found: Decided, row: Proposal) -> Decided:
+    """The decisions on one call: its row changes as it is claimed and handed back."""
+    resting = {id_: seconds for id_, seconds in found.resting.items() if id_ == row.id}
+    return Decided({row.id: row}, hinders=found.hinders, resting=resting)
 
 
 async def _announce(deciding: Deciding, decided: Decided) -> None:
@@ -263,15 +268,20 @@ async def _run(
 async def _one_by_one(
     deciding: Deciding, starts: Sequence[Start], request: str | None, unrecorded: Unrecorded
 ) -> list[Ended]:
-    engine = deciding.engine
+    engine, context = deciding.engine, deciding.context
+    report = partial(_report_end, deciding)
     found: list[Ended] = []
     for start in starts:
-        ended = await carry_out(engine, start, deciding.context, unrecorded, request)
-        if ended is None:
-            continue
-        found.append(ended)
-        deciding.ended(ended.row, ended.outcome)
-        if engine.events_on:
-            event = ended.outcome.event(approvals.approval(ended.row, execute=True))
-            await engine.fire(event, deciding.edits.secrets)
+        ended = await carry_out(engine, start, context, unrecorded, report, request)
+        if ended is not None:
+            found.append(ended)
+            await report(ended)
     return found
+
+
+async def _report_end(deciding: Deciding, ended: Ended) -> None:
+    engine = deciding.engine
+    deciding.ended(ended.row, ended.outcome)
+    if engine.events_on:
+        event = ended.outcome.event(approvals.approval(ended.row, execute=True))
+        await engine.fire(event, deciding.edits.secrets)

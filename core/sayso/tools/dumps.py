@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from sayso.config.received import Names
-from sayso.tools.inputs import dropped
+from sayso.tools.inputs import dropped, holds_secret_type
 from sayso.tools.validation import explained, unknown
 
 _KEPT_WHOLE = frozenset(("any", "bool", "float", "int", "literal", "none", "str"))
@@ -85,6 +85,27 @@ def _keeps_all(schema: Mapping[str, Any]) -> bool:
         case {"type": "list"}:
             return _keeps_all(schema.get("items_schema", {"type": "any"}))
     return schema.get("type") in _KEPT_WHOLE
+
+
+def secret_defaults(schema: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Each default in pydantic's core `schema` that holds a secret, however deep the field is, with
+    the name of that field."""
+    rest, seen = [(name, schema)], set[int]()
+    while rest:
+        name, node = rest.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, Mapping):
+            name = str(node.get("name", name))
+            if node.get("type") == "default" and holds_secret_type(node.get("default")):
+                yield name, node["default"]
+            rest += [
+                (key if isinstance(value, Mapping) and "schema" in value else name, value)
+                for key, value in node.items()
+            ]
+        elif isinstance(node, list | tuple):
+            rest += [(name, value) for value in node]
 
 
 def refuse_dropped(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
-from sayso.context import DecidedCall
+from sayso.context import DecidedCall, RequestContext
 from sayso.conversation import approvals
+from sayso.decisions.deed import carrying_out, platform_of_call
 from sayso.decisions.execution import change_of, record, state_of
 from sayso.decisions.settling import Settled
 from sayso.decisions.starts import NOT_BEGUN
-from sayso.errors import AgentError, Blocked, Busy, ModelError, Silence
+from sayso.errors import AgentError, Blocked, Busy, ModelError, Silence, TurnTimeout
 from sayso.gate import Outcome
 from sayso.ledger import Proposal, State
 from sayso.ledger.beginnings import NotBegun
@@ -33,8 +35,10 @@ from sayso.wire.messages import (
     ExecutedToolCall,
 )
 from sayso.wire.traces import cut
+from sayso.workers.abandoned import Watched
+from sayso.workers.code import is_coroutine_function
 
-_ANSWERS = (AgentError, ModelError, Blocked, Busy, Silence)
+_ANSWERS = (AgentError, ModelError, Blocked, Busy, Silence, TurnTimeout)
 """Exceptions of a callable that already say how the turn ends."""
 _FAILED = "Error: the agent failed while it carried this out"
 """The outcome of calls during which a callable raised: its error is in the log, not for callers."""
@@ -45,7 +49,7 @@ async def ask_function(given: Given, out: Output) -> Answer:
     once."""
     request, settled = given.request, given.settled
     if settled.decided.rows:
-        request.context.decisions = _to_carry_out(settled.decided)
+        request.context.decisions = _to_carry_out(settled.decided, request.context)
     try:
         if settled.decided.grants:
             said, settled = await _carry_out(given, out)
@@ -67,45 +71,98 @@ async def ask_function(given: Given, out: Output) -> Answer:
     return Answer(said.stop, settled, reply=said.reply)
 
 
-def _to_carry_out(decided: Decided) -> tuple[DecidedCall, ...]:
+def _to_carry_out(decided: Decided, context: RequestContext) -> tuple[DecidedCall, ...]:
     granted = [decided.rows[grant.proposal.id] for grant in decided.grants]
     given = sorted([*granted, *decided.told], key=lambda row: row.order)
-    return tuple(_decided(row) for row in given)
+    return tuple(_decided(row, context) for row in given)
 
 
-def _decided(row: Proposal) -> DecidedCall:
+def _decided(row: Proposal, context: RequestContext) -> DecidedCall:
     reason = row.decision.reason if row.decision else None
-    approved = row.state != "REJECTED"
     return DecidedCall(
-        row.id, row.call_id, row.kind, row.name, row.runs, approved, reason, row.fence
+        row.id,
+        row.call_id,
+        row.kind,
+        row.name,
+        row.runs,
+        approved=row.state != "REJECTED",
+        reason=reason,
+        fence=row.fence,
+        platform=platform_of_call(row, context),
     )
 
 
 async def _carry_out(given: Given, out: Output) -> tuple[Said, Settled]:
     """Call the agent's function, and record the calls that it carried out."""
-    request, decided = given.request, given.settled.decided
-    for grant in decided.grants:
+    engine, grants = given.request.engine, given.settled.decided.grants
+    for grant in grants:
         grant.spend()
+    is_async = is_coroutine_function(engine.agent.function)
+    watched = Watched(engine.gate.abandoned, f"the function of {engine.agent.name}", is_async)
+    work = asyncio.ensure_future(_carried(given, watched, out))
+    if not (await asyncio.wait({work}, timeout=given.request.left))[0]:
+        await _give_up(given, watched, work)
+    return work.result()
+
+
+async def _give_up(given: Given, watched: Watched, work: asyncio.Future[Any]) -> NoReturn:
+    """End the turn: what is carried out goes on and is recorded when it ends, and nobody waits for
+    that."""
+    engine, decided = given.request.engine, given.settled.decided
+    _abandoned.add(work)
+    work.add_done_callback(_forget)
+    if decided.grants[0].withdraw():
+        # The function says first that this one begins, and so does none of them.
+        work.cancel()
+        await engine.ledger.give_back(decided.grants, decided.told, refused=True)
+        raise Busy(NOT_BEGUN)
+    watched.abandon()
+    for grant in decided.grants:
+        await engine.ledger.abandon(grant)
+    raise TurnTimeout(engine.limits.turn_time)
+
+
+_abandoned: set[asyncio.Future[Any]] = set()
+
+
+def _forget(work: asyncio.Future[Any]) -> None:
+    _abandoned.discard(work)
+    if not work.cancelled():
+        # Its error is recorded with its calls.
+        work.exception()
+
+
+async def _carried(given: Given, watched: Watched, out: Output) -> tuple[Said, Settled]:
+    request, decided = given.request, given.settled.decided
+    grants = decided.grants
+    context = carrying_out([grant.proposal for grant in grants], request.context)
     before = state_of(request.session)
     start = time.perf_counter()
     try:
-        begin = partial(begin_all, decided.grants)
-        said = await reply_of(request, out, begin=begin, place=given.place)
+        begin = partial(_begin, grants, watched)
+        try:
+            said = await reply_of(request, out, begin=begin, place=given.place, context=context)
+        finally:
+            watched.end()
     except NotBegun:
-        await request.engine.ledger.give_back(decided.grants, decided.told)
+        await request.engine.ledger.give_back(grants, decided.told, refused=True)
         raise Busy(NOT_BEGUN) from None
     except Exception:
         outcome = Outcome("FAILED", _FAILED, time.perf_counter() - start)
         change = _change(request, before)
-        await _ended(request, dict.fromkeys(decided.grants, outcome), change, out)
+        await _ended(request, dict.fromkeys(grants, outcome), change, out)
         raise
     reply = AgentMessage(content=said.reply) if isinstance(said.reply, str) else said.reply
     took = time.perf_counter() - start
     change = _change(request, before, reply.data.session)
-    outcomes = _outcomes(request, decided.grants, reply, took)
-    rows = await _ended(request, outcomes, change, out)
+    rows = await _ended(request, _outcomes(request, grants, reply, took), change, out)
     decided = replace(decided, rows=decided.rows | rows)
     return Said(reply, said.stop), replace(given.settled, decided=decided)
+
+
+def _begin(grants: Sequence[Grant], watched: Watched) -> None:
+    begin_all(grants)
+    watched.begin()
 
 
 def _outcomes(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from sayso.conversation import approvals
+from sayso.conversation.wording import known_since
 from sayso.decisions.deed import hinders
 from sayso.decisions.settling import Settled, waited
 from sayso.decisions.starts import NOT_BEGUN, latest, words
@@ -58,6 +60,7 @@ async def replay(
         request.context.session = session = Session(reply.data.session)
         request = request._replace(session=session)
     data = outcomes_of(settled.decided, settled.ran)
+    stale = known_since(reply.data, settled.decided.rows)
     for name in OUTCOMES:
         reported = getattr(data, name)
         ids = {outcome.id for outcome in reported}
@@ -71,6 +74,8 @@ async def replay(
         reported += kept
     await out.outcomes(data)
     await out.write(reply.content)
+    if stale:
+        await out.write(f"\n\n{stale}" if reply.content else stale)
     pending = [Proposal(**row) for row in recorded["proposals"]]
     return request, Answer(recorded["stop_reason"], settled, pending, reply=reply)
 
@@ -96,10 +101,10 @@ async def give(request: Request, settled: Settled, step: AskFunction, out: Outpu
         place = await _place(request)
     # An earlier agent in this one's place may have proposed calls of tools. These have ended,
     # if only as calls of an unknown tool.
-    claimed = Decided()
+    claimed = Decided(hinders=settled.decided.hinders)
     try:
         for id_ in step.callables:
-            await request.engine.ledger.claim_for_callable(id_, claimed)
+            await _claim(request, id_, claimed)
         settled = await _looked_again(request, settled, claimed, out)
     except BaseException:
         if place is not None:
@@ -115,6 +120,14 @@ async def give(request: Request, settled: Settled, step: AskFunction, out: Outpu
         place.leave()
     await out.outcomes(outcomes_of(settled.decided, settled.ran))
     return Given(_shown(request, settled.decided, out), settled)
+
+
+async def _claim(request: Request, id_: str, claimed: Decided) -> None:
+    """Claim the decisions of one turn. If an earlier start of one of its calls came to nothing,
+    wait until it may be tried again."""
+    claim = partial(request.engine.ledger.claim_for_callable, id_, claimed)
+    while pause := await claim():  # noqa: ASYNC110
+        await asyncio.sleep(pause)
 
 
 async def _looked_again(
@@ -148,7 +161,10 @@ def _shown(request: Request, decided: Decided, out: Output) -> Request:
 async def _place(request: Request) -> Place:
     function = request.engine.agent.function
     is_async = is_coroutine_function(function) or is_async_generator_function(function)
-    place = request.engine.code.place(is_async=is_async)
+    try:
+        place = request.engine.code.place(is_async=is_async)
+    except RuntimeError:
+        raise Busy(NOT_BEGUN) from None
     if not await place.comes(latest(request.until)):
         place.leave()
         raise Busy(NOT_BEGUN)

@@ -122,7 +122,8 @@ async def _alter_texts(
 async def finish(request: Request, answer: Answer, out: Output) -> None:
     """Alter, record and send the rest of the reply; no event follows."""
     last, pending = done(request, answer.stop, answer.reply), answer.pending
-    ending: list[Event] = [*proposal_events(pending), last] if pending else [last]
+    stated = proposal_events(pending, plain=request.caller.plain) if pending else []
+    ending: list[Event] = [*stated, last]
     altered = None
     if out.held:
         # Interceptors may change the session in place; that must not be recorded.

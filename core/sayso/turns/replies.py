@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import ValidationError
 
+from sayso.context import RequestContext
 from sayso.decisions.settling import NOTHING_DECIDED
 from sayso.errors import AgentError, ReplyTooLarge
 from sayso.ledger.choices import Decided
@@ -61,15 +62,17 @@ async def reply_of(
     *,
     begin: Callable[[], None] | None = None,
     place: Place | None = None,
+    context: RequestContext | None = None,
 ) -> Said:
     """The reply of the callable. One that carries calls out has `begin` as its first step, begins
-    in `place`, and nothing of it is sent while it streams."""
+    in `place`, and gets `context` in place of the request's; nothing of it is sent while it
+    streams."""
     agent, code = request.engine.agent, request.engine.code
     function = agent.function
     assert function is not None
     if begin is not None:
         function = beginning(function, begin)
-    given = [request.seen.messages.copy(), request.context, request.session]
+    given = [request.seen.messages.copy(), context or request.context, request.session]
     arguments = given[: agent.argument_count]
     own: Context | None = None
     if agent.generates:
