@@ -54,16 +54,22 @@ def tokens_of(text: str) -> int:
 class Window:
     """What of one turn's conversation the model is shown, in a window of `tokens`, if it is known.
 
-    An output is cut once and shown so from then on: what a model has read may not change.
+    An output is cut once and shown so from then on: what a model has read may not change. `reads`
+    says whether the model may be offered `READ_OUTPUT`.
     """
 
     def __init__(
-        self, tokens: int | None, prompts: Sequence[str], tools: Sequence[ToolDefinition]
+        self,
+        tokens: int | None,
+        prompts: Sequence[str],
+        tools: Sequence[ToolDefinition],
+        *,
+        reads: bool = True,
     ) -> None:
         self._tokens = tokens
         self._prompts = prompts
         self._own = tools
-        self._reads = all(tool.name != READ_OUTPUT.name for tool in tools)
+        self._reads = reads and all(tool.name != READ_OUTPUT.name for tool in tools)
         self._cut: dict[str, str] = {}
         self._whole: dict[str, str] = {}
 

@@ -7,7 +7,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence, Set
 from dataclasses import replace
@@ -17,6 +16,7 @@ from sayso.agent import Agent
 from sayso.conversation.attachments import checked
 from sayso.conversation.history import bound_to, model_turns
 from sayso.conversation.window import Window
+from sayso.decisions.settling import Settled
 from sayso.errors import AgentError, ModelError, ReplyTooLarge
 from sayso.models import (
     Ask,
@@ -29,12 +29,13 @@ from sayso.models import (
     ToolStart,
     Turn,
     bound_to_model,
+    unused_id,
 )
 from sayso.models.calling import begun
 from sayso.models.usage import called
-from sayso.turns.ending import finish, suspend
+from sayso.turns.ending import Answer, suspended
 from sayso.turns.output import Output
-from sayso.turns.state import RunningTurn
+from sayso.turns.request import Request
 from sayso.turns.tool_calls import RequestedCalls
 from sayso.wire.events import IntermittentUpdate, ModelCalled, StopReason, TextDelta
 from sayso.wire.traces import hidden_trace
@@ -47,33 +48,36 @@ _EMPTY: dict[StopReason, str] = {
     "max_tokens": "The model reached its output limit (max_tokens) before it had said anything.",
     "refusal": "The model declined to answer this.",
 }
-"""What a reply says that would be empty, by the reason why it stopped."""
+"""The text of a reply that would be empty, by the reason why it stopped."""
 _CUT = "The model reached its output limit (max_tokens) within a tool call, which was not run."
 
 
-async def ask_model(turn: RunningTurn) -> None:
+async def ask_model(request: Request, settled: Settled, out: Output) -> Answer:
     """Call the model and run its tools until it answers, proposes, or reaches a limit."""
-    agent, limits = turn.engine.agent, turn.engine.limits
-    unheard = cancelled_here()
-    given = agent.system_context
-    context = await _computed(turn, given) if callable(given) else given or ""
-    if turn.context._additions:
-        context = "\n\n".join([text for text in [context, *turn.context._additions] if text])
-    system, tools = agent.system_prompt, [*agent.definitions]
-    # Only what was suspended, or will be, needs the digest.
-    prefix = _prefix(turn, system, context, tools) if turn.involved else ""
-    checked(turn.seen.messages, turn.engine.model, limits.attachment_hosts)
-    turns = model_turns(turn.seen.messages, turn.found, turn.references, prefix)
+    engine = request.engine
+    agent, limits = engine.agent, engine.limits
+    cancelled = cancelled_here()
+    given, added = agent.system_context, request.context._additions
+    context = await _computed(request, given) if callable(given) else given or ""
+    if added:
+        context = "\n\n".join([text for text in [context, *added] if text])
+    system, tools = agent.system_prompt, [*agent.definitions] if request.caller.tools else []
+    # Only suspended turns need the digest.
+    prefix = _prefix(request, system, context, tools) if request.involved else ""
+    checked(request.seen.messages, engine.model, limits.attachment_hosts)
+    turns = model_turns(request.seen.messages, settled.decided, request.references, prefix)
     transcript: list[Turn] = []
-    used: set[str] = set()
-    window = Window(turn.engine.window, (system, context), tools)
+    used: dict[str, int] = {}
+    made = 0
+    window = Window(engine.window, (system, context), tools, reads=request.caller.tools)
     for _ in range(limits.model_calls):
-        reply = await _answer(turn, window, [*turns, *transcript], system, context, unheard)
+        asked = [*turns, *transcript]
+        reply = await _answer(request, window, asked, system, context, cancelled, out)
         said = reply.turn
-        calls = [b for b in said.blocks if isinstance(b, Call)]
+        calls = [b for b in said.blocks if isinstance(b, Call) and request.caller.tools]
         if calls:
             used = used or _ids_of_calls(turns)
-            said, calls = _with_fresh_ids(said, calls, used)
+            said, calls = _with_unused_ids(said, calls, used)
         if transcript and transcript[-1].role == "assistant":
             transcript[-1] = _joined(transcript[-1], said)
         else:
@@ -82,44 +86,44 @@ async def ask_model(turn: RunningTurn) -> None:
             continue
         if reply.stop != "tool_use" or not calls:
             stop = _STOPS.get(reply.stop, "end_turn")
-            await _explain(turn, _CUT if calls else _EMPTY.get(stop), always=bool(calls))
-            await finish(turn, stop)
-            return
+            await _explain(out, _CUT if calls else _EMPTY.get(stop), always=bool(calls))
+            return Answer(stop, settled)
         reading, calls = window.parted(calls)
-        requested = RequestedCalls(turn, calls, said)
+        requested = RequestedCalls(request, calls, said, out, made)
         await requested.run()
         requested.results += map(window.read, reading)
+        made = requested.made
         transcript.append(Turn("user", requested.results))
         if requested.proposals:
             if not requested.results:
                 transcript.pop()
             before = [*turns, *transcript[: -2 if requested.results else -1]]
-            bound = bound_to(prefix or _prefix(turn, system, context, tools), before)
-            await suspend(turn, requested.proposals, transcript, bound)
-            return
+            bound = bound_to(prefix or _prefix(request, system, context, tools), before)
+            return await suspended(request, settled, requested.proposals, out, transcript, bound)
     words = f"I stopped after {limits.model_calls} model calls without coming to an end."
-    await turn.out.send(TextDelta(f"\n\n{words}" if turn.out.text else words))
-    await finish(turn, "max_steps")
+    await out.send(TextDelta(f"\n\n{words}" if out.text else words))
+    return Answer("max_steps", settled)
 
 
-async def _explain(turn: RunningTurn, words: str | None, *, always: bool) -> None:
+async def _explain(out: Output, words: str | None, *, always: bool) -> None:
     """Say `words` in a reply that has said nothing, or `always` behind what it has said."""
-    silent = not any(piece.strip() for piece in turn.out.text)
+    silent = not any(piece.strip() for piece in out.text)
     if words and (silent or always):
-        await turn.out.send(TextDelta(words if silent else f"\n\n{words}"))
+        await out.send(TextDelta(words if silent else f"\n\n{words}"))
 
 
 async def _answer(
-    turn: RunningTurn,
+    request: Request,
     window: Window,
     turns: Sequence[Turn],
     system: str,
     context: str,
-    unheard: Set[Running[Any]],
+    cancelled: Set[Running[Any]],
+    out: Output,
 ) -> Reply:
     """The reply to what the model is shown of the conversation; to less of it where the provider
     says that it is too long."""
-    chosen, config = turn.context, turn.engine.model_config
+    chosen, config = request.context, request.engine.model_config
     for last in (False, True):
         ask = Ask(
             window.fitted(turns),
@@ -129,46 +133,49 @@ async def _answer(
             config,
             model=chosen._model,
             key=chosen._key,
-            secrets=turn.secrets,
+            secrets=request.secrets,
         )
         try:
-            return await _counted(turn, ask, unheard)
+            return await _counted(request, ask, cancelled, out)
         except ModelError as error:
             if last or error.kind != "context" or not window.shrink(error.reason, turns):
                 raise
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _counted(turn: RunningTurn, ask: Ask, unheard: Set[Running[Any]]) -> Reply:
-    """The reply to one call of the model, which is taken note of."""
-    engine = turn.engine
-    model, stream = engine.model, engine.stream
-    provider, name, begin = model.provider, ask.model or model.name, time.monotonic()
+async def _counted(request: Request, ask: Ask, cancelled: Set[Running[Any]], out: Output) -> Reply:
+    """The reply to one call of the model, which is noted for usage and handlers."""
+    engine, model = request.engine, request.engine.model
+    name, begin = ask.model or model.name, time.monotonic()
     try:
-        events = stream(ask) if stream else await begun(model, ask, engine.code)
-        reply = await _reply(turn, events, unheard)
+        events = engine.stream(ask) if engine.stream else await begun(model, ask, engine.code)
+        reply = await _reply(request, events, cancelled, out)
     except ModelError as error:
         took = time.monotonic() - begin
-        await turn.model_called(ModelCalled(provider, name, took, error=error.kind))
+        await request.fire(ModelCalled(model.provider, name, took, error=error.kind))
         raise
-    if turn.events_on or reply.usage.output_tokens or reply.usage.input_tokens:
+    if engine.events_on or reply.usage.output_tokens or reply.usage.input_tokens:
         took = time.monotonic() - begin
-        await turn.model_called(called(provider, name, reply, took, engine.price))
+        call = called(model.provider, name, reply, took, engine.price)
+        out.model_called(call)
+        await request.fire(call)
     return reply
 
 
-async def _computed(turn: RunningTurn, context: Callable[..., Any]) -> str:
+async def _computed(request: Request, context: Callable[..., Any]) -> str:
     try:
-        return str(await turn.engine.code.call(context, turn.context) or "")
+        return str(await request.engine.code.call(context, request.context) or "")
     except Exception as error:
         raise AgentError("the system context could not be computed") from error
 
 
 async def _reply(
-    turn: RunningTurn, events: AsyncIterator[ModelEvent], unheard: Set[Running[Any]]
+    request: Request,
+    events: AsyncIterator[ModelEvent],
+    cancelled: Set[Running[Any]],
+    out: Output,
 ) -> Reply:
     """The Reply that ends one model call; its text is sent as it comes."""
-    out = turn.out
     before = len(out.text)
     separate = before > 0
     try:
@@ -182,26 +189,26 @@ async def _reply(
                 if out.say(text):
                     await out.caught_up()
             elif isinstance(event, Reply):
-                if len(event.turn.blocks) > turn.engine.limits.blocks:
-                    raise ReplyTooLarge(turn.engine.limits.blocks, "texts and tool calls")
+                if len(event.turn.blocks) > request.engine.limits.blocks:
+                    raise ReplyTooLarge(request.engine.limits.blocks, "texts and tool calls")
                 if len(out.text) == before:
                     _say_whole(out, event.turn)
                 return event
             elif out.shows_status:
-                _show(out, event, turn.engine.agent)
-            if unheard:
-                await let_cancel(unheard)
+                _show(out, event, request.engine.agent)
+            if cancelled:
+                await let_cancel(cancelled)
     except (ModelError, asyncio.CancelledError):
         raise
     except Exception as error:
         raise ModelError("server", "the model failed") from error
     finally:
-        # How it takes the end of its reply, or of its failure, changes neither.
+        # An error in closing changes neither the reply nor the failure.
         if (close := getattr(events, "aclose", None)) is not None:
             try:
                 await close()
             except Exception as error:
-                trace = hidden_trace(error, turn.secrets)
+                trace = hidden_trace(error, request.secrets)
                 logger.warning("the model failed as its reply was closed\n%s", trace)
     raise ModelError("protocol", "the model's reply ended without an end")
 
@@ -225,45 +232,31 @@ def _show(out: Output, event: ModelEvent, agent: Agent) -> None:
             out.update(IntermittentUpdate(words, {"kind": "tool_call", "tool": name}), fixed)
 
 
-def _ids_of_calls(turns: Sequence[Turn]) -> set[str]:
-    found = set()
+def _ids_of_calls(turns: Sequence[Turn]) -> dict[str, int]:
+    found: dict[str, int] = {}
     for turn in turns:
         if turn.role == "assistant":
-            found.update([block.id for block in turn.blocks if isinstance(block, Call)])
+            found.update([(block.id, 1) for block in turn.blocks if isinstance(block, Call)])
     return found
 
 
-def _with_fresh_ids(said: Turn, calls: list[Call], used: set[str]) -> tuple[Turn, list[Call]]:
-    """The turn and its calls, with ids that are new in the conversation.
-
-    Some providers count from zero for each reply.
-    """
-    kept = 0
-    for call in calls:
-        if call.id in used:
-            break
-        used.add(call.id)
-        kept += 1
-    else:
+def _with_unused_ids(
+    said: Turn, calls: list[Call], used: dict[str, int]
+) -> tuple[Turn, list[Call]]:
+    """The turn and its calls, with ids that are new in the conversation."""
+    ids = [unused_id(call.id, used) for call in calls]
+    if ids == [call.id for call in calls]:
         return said, calls
-    fresh = [*calls[:kept], *(_with_fresh_id(call, used) for call in calls[kept:])]
+    fresh = [replace(call, id=id_) for call, id_ in zip(calls, ids, strict=True)]
     rest = iter(fresh)
     blocks = [next(rest) if isinstance(block, Call) else block for block in said.blocks]
     return Turn(said.role, blocks, bound_to_model(said.raw)), fresh
 
 
-def _with_fresh_id(call: Call, used: set[str]) -> Call:
-    fresh = call.id
-    while fresh in used:
-        fresh = f"call_{secrets.token_hex(8)}"
-    used.add(fresh)
-    return call if fresh == call.id else replace(call, id=fresh)
-
-
-def _prefix(turn: RunningTurn, system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
+def _prefix(request: Request, system: str, context: str, tools: Sequence[ToolDefinition]) -> str:
     shown = [[t.name, t.description, t.input_schema] for t in tools]
-    model = turn.engine.model
-    read_by = [model.provider, turn.context._model or model.name]
+    model = request.engine.model
+    read_by = [model.provider, request.context._model or model.name]
     text = json.dumps([read_by, system, context, shown], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from providers import AnthropicServer, Request, status, stream
 
-from sayso import Agent, tool
-from sayso.models import load_model
+from sayso import Agent, load_model, tool
 from sayso.testing import served
 
 LEAST = 1_024
