@@ -123,7 +123,7 @@ async def _alter_texts(
 async def finish(request: Request, answer: Answer, out: Output) -> None:
     """Alter, record and send the rest of the reply; no event follows."""
     last, pending = done(request, answer.stop, answer.reply), answer.pending
-    if usage := counted(out.model_calls):
+    if out.model_calls and (usage := counted(out.model_calls)):
         last.meta_data["usage"] = usage
     stated = proposal_events(pending, plain=request.caller.plain) if pending else []
     ending: list[Event] = [*stated, last]
@@ -149,7 +149,7 @@ async def finish_blocked(request: Request, error: Blocked, out: Output) -> None:
     """End the turn with what a guard says in place of its reply."""
     last = done(request, "blocked")
     last.meta_data["blocked"] = {"code": error.code}
-    if usage := counted(out.model_calls):
+    if out.model_calls and (usage := counted(out.model_calls)):
         last.meta_data["usage"] = usage
     out.drop()
     words = f"\n\n{error.message}" if out.text else error.message
