@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         standard_error,
         turn_to_read,
     )
+    from sayso.http.request_ids import RequestIds
     from sayso.http.sockets import Socket
     from sayso.installing import install_line
     from sayso.ledger import (
@@ -170,6 +171,7 @@ _MODULES = {
     "host": "ServiceHost",
     "hosting": "Host",
     "http.access": "authenticate",
+    "http.request_ids": "RequestIds",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "listener.protocol": "Http",
     "http.sockets": "Socket",
@@ -263,6 +265,7 @@ __all__ = [
     "Reply",
     "RequestContext",
     "RequestError",
+    "RequestIds",
     "ResourceContent",
     "Result",
     "SaysoError",
