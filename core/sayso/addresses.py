@@ -49,6 +49,7 @@ def hide_credentials() -> None:
 
 
 def _hide(record: logging.LogRecord) -> None:
+    # A record that is made from nothing, as `logging.makeLogRecord` does, has no name yet.
     client = (record.name or "").partition(".")[0] in _CLIENTS
     names = _ANY if client else _NAMED
     try:
