@@ -14,7 +14,8 @@ class ClientCredentials:
     """The credentials of this service at the authorization server `issuer` (RFC 6749, section 4.4).
 
     The MCP server says where its tokens come from and which scopes they need (RFC 9728); the
-    credentials go to this issuer only. A token is asked for when the server wants one, and again when it has expired.
+    credentials go to this issuer only. A token is asked for when the server wants one, and again
+    when it has expired.
     """
 
     issuer: str
