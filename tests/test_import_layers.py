@@ -13,7 +13,7 @@ CORE = Path(__file__).resolve().parent.parent / "core"
 
 LAYERS: tuple[str, ...] = (
     "errors garbage _version config workers service installing addresses",
-    "wire context",
+    "wire context principals",
     "ledger models",
     "agent tools commands policy gate conversation hosting hookspecs",
     "engine slots plugins",

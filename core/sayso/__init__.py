@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from sayso.host import ServiceHost
     from sayso.hosting import Host
     from sayso.hosting.streams import EventStream
-    from sayso.http.access import authenticate
+    from sayso.http.authentication import authenticate
     from sayso.http.endpoints import (
         ChatEndpoint,
         caller_of,
@@ -83,6 +83,7 @@ if TYPE_CHECKING:
         load_model,
     )
     from sayso.plugins import Plugin
+    from sayso.principals import Principal
     from sayso.server import serve
     from sayso.service.stderr import StandardError
     from sayso.threaded import running
@@ -169,7 +170,7 @@ _MODULES = {
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
     "hosting": "Host",
-    "http.access": "authenticate",
+    "http.authentication": "authenticate",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "listener.protocol": "Http",
     "http.sockets": "Socket",
@@ -185,6 +186,7 @@ _MODULES = {
         "Ask Call Model Reply Result Text Thought ToolDefinition ToolStart Turn Usage load_model"
     ),
     "plugins": "Plugin",
+    "principals": "Principal",
     "wire.requests": "parse_request",
     "server": "serve",
     "service.stderr": "StandardError",
@@ -258,6 +260,7 @@ __all__ = [
     "PlatformContext",
     "Plugin",
     "PluginError",
+    "Principal",
     "Proposal",
     "Reading",
     "Reply",

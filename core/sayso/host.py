@@ -21,8 +21,9 @@ from typing import Any
 
 from sayso.addresses import hide_credentials
 from sayso.agent import Agent, as_agent
-from sayso.config import Config, bearer_tokens, state_dir
+from sayso.config import Config, state_dir
 from sayso.config.factories import installed
+from sayso.config.tokens import bearer_tokens
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
@@ -38,6 +39,7 @@ from sayso.plugins import Plugins
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
 from sayso.policy import Policy
+from sayso.principals import Directory, Principal
 from sayso.slots import PATIENCE, Slots
 from sayso.start_lines import start_lines
 from sayso.turns.output import Gathered
@@ -67,7 +69,8 @@ class ServiceHost:
         extras: Mapping[str, Any] | None = None,
     ) -> None:
         self.extras = dict(extras or {})
-        self.tokens = _tokens(config)
+        self.directory = Directory(config.auth)
+        self.tokens = _tokens(config, self.directory)
         self.agent = agent
         self.config = config
         self.plugins = plugins
@@ -370,11 +373,13 @@ def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
     return straight and all(map(is_coroutine_function, around))
 
 
-def _tokens(config: Config) -> dict[str, bytes]:
+def _tokens(config: Config, directory: Directory) -> dict[Principal, bytes]:
+    """The token of each principal, of whom all is known that ever will be."""
     if config.auth.scheme != "bearer":
         return {}
     return {
-        name: secret.get_secret_value().encode() for name, secret in bearer_tokens(config).items()
+        directory.known(Principal(name, groups=token.groups), "bearer"): token.encoded
+        for name, token in bearer_tokens(config).items()
     }
 
 

@@ -22,7 +22,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    SecretStr,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
@@ -307,18 +306,6 @@ class LimitSettings(Section):
     """Most model calls of a turn."""
     tool_calls: _Count = 100
     """Most tool calls of a turn."""
-
-
-class AuthSettings(Section):
-    """`[auth]`: who may call."""
-
-    scheme: Literal["none", "bearer"] = "none"
-    """"none" lets everyone call; "bearer" asks for one of the named tokens."""
-    tokens_file: Path | None = None
-    """File with one `name = token` a line, or `name = env:NAME`; `#`, first or after a space,
-    begins a comment."""
-    tokens: dict[str, SecretStr] = {}
-    """Tokens by the name of their principal; "env:NAME" takes one from the environment."""
 
 
 class ApprovalRule(Section):

@@ -8,6 +8,7 @@ from typing import Any
 from sayso.context import Caller
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Requester
+from sayso.principals import proven_tenant
 from sayso.wire.lenient_json import fitting
 
 _TEXTS = ("name", "description", "input_description", "intent")
@@ -19,7 +20,8 @@ _LONGEST_INTENT = 500
 
 
 def requester(caller: Caller, tenant: str | None = None, user: str | None = None) -> Requester:
-    """Who asks; `tenant` and `user` are what the messages claim."""
+    """Who asks; `tenant` and `user` are what the messages claim: a proven tenant counts more."""
+    tenant = proven_tenant(caller.principal) or tenant
     return Requester(caller.principal, tenant, user, caller.protocol, caller.address, caller.client)
 
 

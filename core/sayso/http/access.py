@@ -1,28 +1,22 @@
 """Who may call: authentication, and the hosts and origins that web pages may use."""
 
 import asyncio
-import hmac
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
 
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sayso.errors import AgentError, Busy, RequestError, TurnError, Unauthenticated
+from sayso.errors import Busy
 from sayso.host import ServiceHost
-from sayso.hosting import Host
+from sayso.http.authentication import authenticate
 from sayso.http.endpoints import FOREIGN, PRINCIPAL, standard_error
-from sayso.wire.masking import Secrets
-from sayso.wire.traces import hide
 
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
 PUBLIC = {"/health", "/ready", "/.well-known/agent.json", "/.well-known/agent-card.json"}
 """Paths that are answered without authentication: they hold nothing that is anyone's."""
-PATIENCE = 30.0
-"""Seconds that a plugin has to say who calls."""
 
 
 class Fixed:
@@ -96,61 +90,6 @@ def _path(scope: Scope) -> str:
     """The path as the router sees it: without that of an app that mounts this one."""
     path, root = str(scope.get("path", "")), str(scope.get("root_path", ""))
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
-
-
-async def authenticate(host: Host, scope: Mapping[str, Any]) -> str | None:
-    """The principal of a request, from the plugins' hooks, then `[auth]`.
-
-    None where nothing requires credentials. Raises Unauthenticated when they are required and
-    nothing recognises the caller, and AgentError when a hook fails.
-    """
-    # Plugins hold it as what they may ask of it; only the core makes one.
-    assert isinstance(host, ServiceHost)
-    hooks = host.plugins.implementations("authenticate")
-    if not hooks and host.config.auth.scheme == "none":
-        return None
-    pairs = [(name.decode("latin-1").lower(), value) for name, value in scope["headers"]]
-    if [name for name, _ in pairs].count("authorization") > 1:
-        # Whoever stands between here and the caller may have looked at another than we would.
-        raise Unauthenticated("there is more than one 'Authorization' header")
-    headers = {name: value.decode("latin-1") for name, value in pairs}
-    for impl in hooks:
-        bound = impl.bound(headers=headers, scope=scope, host=host)
-        try:
-            async with asyncio.timeout(PATIENCE):
-                principal = await host.code.call(bound)
-        except (RequestError, TurnError):
-            raise
-        except Exception as error:
-            failed = AgentError(f"plugin {impl.plugin!r} could not say who calls")
-            # A name that is looked up by its token fails with that token in its text.
-            given = headers.get("authorization", "")
-            hide(failed, Secrets.of([given, given.partition(" ")[2]]))
-            raise failed from error
-        if isinstance(principal, str) and principal.strip():
-            return principal
-        if principal is not None:
-            # A False or an empty name was hardly meant to let the caller in.
-            raise AgentError(f"plugin {impl.plugin!r} named the caller by what is no name")
-    if host.config.auth.scheme == "bearer":
-        return bearer(host.tokens, headers.get("authorization", ""))
-    raise Unauthenticated
-
-
-def bearer(tokens: Mapping[str, bytes], header: str) -> str:
-    """The principal whose token the `Authorization` header carries; raises Unauthenticated."""
-    scheme, _, token = header.partition(" ")
-    if scheme.lower() != "bearer":
-        raise Unauthenticated("a bearer token is needed: 'Authorization: Bearer TOKEN'")
-    given = token.strip().encode("utf-8", "surrogateescape")
-    found = ""
-    for name, known in tokens.items():
-        # Every token is compared, so the time tells nothing about which one came close.
-        if hmac.compare_digest(known, given):
-            found = name
-    if not found:
-        raise Unauthenticated("the bearer token is not valid")
-    return found
 
 
 class WebPages:

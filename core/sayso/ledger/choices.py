@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import OPEN, Decision, Proposal, SuspendedTurn
 from sayso.ledger.beginnings import Beginnings, NotBegun, boottime
+from sayso.principals import is_agent
 from sayso.wire.canonical import canonical
 from sayso.wire.messages import Command, Kind
 
@@ -232,6 +233,15 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
     if not choice.approved and row.state not in ("PENDING", "REJECTED"):
         return "approval_conflict", "the call was approved before"
     return None
+
+
+def not_allowed(choice: Choice, row: Proposal, who: Requester) -> str:
+    """Why `who` may not make this decision; empty where nothing forbids it, or it is made."""
+    if not is_agent(who.principal):
+        return ""
+    decides = row.state == "PENDING" or (row.state != "APPROVED" and would_start(choice, row))
+    own = not choice.approved and row.principal == who.principal
+    return "an agent decides nothing; a person has to" if decides and not own else ""
 
 
 def would_start(choice: Choice, row: Proposal) -> bool:

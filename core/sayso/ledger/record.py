@@ -179,7 +179,7 @@ class Ledger:
             found = self._rules.rows(tx, ids, who)
             self._rules.choose(tx, choices, found, who, conversation, dry=dry)
             late[:] = [row.id for _, row in found.chosen if row.state == "EXPIRED"]
-            self._rules.check(found, edit, None if dry else may_start)
+            self._rules.check(found, who, edit, None if dry else may_start)
             if not dry:
                 self._rules.record(tx, found, who, edit, decided_by)
                 found.hinders = may_start
@@ -329,7 +329,7 @@ class Ledger:
 
         def work(tx: Transaction) -> list[Proposal]:
             found = [self._rules.settle(tx, row) for row in tx.proposals(ids).values()]
-            rows = [r for r in found if r.state in open_ and self.visible(r, who)]
+            rows = [r for r in found if r.state in open_ and self._rules.may_withdraw(r, who)]
             for row in rows:
                 row.decision = Decision(False, tx.now, *name_of(who), reason=reason)
                 row.state, row.finished, row.output = "REJECTED", tx.now, f"Rejected: {reason}"

@@ -28,6 +28,7 @@ from sayso.ledger.choices import (
     decision_of,
     edit_digest,
     edited_twice,
+    not_allowed,
     not_issued,
     refuse,
     refused,
@@ -38,6 +39,7 @@ from sayso.ledger.choices import (
 from sayso.ledger.claims import Claims, suspend_again
 from sayso.ledger.log import log
 from sayso.ledger.lookup import Lookup
+from sayso.principals import is_agent
 from sayso.wire.canonical import canonical
 
 logger = logging.getLogger("sayso.ledger")
@@ -84,6 +86,11 @@ class Rules(Claims):
         if row.tenant is not None and who.tenant is not None and row.tenant != who.tenant:
             return False
         return row.principal == who.principal or self.deciders == "any"
+
+    def may_withdraw(self, row: Proposal, who: Requester) -> bool:
+        """Whether `who` may take the call back: an agent only its own."""
+        own = row.principal == who.principal
+        return self.visible(row, who) and (own or not is_agent(who.principal))
 
     def settle(self, tx: Transaction, row: Proposal) -> Proposal:
         """The row, updated if it has expired or its owner has died."""
@@ -175,14 +182,18 @@ class Rules(Claims):
             **who._asdict(),
         )
 
-    def check(self, found: Decided, edit: Edit | None, hinders: Hinders | None = None) -> None:
-        """Raise InvalidRequest for choices that are changed, too late or contradictory, and for
-        calls that would start now and that `hinders` keeps from it."""
+    def check(
+        self, found: Decided, who: Requester, edit: Edit | None, hinders: Hinders | None = None
+    ) -> None:
+        """Raise InvalidRequest for choices that are changed, too late, contradictory or not for
+        `who` to make, and for calls that would start now and that `hinders` keeps from it."""
         items: list[dict[str, Any]] = []
         decided = [(choice, row) for choice, row in found.chosen if not choice.copy]
         for choice, row in decided:
             if kind := contradiction(choice, row):
                 items.append(refused(choice, *kind))
+            elif message := not_allowed(choice, row, who):
+                items.append(refused(choice, "approval_not_allowed", message))
             elif choice.approved and (message := _wrong_change(found, choice, row, edit)):
                 items.append(refused(choice, "approval_changed", message))
             elif hinders and would_start(choice, row) and (kind := hinders(row)):

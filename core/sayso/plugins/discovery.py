@@ -30,6 +30,7 @@ BUILT_IN: Mapping[str, bool] = {
     "mcp": False,
     "router": False,
     "console": False,
+    "jwt": False,
     "chat": False,
     "demo": False,
 }
@@ -40,6 +41,10 @@ COMMANDS_ALONE = ("chat", "demo")
 
 SWITCHES = ("a2a", "mcp")
 """The plugins that `[server]`, a keyword or a flag switches on or off."""
+
+
+SCHEMES = ("jwt",)
+"""The plugins that are a value of `auth.scheme`."""
 
 
 class Installed(NamedTuple):
@@ -151,7 +156,7 @@ def select(
 def _reasons(config: Config, known: Mapping[str, Installed]) -> dict[str, tuple[bool, str]]:
     """Each wanted plugin in order: whether somebody named it, and why it is wanted."""
     added = dict.fromkeys(config.activated, "switched on")
-    added |= _switched(config, True, in_file=False)
+    added |= _switched(config, True, in_file=False) | _of_scheme(config)
     if config.plugins is not None:
         origin = f"named in plugins, {config.origin('plugins').text}"
         wanted = dict.fromkeys(config.plugins, (True, origin))
@@ -176,6 +181,14 @@ def _switched(config: Config, value: bool, in_file: bool | None = None) -> dict[
             verb = "on" if value else "off"
             switched[name] = f"switched {verb} by server.{name}, {origin.text}"
     return switched
+
+
+def _of_scheme(config: Config) -> dict[str, str]:
+    """The plugin that asks callers who they are, as `auth.scheme` wants it: active in any case."""
+    if config.auth.scheme not in SCHEMES:
+        return {}
+    origin = config.origin("auth.scheme").text
+    return {config.auth.scheme: f"auth.scheme is {config.auth.scheme!r}, {origin}"}
 
 
 def _why_not(config: Config, installed: Installed) -> str:
