@@ -43,8 +43,9 @@ if TYPE_CHECKING:
     from sayso.gate import Outcome
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
-    from sayso.hosting import Host
+    from sayso.hosting import Host, Ruling
     from sayso.hosting.streams import EventStream
+    from sayso.http.access import check_access
     from sayso.http.authentication import authenticate
     from sayso.http.endpoints import (
         ChatEndpoint,
@@ -67,6 +68,8 @@ if TYPE_CHECKING:
         Transaction,
     )
     from sayso.ledger.log import checkpoint, log_row
+    from sayso.ledger.outbox import LogPage
+    from sayso.ledger.people import Comment, Terms, Vote
     from sayso.listener.protocol import Http
     from sayso.models import (
         Ask,
@@ -169,7 +172,8 @@ _MODULES = {
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
-    "hosting": "Host",
+    "hosting": "Host Ruling",
+    "http.access": "check_access",
     "http.authentication": "authenticate",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "listener.protocol": "Http",
@@ -177,6 +181,8 @@ _MODULES = {
     "installing": "install_line",
     "ledger": "Decision Head LogRow Owner Proposal Reading Store SuspendedTurn Transaction",
     "ledger.log": "checkpoint log_row",
+    "ledger.outbox": "LogPage",
+    "ledger.people": "Comment Terms Vote",
     "wire.masking": "mask",
     "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
@@ -223,6 +229,7 @@ __all__ = [
     "Command",
     "CommandFile",
     "Commands",
+    "Comment",
     "Config",
     "ConfigError",
     "ConversationStarted",
@@ -249,6 +256,7 @@ __all__ = [
     "InvalidRequest",
     "LedgerUnavailable",
     "LocalShell",
+    "LogPage",
     "LogRow",
     "Message",
     "MessageAdded",
@@ -268,6 +276,7 @@ __all__ = [
     "RequestError",
     "ResourceContent",
     "Result",
+    "Ruling",
     "SaysoError",
     "ServiceHost",
     "Session",
@@ -281,6 +290,7 @@ __all__ = [
     "Stopping",
     "Store",
     "SuspendedTurn",
+    "Terms",
     "Text",
     "TextContent",
     "TextDelta",
@@ -304,9 +314,11 @@ __all__ = [
     "URLConfig",
     "Unauthenticated",
     "Usage",
+    "Vote",
     "__version__",
     "authenticate",
     "caller_of",
+    "check_access",
     "checkpoint",
     "create_app",
     "encode",

@@ -11,6 +11,7 @@
     │   ├── TooLarge                 413  the body or frame is over its limit
     │   ├── UnknownHost              421  a page decides under a name that is not the service's
     │   ├── Unauthenticated          401  no principal for the credentials
+    │   ├── NoAuthentication         403  what needs `[auth]` is asked for without it
     │   ├── ApprovalsPending         409  a new message while calls wait for a decision
     │   ├── StillRunning             503  another request runs this call or turn, beyond our limit
     │   ├── Busy                     503  too many turns in flight, or the service is stopping
@@ -147,6 +148,19 @@ class Unauthenticated(RequestError):
 
     def __init__(self, message: str = "credentials are missing or not valid") -> None:
         super().__init__(message)
+
+
+class NoAuthentication(RequestError):
+    """What waits is listed, or decided by its id, where nobody has to say who they are."""
+
+    status = 403
+    code = "AUTH_REQUIRED"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this needs [auth], since anybody, and any tool of the agent, could decide here; set "
+            "it, or set server.host to 127.0.0.1 and use the token that the start prints"
+        )
 
 
 class ApprovalsPending(RequestError):

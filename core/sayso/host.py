@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -27,6 +28,7 @@ from sayso.config.tokens import bearer_tokens
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
+from sayso.decisions.recorded import Recorded
 from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
@@ -70,6 +72,7 @@ class ServiceHost:
     ) -> None:
         self.extras = dict(extras or {})
         self.directory = Directory(config.auth)
+        self.start_token = secrets.token_urlsafe(24)
         self.tokens = _tokens(config, self.directory)
         self.agent = agent
         self.config = config
@@ -102,6 +105,7 @@ class ServiceHost:
             approvals=config.approvals,
         )
         self.calls = DirectCalls(self.engine)
+        self.record = Recorded(self.engine)
 
     @classmethod
     def create(

@@ -57,6 +57,11 @@ def proven_tenant(principal: str | None) -> str | None:
     return principal.tenant if isinstance(principal, Principal) else None
 
 
+def person_of(principal: str | None) -> str | None:
+    """Whose principal this is; None where nothing says so."""
+    return principal.person if isinstance(principal, Principal) else None
+
+
 class Directory:
     """What `[auth.principals]` and `[auth.people]` say of those who were authenticated."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from sayso.context import Caller
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Requester
-from sayso.principals import proven_tenant
+from sayso.principals import person_of, proven_tenant
 from sayso.wire.lenient_json import fitting
 
 _TEXTS = ("name", "description", "input_description", "intent")
@@ -32,4 +32,5 @@ def proposal(who: Requester, **fields: Any) -> Proposal:
     if intent := fields.get("intent"):
         fields["intent"] = intent[:_LONGEST_INTENT]
     own: dict[str, Any] = {"turn": "", "index": 0, "created": 0.0, "expires": 0.0}
+    own["person"] = person_of(who.principal)
     return Proposal(id=secrets.token_hex(16), **own | who._asdict() | fields)

@@ -3,15 +3,17 @@
 import asyncio
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from pydantic_core import to_json
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sayso.errors import Busy
+from sayso.errors import Busy, NoAuthentication, Unauthenticated
 from sayso.host import ServiceHost
-from sayso.http.authentication import authenticate
+from sayso.hosting import Host
+from sayso.http.authentication import authenticate, bearer
 from sayso.http.endpoints import FOREIGN, PRINCIPAL, standard_error
 
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
@@ -84,6 +86,34 @@ class Authentication:
                 await _deny(answer, scope, receive, send)
                 return
         await self.app(scope, receive, send)
+
+
+def check_access(host: Host, scope: Mapping[str, Any]) -> None:
+    """Raise unless this request may list what waits, and decide it by its id alone.
+
+    Without authentication every tool of the agent that fetches addresses could decide, too: so on
+    a loopback address it takes the token that the start has printed (Unauthenticated), and on
+    another one nobody may (NoAuthentication).
+    """
+    assert isinstance(host, ServiceHost)
+    if host.guarded:
+        return
+    if not is_loopback(host.config.server.host):
+        raise NoAuthentication
+    given = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(given) != 1:
+        raise Unauthenticated("the token that the service printed at its start is needed")
+    bearer({"": host.start_token.encode()}, given[0].decode("latin-1"))
+
+
+def entrance(host: ServiceHost, url: str) -> list[str]:
+    """Where to decide, with the token of the start, for the start lines of a service at `url`."""
+    asked = host.plugins.decide_by_id and not host.guarded
+    if not asked or not is_loopback(host.config.server.host):
+        return []
+    if host.plugins.page is None:
+        return [f"the token to list and decide what waits: {host.start_token}"]
+    return [f"decide at {url}{host.plugins.page}#token={host.start_token}"]
 
 
 def _path(scope: Scope) -> str:

@@ -77,13 +77,16 @@ def with_raw_routes(
         for method in sorted(route.methods - {"HEAD"}):
             if isinstance(route.endpoint, ChatEndpoint):
                 operation = _chat(route.endpoint, prefix)
+            elif method in (described := getattr(route.endpoint, "openapi", {})):
+                operation = dict(described[method])
             else:
                 schema = _SCHEMAS.get(path, {})
                 operation = _operation(_CORE.get(path, f"{method} {shown}"), _json(schema))
             if path == "/ready":
                 operation["responses"]["503"] = _response(503, _json(_NOT_READY))
             if parameters:
-                operation["parameters"] = [_parameter(name) for name in parameters]
+                more = operation.get("parameters", [])
+                operation["parameters"] = [*(_parameter(name) for name in parameters), *more]
             if bearer and path in PUBLIC:
                 operation["security"] = []
             operations[method.lower()] = operation

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from sayso.ledger.people import Comment, Terms, Vote
 from sayso.wire.messages import Kind
 
 T = TypeVar("T")
@@ -72,6 +73,9 @@ class Proposal:
     the tool gets, `sent` what was sent where that differs; `tool` is the digest of the tool,
     `source` where it is from; `context` is where it acts. `edit` is the
     digest of a changed input as its approver sent it.
+
+    `person` is whose principal proposed it, `terms` what its rule demands, `votes` who has approved
+    it while others are still needed.
     """
 
     id: str
@@ -110,6 +114,10 @@ class Proposal:
     source: str = ""
     context: dict[str, Any] | None = None
     edit: str = ""
+    person: str | None = None
+    terms: Terms | None = None
+    votes: list[Vote] = field(default_factory=list)
+    comments: list[Comment] = field(default_factory=list)
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -173,6 +181,7 @@ class Proposal:
             session=None,
             intent=None,
             sent=None,
+            comments=[],
             decision=decision,
         )
 

@@ -235,6 +235,11 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
     return None
 
 
+def barred(row: Proposal, who: Requester) -> str:
+    """Why `who` may not approve the call, as the inbox names it; empty where nothing forbids it."""
+    return "AGENT" if is_agent(who.principal) else ""
+
+
 def not_allowed(choice: Choice, row: Proposal, who: Requester) -> str:
     """Why `who` may not make this decision; empty where nothing forbids it, or it is made."""
     if not is_agent(who.principal):

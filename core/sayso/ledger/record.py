@@ -34,6 +34,7 @@ from sayso.ledger.choices import (
     Grant,
     Hinders,
     Requester,
+    barred,
     name_of,
 )
 from sayso.ledger.claims import suspend_again
@@ -85,6 +86,10 @@ class Ledger:
     def visible(self, row: Proposal, who: Requester) -> bool:
         """Whether the proposal exists for `who`."""
         return self._rules.visible(row, who)
+
+    def barred(self, row: Proposal, who: Requester) -> str:
+        """Why `who` may not approve the call; empty where nothing forbids it."""
+        return barred(row, who)
 
     async def open(self) -> None:
         """Open the store; raises ConfigError naming it and the way out."""

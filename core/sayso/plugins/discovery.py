@@ -30,6 +30,7 @@ BUILT_IN: Mapping[str, bool] = {
     "mcp": False,
     "router": False,
     "console": False,
+    "approvals": False,
     "jwt": False,
     "chat": False,
     "demo": False,

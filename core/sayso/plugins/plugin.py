@@ -28,6 +28,8 @@ class Plugin:
     `Settings` says which keys `[plugin.NAME]` may have; their values are `self.settings`. With
     `active_by_default` false the plugin is active only where the configuration names it. With
     `own_process` true its `lifespan` is entered once a service, not once a process.
+    `decides_by_id` says that its routes list what waits and take decisions by ids alone: they check
+    each request by `check_access`, and without `[auth]` the start prints the token for them.
     `public_paths` are paths of static files that are nobody's data: GET and HEAD of them are
     answered without authentication. `page` is the one of these that a person should see first: `/`
     leads there, unless something else is served at `/`.
@@ -36,6 +38,7 @@ class Plugin:
     name: str = ""
     active_by_default: ClassVar[bool] = True
     own_process: ClassVar[bool] = False
+    decides_by_id: ClassVar[bool] = False
     public_paths: tuple[str, ...] = ()
     page: str | None = None
 
