@@ -107,13 +107,14 @@ def check_access(host: Host, scope: Mapping[str, Any]) -> None:
 
 
 def entrance(host: ServiceHost, url: str) -> list[str]:
-    """Where to decide, with the token of the start, for the start lines of a service at `url`."""
-    asked = host.plugins.decide_by_id and not host.guarded
-    if not asked or not is_loopback(host.config.server.host):
-        return []
-    if host.plugins.page is None:
-        return [f"the token to list and decide what waits: {host.start_token}"]
-    return [f"decide at {url}{host.plugins.page}#token={host.start_token}"]
+    """Where to decide, for the start lines of a service at `url`: without authentication the only
+    ones who have the token are those who see these lines."""
+    page = f"console {url}{host.plugins.page}" if host.plugins.page else ""
+    needed = host.plugins.decide_by_id and not host.guarded
+    if not needed or not is_loopback(host.config.server.host):
+        return [page] if page and host.guarded else []
+    token = host.start_token
+    return [f"{page}#token={token}" if page else f"the token to decide what waits: {token}"]
 
 
 def _path(scope: Scope) -> str:
