@@ -19,7 +19,7 @@ LAYERS: tuple[str, ...] = (
     "engine slots plugins",
     "decisions",
     "turns",
-    "host start_lines",
+    "host start_lines impossible",
     "http",
     "listener",
     "app server threaded testing pytest_plugin",

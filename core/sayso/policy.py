@@ -6,11 +6,14 @@ import json
 import unicodedata
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cached_property
+from hashlib import sha256
 from typing import Any, Literal
 
 from sayso.config.settings import ApprovalRule
+from sayso.ledger.people import Terms
 from sayso.tools import Tool
 from sayso.wire.canonical import canonical
 from sayso.wire.characters import unseen
@@ -42,19 +45,40 @@ class Policy:
         nothing.
         """
         sent = _Input(tool, input) if self.reads_inputs and input is not None else None
-        for rule in self.rules:
-            if self._matches(rule, tool, sent, platform):
-                return rule.action
+        rule = self._first(tool.name, sent, platform)
+        if rule is not None:
+            return rule.action
         return "require" if tool.requires_approval else "allow"
+
+    def terms(
+        self,
+        name: str,
+        tool: Tool[..., Any] | None,
+        sent: Mapping[str, Any],
+        got: Mapping[str, Any],
+        platform: PlatformContext | None,
+    ) -> Terms | None:
+        """What the first rule that matches demands of those who approve a call that is proposed.
+
+        `sent` is what was sent and `got` what the tool gets of it; a terminal command has no tool.
+        """
+        rule = self._first(name, _Input(tool, sent, got), platform)
+        return None if rule is None else terms_of(rule)
+
+    def _first(
+        self, name: str, input: _Input | None, platform: PlatformContext | None
+    ) -> ApprovalRule | None:
+        matches = (rule for rule in self.rules if self._matches(rule, name, input, platform))
+        return next(matches, None)
 
     def _matches(
         self,
         rule: ApprovalRule,
-        tool: Tool[..., Any],
+        name: str,
         input: _Input | None,
         platform: PlatformContext | None,
     ) -> bool:
-        if not fnmatchcase(tool.name, rule.tool):
+        if not fnmatchcase(name, rule.tool):
             return False
         if rule.arguments:
             if input is None:
@@ -92,7 +116,7 @@ class Policy:
 
     def idle(self, tools: Sequence[Tool[..., Any]]) -> list[str]:
         """The names in rules that match no tool, misspelt perhaps."""
-        names = dict.fromkeys(rule.tool for rule in self.rules)
+        names = dict.fromkeys(rule.tool for rule in self.rules if rule.tool != "command")
         return [n for n in names if not any(fnmatchcase(tool.name, n) for tool in tools)]
 
     def misnamed(self, tools: Sequence[Tool[..., Any]]) -> list[tuple[str, str]]:
@@ -106,6 +130,21 @@ class Policy:
         ]
 
 
+def terms_of(rule: ApprovalRule) -> Terms | None:
+    """What the rule demands of those who approve; None where it demands nothing of them."""
+    terms = Terms(
+        approvers=list(rule.approvers),
+        quorum=rule.quorum,
+        not_requester=rule.not_requester,
+        reason=rule.reason == "required",
+        decide_within=rule.decide_within,
+        run_within=rule.run_within,
+    )
+    if terms == Terms():
+        return None
+    return replace(terms, rule=sha256(canonical(rule.model_dump(mode="json"))).hexdigest())
+
+
 def forbidden(name: str) -> str:
     """The answer to a call of the tool `name` that a rule refuses."""
     return f"a rule of this service forbids this call of {name!r}"
@@ -114,19 +153,27 @@ def forbidden(name: str) -> str:
 class _Input:
     """The input of a call, as it was sent and as the tool would get it."""
 
-    def __init__(self, tool: Tool[..., Any], sent: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        tool: Tool[..., Any] | None,
+        sent: Mapping[str, Any],
+        got: Mapping[str, Any] | None = None,
+    ) -> None:
         self._tool = tool
         self._sent = sent
+        self._known = got
 
     @cached_property
-    def _got(self) -> dict[str, Any]:
+    def _got(self) -> Mapping[str, Any]:
+        if self._known is not None or self._tool is None:
+            return self._known or {}
         return self._tool.as_called(self._sent)
 
     def is_sent(self, name: str, wanted: Any) -> bool:
         """Whether just this was sent, in an argument that the tool does not ignore."""
         if name not in self._sent or not _fits(wanted, self._sent[name]):
             return False
-        if name in self._tool.input_schema["properties"]:
+        if self._tool is None or name in self._tool.input_schema["properties"]:
             return True
         return name in self._got and _fits(wanted, self._got[name])
 

@@ -300,6 +300,7 @@ def test(config_file: Path | None, file: Path, target: str | None) -> None:
       arguments = { namespace = "prod" }
       platform = { tenant_name = "acme" }
       expect = "deny"                         # allow, require or deny
+      approvers = ["group:sre"]               # and quorum, not_requester, reason, decide_within
     """
     failed = 0
     for number, (text, expected, verdict) in enumerate(

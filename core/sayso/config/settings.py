@@ -310,6 +310,12 @@ class LimitSettings(Section):
     """Most tool calls of a turn."""
 
 
+_TERMS = frozenset(
+    {"approvers", "quorum", "not_requester", "reason", "decide_within", "run_within"}
+)
+"""The keys of a rule that say who has to approve, and until when."""
+
+
 class ApprovalRule(Section):
     """One of `[[approvals.rules]]`: the first that matches a tool call says what it needs."""
 
@@ -321,7 +327,35 @@ class ApprovalRule(Section):
     """Fields of the platform context that must match, with wildcards. A rule that asks or refuses
     also holds where a field is absent; one that allows holds only without `[auth]`."""
     action: Literal["allow", "require", "deny"]
-    """Run without approval, ask for approval, or refuse."""
+    """Run without approval, ask for approval, or refuse; "require" where a key below is given."""
+    approvers: list[str] = []
+    """Who may approve: names of principals and persons, and "group:NAME" for groups; absent:
+    whoever `deciders` lets decide."""
+    quorum: int = Field(default=1, ge=1, le=20)
+    """How many persons have to approve; above 1 only principals count that are a person's."""
+    not_requester: bool = False
+    """Whether it has to be somebody else than who asked for the call, or has changed its input."""
+    reason: Literal["optional", "required"] = "optional"
+    """Whether an approval has to say why."""
+    decide_within: _Positive | None = None
+    """How long the call waits for its approval; absent: `ttl`."""
+    run_within: _Positive | None = None
+    """How long an approved call may wait for its start; absent: until it would have expired."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _asks_where_it_says_whom(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "action" not in given and not _TERMS.isdisjoint(given):
+            return {**given, "action": "require"}
+        return given
+
+    @model_validator(mode="after")
+    def _only_asks_whom(self) -> "ApprovalRule":
+        if self.action != "require" and (given := _TERMS & self.model_fields_set):
+            raise ValueError(f"{', '.join(sorted(given))}: only where action is 'require'")
+        if wrong := [one for one in self.approvers if not one.removeprefix("group:").strip()]:
+            raise ValueError(f"approvers: expected a name or 'group:NAME', not {wrong[0]!r}")
+        return self
 
     @field_validator("arguments")
     @classmethod

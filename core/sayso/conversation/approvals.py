@@ -116,6 +116,7 @@ def _of_call(call: ToolCall, loc: tuple[str | int, ...], newest: bool) -> Choice
         call.rejection_reason or None,
         call.name,
         copied(call.input),
+        why=call.reason or None,
     )
 
 
@@ -131,6 +132,7 @@ def _of_approval(item: Approval, loc: tuple[str | int, ...], newest: bool) -> Ch
         item.name if "name" in stated and item.name else None,
         copied(item.input) if "input" in stated else None,
         through_approvals=True,
+        why=item.reason or None,
     )
 
 
@@ -155,6 +157,7 @@ def _commands(data: Data, index: int, newest: bool) -> list[Choice]:
                 copy=not (command.execute or command.rejection_reason),
                 message=index,
                 ordinal=ordinal,
+                why=command.reason or None,
             )
         )
     return found

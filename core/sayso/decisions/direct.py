@@ -131,8 +131,10 @@ class DirectCalls:
         deed = await self._engine.code.check(tool_deed, tool, input)
         if holds_secret([deed["input"], dict(input)], given.secrets()):
             raise ToolInputError("the input holds a secret of the platform context")
+        terms = self._engine.gate.policy.terms(name, tool, input, deed["input"], platform)
         row = proposal(
             requester(caller, given.tenant_name),
+            terms=terms,
             turn=secrets.token_hex(16),
             call_id=secrets.token_hex(8),
             intent=mask(intent, given.secrets()),
@@ -180,11 +182,16 @@ class DirectCalls:
         changes = approved and edited is not None
         stated = edited if changes else input
         given = None if stated is None else dict(stated)
-        why = mask(reason, context.platform.secrets())
-        if not approved and why is None:
-            why = "no reason given"
+        said = mask(reason, context.platform.secrets())
         choice = Choice(
-            id, kind, approved, loc=("body", "id"), newest=True, reason=why, input=given
+            id,
+            kind,
+            approved,
+            loc=("body", "id"),
+            newest=True,
+            reason=None if approved else said or "no reason given",
+            input=given,
+            why=said if approved else None,
         )
         decision = DirectDecision(self._engine, choice, who, context, changes, run, ran)
 

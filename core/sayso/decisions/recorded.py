@@ -16,6 +16,7 @@ from sayso.ledger import Proposal, Reading, Transaction, outbox
 from sayso.ledger.choices import Choice, Conversation, Requester, name_of
 from sayso.ledger.log import append, digest
 from sayso.ledger.people import Comment
+from sayso.ledger.voting import standing
 
 T = TypeVar("T")
 MOST_COMMENTS = 100
@@ -44,6 +45,11 @@ class Recorded:
         """Why this caller may not approve the call: "AGENT", "NOT_AN_APPROVER", "OWN_REQUEST" or,
         where nothing forbids it, an empty text."""
         return self._engine.ledger.barred(row, requester(caller))
+
+    def standing(self, row: Proposal) -> str:
+        """Who has approved a call that waits for others, and who is still needed, in words; empty
+        for one that nobody has approved."""
+        return standing(row)
 
     async def log(self, cursor: str | None, limit: int = 100) -> outbox.LogPage:
         """The next rows of the log behind `cursor`; None begins with the oldest. Raises ValueError
@@ -101,6 +107,7 @@ class Recorded:
 
 def _choice(number: int, ruling: Ruling) -> Choice:
     reason = None if ruling.approved else ruling.reason or "no reason given"
+    why = ruling.reason if ruling.approved else None
     return Choice(
         ruling.id,
         None,
@@ -108,4 +115,5 @@ def _choice(number: int, ruling: Ruling) -> Choice:
         loc=("body", "decisions", number),
         newest=True,
         reason=reason,
+        why=why,
     )

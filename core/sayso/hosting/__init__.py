@@ -152,7 +152,7 @@ class Calls(Protocol):
 
 
 class Ruling(NamedTuple):
-    """One of several decisions; `reason` is that of a rejection."""
+    """One of several decisions, and why."""
 
     id: str
     approved: bool
@@ -177,6 +177,11 @@ class Record(Protocol):
     def barred(self, row: Proposal, caller: Caller) -> str:
         """Why this caller may not approve the call: "AGENT", "NOT_AN_APPROVER", "OWN_REQUEST" or,
         where nothing forbids it, an empty text."""
+        ...
+
+    def standing(self, row: Proposal) -> str:
+        """Who has approved a call that waits for others, and who is still needed, in words; empty
+        for one that nobody has approved."""
         ...
 
     async def log(self, cursor: str | None, limit: int = 100) -> LogPage:

@@ -75,7 +75,7 @@ class Proposal:
     digest of a changed input as its approver sent it.
 
     `person` is whose principal proposed it, `terms` what its rule demands, `votes` who has approved
-    it while others are still needed.
+    it while others are still needed, `editors` who has changed its input.
     """
 
     id: str
@@ -118,6 +118,7 @@ class Proposal:
     terms: Terms | None = None
     votes: list[Vote] = field(default_factory=list)
     comments: list[Comment] = field(default_factory=list)
+    editors: list[str] = field(default_factory=list)
 
     @property
     def asked(self) -> dict[str, Any]:

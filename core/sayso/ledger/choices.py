@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from sayso.errors import InvalidRequest, ToolInputError
 from sayso.ledger import OPEN, Decision, Proposal, SuspendedTurn
 from sayso.ledger.beginnings import Beginnings, NotBegun, boottime
-from sayso.principals import is_agent
 from sayso.wire.canonical import canonical
 from sayso.wire.messages import Command, Kind
 
@@ -39,7 +38,8 @@ class Choice:
 
     `id` is None for a command that is matched by its text. `loc` is where it stands in the request,
     `newest` whether that is in the last message. `kind`, `name` and `input` are None when the
-    caller did not state them. A `copy` stands further back in the history and decides nothing.
+    caller did not state them. `reason` is that of a rejection, `why` that of an approval. A `copy`
+    stands further back in the history and decides nothing.
     `message` is the index of the message that carries a command, `ordinal` the number of
     equal commands before it there.
     """
@@ -56,6 +56,7 @@ class Choice:
     copy: bool = False
     message: int = 0
     ordinal: int = 0
+    why: str | None = None
 
 
 class Conversation(NamedTuple):
@@ -235,20 +236,6 @@ def contradiction(choice: Choice, row: Proposal) -> tuple[str, str] | None:
     return None
 
 
-def barred(row: Proposal, who: Requester) -> str:
-    """Why `who` may not approve the call, as the inbox names it; empty where nothing forbids it."""
-    return "AGENT" if is_agent(who.principal) else ""
-
-
-def not_allowed(choice: Choice, row: Proposal, who: Requester) -> str:
-    """Why `who` may not make this decision; empty where nothing forbids it, or it is made."""
-    if not is_agent(who.principal):
-        return ""
-    decides = row.state == "PENDING" or (row.state != "APPROVED" and would_start(choice, row))
-    own = not choice.approved and row.principal == who.principal
-    return "an agent decides nothing; a person has to" if decides and not own else ""
-
-
 def would_start(choice: Choice, row: Proposal) -> bool:
     """Whether the decision has the call start, or start again."""
     again = row.state == "INDETERMINATE" and row.idempotent and not row.purged
@@ -322,7 +309,8 @@ def _file(given: dict[str, Any]) -> dict[str, Any]:
 def decision_of(choice: Choice, who: Requester, now: float) -> Decision:
     """The decision as the row records it."""
     by = name_of(who)
-    return Decision(choice.approved, now, *by, choice.reason, choice.through_approvals)
+    reason = choice.why if choice.approved else choice.reason
+    return Decision(choice.approved, now, *by, reason, choice.through_approvals)
 
 
 def name_of(who: Requester) -> tuple[str | None, bool, str, str | None]:

@@ -10,7 +10,8 @@ class Terms:
     """What the rule demands that held when the call was proposed.
 
     `approvers` are names of principals and persons, and groups as "group:NAME"; empty: whoever may
-    decide otherwise. `run_within` is in seconds from the approval on. `rule` is the digest of the
+    decide otherwise. `decide_within` is in seconds from the
+    proposal on, `run_within` from the approval on. `rule` is the digest of the
     rule.
     """
 
@@ -18,6 +19,7 @@ class Terms:
     quorum: int = 1
     not_requester: bool = False
     reason: bool = False
+    decide_within: float | None = None
     run_within: float | None = None
     rule: str = ""
 

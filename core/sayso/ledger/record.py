@@ -34,7 +34,6 @@ from sayso.ledger.choices import (
     Grant,
     Hinders,
     Requester,
-    barred,
     name_of,
 )
 from sayso.ledger.claims import suspend_again
@@ -43,6 +42,7 @@ from sayso.ledger.log import log, log_unstarted
 from sayso.ledger.owners import boot_id
 from sayso.ledger.purging import purged
 from sayso.ledger.rules import Rules
+from sayso.ledger.voting import barred
 from sayso.ledger.writes import Writes
 
 T = TypeVar("T")
@@ -125,7 +125,8 @@ class Ledger:
             if turn is not None:
                 tx.put_turn(replace(turn, created=tx.now))
             for proposal in proposals:
-                row = replace(proposal, created=tx.now, expires=tx.now + self.ttl)
+                within = proposal.terms and proposal.terms.decide_within
+                row = replace(proposal, created=tx.now, expires=tx.now + (within or self.ttl))
                 row.agent = self.agent or row.agent
                 tx.put(row)
                 log(tx, "proposed", row)
@@ -184,7 +185,9 @@ class Ledger:
             found = self._rules.rows(tx, ids, who)
             self._rules.choose(tx, choices, found, who, conversation, dry=dry)
             late[:] = [row.id for _, row in found.chosen if row.state == "EXPIRED"]
-            self._rules.check(found, who, edit, None if dry else may_start)
+            self._rules.check(
+                found, who, edit, None if dry else may_start, operator=decided_by is not None
+            )
             if not dry:
                 self._rules.record(tx, found, who, edit, decided_by)
                 found.hinders = may_start

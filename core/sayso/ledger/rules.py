@@ -28,7 +28,6 @@ from sayso.ledger.choices import (
     decision_of,
     edit_digest,
     edited_twice,
-    not_allowed,
     not_issued,
     refuse,
     refused,
@@ -39,6 +38,7 @@ from sayso.ledger.choices import (
 from sayso.ledger.claims import Claims, suspend_again
 from sayso.ledger.log import log
 from sayso.ledger.lookup import Lookup
+from sayso.ledger.voting import completes, is_named, refusal, vote
 from sayso.principals import is_agent
 from sayso.wire.canonical import canonical
 
@@ -85,7 +85,9 @@ class Rules(Claims):
             return False
         if row.tenant is not None and who.tenant is not None and row.tenant != who.tenant:
             return False
-        return row.principal == who.principal or self.deciders == "any"
+        # Whom a rule names sees the call, whoever decides otherwise.
+        named = row.terms is not None and is_named(row.terms, who.principal)
+        return row.principal == who.principal or self.deciders == "any" or named
 
     def may_withdraw(self, row: Proposal, who: Requester) -> bool:
         """Whether `who` may take the call back: an agent only its own."""
@@ -183,7 +185,13 @@ class Rules(Claims):
         )
 
     def check(
-        self, found: Decided, who: Requester, edit: Edit | None, hinders: Hinders | None = None
+        self,
+        found: Decided,
+        who: Requester,
+        edit: Edit | None,
+        hinders: Hinders | None = None,
+        *,
+        operator: bool = False,
     ) -> None:
         """Raise InvalidRequest for choices that are changed, too late, contradictory or not for
         `who` to make, and for calls that would start now and that `hinders` keeps from it."""
@@ -192,11 +200,13 @@ class Rules(Claims):
         for choice, row in decided:
             if kind := contradiction(choice, row):
                 items.append(refused(choice, *kind))
-            elif message := not_allowed(choice, row, who):
-                items.append(refused(choice, "approval_not_allowed", message))
+            elif kind := refusal(choice, row, who, operator=operator):
+                items.append(refused(choice, *kind))
             elif choice.approved and (message := _wrong_change(found, choice, row, edit)):
                 items.append(refused(choice, "approval_changed", message))
-            elif hinders and would_start(choice, row) and (kind := hinders(row)):
+            elif not (hinders and would_start(choice, row) and completes(choice, row, who)):
+                continue
+            elif kind := hinders(row):
                 if kind[0] != WAITS:
                     items.append(refused(choice, *kind))
         by_row: dict[str, set[bool]] = {}
@@ -231,6 +241,8 @@ class Rules(Claims):
             if edit and row.id in changes:
                 row.edited = edit(row, changes[row.id])
                 row.edit = edit_digest(changes[row.id])
+            if choice.approved and not vote(tx, choice, row, who, edits=row.id in changes):
+                continue
             row.decision = decision_of(choice, who, tx.now)
             if decided_by is not None:
                 row.decision.who, row.decision.claimed = decided_by, True
@@ -350,30 +362,6 @@ class Rules(Claims):
             row.state, row.finished = "INDETERMINATE", tx.now
         tx.put(row)
         log(tx, "unclaimed", row)
-
-    def finish(
-        self,
-        tx: Transaction,
-        grant: Grant,
-        state: State,
-        output: str,
-        duration: float | None,
-        session: dict[str, Any] | None,
-    ) -> bool:
-        """Record the outcome of a claimed call; false when a later claim made ours void."""
-        row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
-        if row is None or row.fence != grant.fence:
-            return False
-        if row.state not in ("EXECUTING", "INDETERMINATE"):
-            return False
-        if row.state == "EXECUTING" or session is not None:
-            # A late end says nothing of it: what was recorded when the call was given up stands.
-            row.session = session
-        row.state, row.output, row.duration = state, output, duration
-        row.finished, row.owner = tx.now, None
-        tx.put(row)
-        log(tx, state.lower(), row)
-        return True
 
 
 def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:

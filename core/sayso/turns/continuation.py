@@ -11,6 +11,7 @@ from sayso.decisions.deed import hinders
 from sayso.decisions.starts import NOT_BEGUN, latest, words
 from sayso.errors import Busy
 from sayso.ledger import Proposal
+from sayso.ledger.voting import standing
 from sayso.turns.decisions import message_digest, wait_for_others
 from sayso.turns.ending import finish
 from sayso.turns.outcomes import catch_up, collect_outcomes, decided_calls
@@ -66,11 +67,14 @@ async def resume(turn: RunningTurn, step: Restate | GoOn, known: set[str]) -> bo
 
 
 def _needed(turn: RunningTurn, pending: Sequence[Proposal]) -> Iterator[str]:
-    """What the approved calls wait for that this request has not stated."""
+    """What the approved calls wait for that this request has not stated, and who else has to
+    approve the others."""
     if not turn.context.has_decision:
         return
     why = hinders(turn.engine.agent, turn.context)
     for row in pending:
+        if said := standing(row):
+            yield said
         if row.state == "APPROVED" and (found := why(row)):
             yield found[1]
 

@@ -80,7 +80,8 @@ def _storable(turn: RunningTurn, choice: Choice) -> Choice:
     if unissued and holds_secret(choice.input, turn.secrets):
         text = "the input holds a secret of the platform context"
         raise InvalidRequest.at(list(choice.loc), "approval_not_issued", text)
-    return replace(choice, reason=mask(choice.reason, turn.secrets))
+    reason, why = (mask(text, turn.secrets) for text in (choice.reason, choice.why))
+    return replace(choice, reason=reason, why=why)
 
 
 async def carry_decisions(turn: RunningTurn) -> set[str]:

@@ -191,7 +191,16 @@ class RunningTurn:
         """A proposal of this request, not yet recorded."""
         # Masked before it is cut: nothing would know half a secret.
         fields["intent"] = mask(fields.get("intent"), self.secrets)
-        return proposal(self.who, agent=self.engine.agent.id, context=self.acts_in, **fields)
+        name, given = fields["name"], fields["input"]
+        terms = self.engine.gate.policy.terms(
+            name,
+            self.engine.agent.tools.get(name),
+            fields.get("sent") or given,
+            given,
+            self.context.stated_platform,
+        )
+        fields |= {"agent": self.engine.agent.id, "context": self.acts_in, "terms": terms}
+        return proposal(self.who, **fields)
 
     def new_command(
         self,

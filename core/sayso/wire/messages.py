@@ -104,6 +104,7 @@ class Command(Wire):
     id: str | None = Field(default=None, exclude_if=_absent)
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
+    reason: str | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedCommand(Wire):
@@ -125,6 +126,7 @@ class ToolCall(Wire):
     input_description: dict[str, Any] = Field(default_factory=dict)
     intent: str | None = Field(default=None, exclude_if=_absent)
     rejection_reason: Reason | None = Field(default=None, exclude_if=_absent)
+    reason: str | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedToolCall(Wire):
@@ -149,6 +151,7 @@ class Approval(Wire):
     intent: str | None = None
     input_description: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
     bound: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
+    reason: str | None = Field(default=None, exclude_if=_absent)
 
 
 class ExecutedApproval(Wire):

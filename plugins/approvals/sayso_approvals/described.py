@@ -1,9 +1,10 @@
 """What the OpenAPI document says of the inbox; made only when it is asked for."""
 
 from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired
 
 from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
 from sayso_approvals import bodies, shapes
 

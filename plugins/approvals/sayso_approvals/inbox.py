@@ -190,7 +190,7 @@ class Inbox:
             caller,
             approved=body.approve,
             kind=row.kind,
-            reason=None if body.approve else body.reason or None,
+            reason=body.reason or None,
             input=row.runs if body.approve else None,
             edited=body.input,
             run=False,
@@ -219,7 +219,7 @@ class Inbox:
                 text = "inputs are changed, and comments made, one by one: use mode 'each'"
                 raise InvalidRequest.at(["body", "decisions", number], "value_error", text)
             self._check(row, one, caller)
-            rulings.append(Ruling(one.id, one.approve, one.reason))
+            rulings.append(Ruling(one.id, one.approve, one.reason or None))
         rows = await self.host.record.decide_all(rulings, caller)
         self.feed.look()
         return [_done(self.host, row, caller) for row in rows]

@@ -368,3 +368,39 @@ def test_document_describes_every_path(sayso_served: Served) -> None:
 def test_waiters_are_at_least_one(sayso_served: Served) -> None:
     with pytest.raises(ConfigError):
         sayso_served(deleting(), config=configured(auth="[limits]\nwaiters = 0\n"))
+
+
+RULE = '[[approvals.rules]]\ntool = "delete"\napprovers = ["group:sre"]\n'
+
+
+def test_refusals_say_who_may_not(sayso_served: Served) -> None:
+    config = configured() + f"{RULE}not_requester = true\n"
+    inbox = Inbox(sayso_served(deleting(), config=config))
+    row = inbox.propose(who=BOB)
+    for who, code in ((BOB, "OWN_REQUEST"), (ANN, "NOT_AN_APPROVER"), (BOT, "AGENT")):
+        assert inbox.get(f"/{row.id}", who).json()["barred"] == code
+        answer = inbox.decide(row.id, True, who)
+        assert (answer.status, answer.json()["code"]) == (403, code)
+    assert inbox.decide(row.id, False, ANN).json()["code"] == "NOT_AN_APPROVER"
+    assert inbox.decide(row.id, False, BOB).json()["state"] == "REJECTED"
+
+
+def test_votes_are_shown_until_there_are_enough(sayso_served: Served) -> None:
+    groups = '[auth.principals.phone]\ngroups = ["sre"]\nkind = "person"\n'
+    auth = AUTH.replace("[auth.tokens]\n", '[auth.tokens]\nphone = "token-of-phone"\n') + groups
+    config = configured(auth=auth) + f'{RULE}quorum = 2\nreason = "required"\n'
+    inbox = Inbox(sayso_served(deleting(), config=config))
+    row = inbox.propose()
+    bare = inbox.decide(row.id, True)
+    assert bare.json()["detail"][0]["type"] == "approval_reason_required"
+    first = inbox.decide(row.id, True, BOB, reason="fine").json()
+    assert (first["state"], first["votes"]) == ("PENDING", {"needed": 2, "given": 1})
+    assert [(one["who"], one["person"], one["claimed"]) for one in first["voted"]] == [
+        ("bob", "bob", False)
+    ]
+    assert first["rule"]["approvers"] == ["group:sre"] and first["rule"]["quorum"] == 2
+    assert not first["mine"]
+    assert inbox.get("?mine=true", BOB).json()["approvals"] == []
+    assert len(inbox.get("?mine=true", "phone").json()["approvals"]) == 1
+    last = inbox.decide(row.id, True, "phone", reason="fine, too").json()
+    assert (last["state"], last["decision"]["reason"]) == ("APPROVED", "fine, too")

@@ -369,6 +369,8 @@ class _Call:
             case "APPROVED":
                 text = "Not run: it was approved elsewhere, but not by the answer given here"
                 return said(text, error=True)
+            case "PENDING":
+                return self._still(f"not run yet: {self.host.record.standing(row)}")
         return self._still(f"the approved call {row.id} is still running")
 
     def _still(self, text: str) -> types.CallToolResult:

@@ -115,5 +115,5 @@ class Standing:
 def _decision(row: Proposal, answer: Answer) -> Wire:
     decision: Wire = {"id": row.id, "type": row.kind, "input": row.input}
     if answer.approved:
-        return {**decision, "execute": True}
+        return {**decision, "execute": True, "reason": answer.reason}
     return {**decision, "rejection_reason": answer.reason or "no reason given"}
