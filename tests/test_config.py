@@ -17,10 +17,10 @@ from pydantic import BaseModel, ValidationError
 
 from programs import until
 from sayso.config import Config, load_config, state_dir
+from sayso.config.approvals import ApprovalSettings
 from sayso.config.exact import VariableText
 from sayso.config.options import configured
 from sayso.config.settings import (
-    ApprovalSettings,
     Duration,
     LimitSettings,
     ModelSettings,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from sayso.agent import Agent
-from sayso.config.settings import ApprovalSettings, LimitSettings
+from sayso.config.approvals import ApprovalSettings
+from sayso.config.settings import LimitSettings
 from sayso.errors import LedgerUnavailable, RequestError
 from sayso.gate import Gate
 from sayso.ledger.record import Ledger

@@ -39,7 +39,6 @@ from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
 from sayso.models import Model, NoModel, checked_model, load_model, never_blocks
 from sayso.plugins import Plugins
-from sayso.plugins.discovery import SCHEMES
 from sayso.plugins.own_hooks import agent_plugin
 from sayso.plugins.resources import resources
 from sayso.policy import Policy
@@ -85,7 +84,7 @@ class ServiceHost:
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
         self.policy = Policy(config.approvals.rules, guarded=self.guarded)
-        self._check_rules()
+        check_rules(self.policy, config, self.tokens, plugins)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
         self.ledger = self._ledger()
         self._running: set[EventStream] = set()
@@ -182,19 +181,6 @@ class ServiceHost:
         self.ledger = self.engine.ledger = self._ledger()
         self.stopping = self._cut_off = False
         self._drained_by = None
-
-    def _check_rules(self) -> None:
-        auth, hooks = self.config.auth, self.plugins.implementations("authenticate")
-        others = [hook.plugin for hook in hooks if hook.plugin not in SCHEMES]
-        kinds = {name for name, one in auth.principals.items() if one.kind == "person"}
-        check_rules(
-            self.policy.rules,
-            guarded=self.guarded,
-            deciders=self.config.approvals.deciders,
-            known=[*self.tokens] if auth.scheme == "bearer" and not hooks else None,
-            # A plugin may say itself whose a principal is.
-            people={**auth.people, **dict.fromkeys([*kinds, *others])},
-        )
 
     def _ledger(self) -> Ledger:
         return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)

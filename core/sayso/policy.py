@@ -12,7 +12,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
 
-from sayso.config.settings import ApprovalRule
+from sayso.config.approvals import ApprovalRule
 from sayso.ledger.people import Terms
 from sayso.tools import Tool
 from sayso.wire.canonical import canonical

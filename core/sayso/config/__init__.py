@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pydantic import PrivateAttr, ValidationError
 
 from sayso.config.agents import folder_of
+from sayso.config.approvals import ApprovalSettings
 from sayso.config.auth import AuthSettings
 from sayso.config.files import no_file, refuse_open
 from sayso.config.layers import (
@@ -31,7 +32,6 @@ from sayso.config.layers import (
     unread_variables,
 )
 from sayso.config.settings import (
-    ApprovalSettings,
     LimitSettings,
     ModelSettings,
     Section,

@@ -240,6 +240,12 @@ def _refuse_disagreement(config: Config) -> None:
     if config.plugins is None or origin.kind != "file":
         return
     listed = {canonical(name) for name in config.plugins}
+    for name in SCHEMES:
+        if name in listed and config.auth.scheme != name:
+            raise ConfigError(
+                f"{origin.text} names {name!r} in its plugins list, but auth.scheme is "
+                f"{config.auth.scheme!r}; change one of the two"
+            )
     claims = [(name, f"server.{name} = true", True) for name in _switched(config, True, True)]
     claims += [(name, f"server.{name} = false", False) for name in _switched(config, False, True)]
     claims += [(name, f"[plugin.{name}]", True) for name in sorted(config.tables)]

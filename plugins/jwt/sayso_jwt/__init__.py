@@ -5,7 +5,7 @@ The settings are `[auth.jwt]`, which the core reads (design, section 6, "People"
 
 from collections.abc import Mapping
 
-from sayso import ConfigError, Host, Plugin, Principal, hookimpl
+from sayso import Host, Plugin, Principal, hookimpl
 from sayso_jwt.keys import Keys
 from sayso_jwt.tokens import Tokens
 
@@ -21,26 +21,22 @@ class Jwt(Plugin):
 
     @hookimpl
     def register_routes(self, host: Host) -> None:
-        """No routes; raises ConfigError where the keys cannot be there."""
-        self._made(host)
+        """No routes; raises ConfigError where there are no keys, or nowhere to fetch them."""
+        if host.config.auth.scheme == "jwt":
+            self._made(host)
 
     @hookimpl
     async def authenticate(self, headers: Mapping[str, str], host: Host) -> Principal | None:
         """The principal whose token the `Authorization` header carries; None without a bearer
         token. Raises Unauthenticated for a token that does not count."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
+        if scheme.lower() != "bearer" or host.config.auth.scheme != "jwt":
             return None
         return await self._made(host).principal(token.strip())
 
     def _made(self, host: Host) -> Tokens:
         if self._tokens is None:
             config = host.config
-            if config.auth.scheme != "jwt":
-                raise ConfigError(
-                    "plugin 'jwt' is active, but auth.scheme is not 'jwt'; set it, or take the "
-                    "plugin out of the configuration"
-                )
             where = config.auth.jwt.jwks or ""
             is_url = "://" in where
             keys = Keys(where if is_url else config.path("auth.jwt.jwks", where))

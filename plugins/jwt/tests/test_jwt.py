@@ -239,7 +239,7 @@ def test_start_stops_without_keys(
 def test_plugin_without_its_scheme_stops_the_start(sayso_served: Served) -> None:
     with pytest.raises((ConfigError, PluginError)) as error:
         sayso_served(Who(), config='plugins = ["v2", "jwt"]\n')
-    assert "auth.scheme is not 'jwt'" in str(error.value)
+    assert "names 'jwt' in its plugins list, but auth.scheme is 'none'" in str(error.value)
 
 
 def test_scheme_makes_the_plugin_active_beside_a_list(
