@@ -133,7 +133,7 @@ def test_person_is_named_by_any_of_its_principals(serving: Asked) -> None:
 
 
 def test_below_the_quorum_the_call_is_stated_again_with_words(serving: Asked) -> None:
-    service = serving('approvers = ["group:sre", "eve"]\nquorum = 2')
+    service = serving('approvers = ["group:sre", "bob"]\nquorum = 2')
     call = proposed(service)
     first = decided(service, call, "ann")
     assert first.status == 200
@@ -141,7 +141,7 @@ def test_below_the_quorum_the_call_is_stated_again_with_words(serving: Asked) ->
     (again,) = reply["data"]["tool_calls"]
     assert (again["id"], again["execute"]) == (call["id"], False)
     assert reply["content"] == (
-        "refund was approved by ann; it needs one more approval of the group sre, eve."
+        "refund was approved by ann; it needs one more approval of the group sre, bob."
     )
     # The same person again, by whatever principal, is one person.
     assert decided(service, call, "ann").json()["data"]["tool_calls"]
