@@ -1,4 +1,4 @@
-"""What a request does next, as a pure function (`sayso.turns.plan`)."""
+"""The next step of a request, as a pure function (`sayso.turns.plan`)."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
     stream = host.stream(request, caller)     # an EventStream: the turn's events as they come
     reply = await host.chat(request, caller)  # the same turn, folded
 
-Both run the turn off the caller's loop. What fails before or in a turn is an `error` event on
-the stream and an exception of `chat`; `host.failure` says how a protocol shows it. `host.calls` is
-the door for single tool calls, of protocols that have no conversation.
+Both run the turn off the caller's loop. A failure before or in a turn is an `error` event on the
+stream and an exception of `chat`; `host.failure` says how a protocol shows it. `host.calls` is for
+single tool calls, of protocols that have no conversation.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class ServiceHost:
     ) -> ServiceHost:
         """The host of `agent` as configured, not started. Raises StartupError naming the cause.
 
-        `given` are plugins given as objects, beside the installed ones; `extras` the options that
-        are objects (`channel_router`, `a2a_agent_card`), which plugins find as `host.extras`.
+        `given` are plugins given as objects, beside the installed ones; `extras` are the options
+        that are objects (`channel_router`, `a2a_agent_card`), which plugins find as `host.extras`.
         """
         hide_credentials()
         try:
@@ -133,14 +133,14 @@ class ServiceHost:
 
     @property
     def state_dir(self) -> Path:
-        """The folder for what this agent's services keep; it may not exist yet."""
+        """The folder for the state of this agent's services; it may not exist yet."""
         return state_dir(self.config, agent=self.agent.id)
 
     @asynccontextmanager
     async def life(self, only: Collection[str] | None = None) -> AsyncIterator[None]:
         """The service's life on the server's loop: workers, ledger, resources, lifespans.
 
-        `only` names the plugins whose lifespan this process has; None means all.
+        `only` names the plugins whose lifespan runs in this process; None means all.
         """
         if self.workers.closed:
             self._live_again()
@@ -157,10 +157,10 @@ class ServiceHost:
             purging.cancel()
         finally:
             self.stopping = True
-            # What has broken off as the resources went.
+            # Calls that broke off when the resources were closed.
             await self._finish_background(1.0)
             await self.workers.on_engine_loop(self.ledger.close)
-            # Who lets turns little time to end lets the code that was given up little more.
+            # With a short drain_timeout, give abandoned code only slightly longer.
             most = min(5.0, self.config.server.drain_timeout + 1.0)
             await self.workers.close(min(most, max(1.0, self.time_to_record())))
 
@@ -174,7 +174,7 @@ class ServiceHost:
             await self._finish_background(min(4.0, self.time_to_record()))
 
     def _live_again(self) -> None:
-        """Recreate what the end of an earlier life has closed."""
+        """Create again the objects that the end of an earlier life has closed."""
         server = self.config.server
         self.workers = Workers(loops=server.worker_loops, threads=server.threads)
         self.code.workers = self.workers
@@ -186,7 +186,7 @@ class ServiceHost:
         return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
 
     async def _purge(self) -> None:
-        """Remove what is old from the ledger, after the start and every hour, or as it is due."""
+        """Remove old data from the ledger, after the start and every hour, or when it is due."""
         approvals = self.config.approvals
         pause = min(_PURGE_SECONDS, max(_SOON, min(approvals.retention, approvals.ttl)))
         await asyncio.sleep(_SOON)
@@ -212,10 +212,10 @@ class ServiceHost:
         return EventStream(self, request, caller, self._running)
 
     async def chat(self, request: ChatRequest, caller: Caller) -> AgentMessage:
-        """Run one turn and give its reply: the fold of its events.
+        """Run one turn and return its reply: the fold of its events.
 
-        Raises RequestError when the request is refused, TurnError or what user code raised when
-        the turn failed; `failure` says how to show either. Cancelling it cancels the turn.
+        Raises RequestError if the request is refused; if the turn failed, TurnError or user code's
+        exception. `failure` says how to show either. Cancelling it cancels the turn.
         """
         gathered = Gathered()
         try:
@@ -226,7 +226,7 @@ class ServiceHost:
         return fold(gathered.events)
 
     async def end_of(self, begun: Begun) -> None:
-        """Return when the turn has ended; raises as `chat` does."""
+        """Return when the turn has ended; raises like `chat`."""
         try:
             await begun.running
         except asyncio.CancelledError as error:
@@ -235,7 +235,7 @@ class ServiceHost:
             self._begun.discard(begun)
 
     def failure_of(self, begun: Begun) -> BaseException | None:
-        """Why a turn that has ended gave no answer; None for one that did."""
+        """Why an ended turn gave no answer; None if it gave one."""
         self._begun.discard(begun)
         error = begun.running.failure()
         if isinstance(error, asyncio.CancelledError):
@@ -243,7 +243,7 @@ class ServiceHost:
         return error
 
     def cut_short(self, begun: Begun) -> Exception | None:
-        """Why a turn was cancelled, where that was not its client's doing."""
+        """Why a turn was cancelled, unless its client did it."""
         if begun.overdue:
             return TurnTimeout(self.config.limits.turn_time)
         return Stopping() if self._cut_off else None
@@ -251,9 +251,9 @@ class ServiceHost:
     def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
         """Start a turn on the loop that suits it best.
 
-        As a rule that is the engine loop, which no user code blocks. A turn of the agent's own code
-        that does not need the ledger is spared the way there and back while home is free: it runs
-        at home, and the agent's code in the same task until something suspends it. Raises
+        Usually that is the engine loop, which no user code blocks. A turn that runs only the
+        agent's own code and does not need the ledger avoids the hand-over while home is free: it
+        runs at home, and the agent's code in the same task until something suspends it. Raises
         NotStarted outside the app's lifespan.
         """
         if self.workers.home is None:
@@ -277,7 +277,8 @@ class ServiceHost:
         return begun
 
     def _watch(self) -> None:
-        """Look for turns that exceed their time: one timer for all costs a turn nothing."""
+        """Check for turns that exceed their time; with one timer for all, this costs a turn
+        nothing."""
         now = monotonic()
         for begun in list(self._begun):
             begun.check(now)
@@ -286,19 +287,20 @@ class ServiceHost:
             asyncio.get_running_loop().call_later(_LOOK, self._watch)
 
     async def check_ledger(self) -> None:
-        """Raise LedgerUnavailable where no approval could be recorded, NotStarted before there is a
+        """Raise LedgerUnavailable if no approval could be recorded, NotStarted before there is a
         ledger."""
         if self.workers.home is None:
             raise NotStarted
         await self.workers.on_engine_loop(self.ledger.check)
 
     def failure(self, error: BaseException) -> Failure:
-        """How to show `error` to a caller; what is not the caller's fault is logged."""
+        """The failure to show a caller for `error`, which is logged unless it is the caller's
+        fault."""
         return Failure.of(error, debug=self.config.server.debug)
 
     async def drain(self, timeout: float) -> None:
-        """Take no new turn, let running ones end, single calls, and approved ones whose client has
-        gone, for at most `timeout` seconds; then end every stream with one `error`."""
+        """Accept no new turn, let running ones end, also single calls, and approved ones whose
+        client has gone, for at most `timeout` seconds; then end every stream with one `error`."""
         self.stopping = True
         self._drained_by = deadline = monotonic() + timeout
         if any(left := self._left()):
@@ -318,26 +320,26 @@ class ServiceHost:
             await asyncio.sleep(0.02)
 
     def _left(self) -> tuple[int, int]:
-        """How many turns run, and how many calls: approved ones, and those of `host.calls`."""
+        """The number of running turns, and of calls: approved ones, and those of `host.calls`."""
         return self.engine.slots.taken, len(self.engine.background)
 
     def time_to_end(self) -> float:
-        """Seconds that what runs beside the turns may still take at the end of the service: what
-        the drain of the turns has left of `server.drain_timeout`."""
+        """Seconds that work beside the turns may still take at the end of the service: the rest of
+        `server.drain_timeout` after the drain of the turns."""
         if self._drained_by is None:
             return self.config.server.drain_timeout
         return max(0.0, self._drained_by - monotonic())
 
     def time_to_record(self) -> float:
         """Seconds that approved calls may still take, at the end of the service, to end and be
-        recorded: five more than the drain, for all that waits for them together."""
+        recorded: five more than the drain, for all of them together."""
         if self._drained_by is None:
             return _TO_RECORD
         return max(0.0, self._drained_by + _TO_RECORD - monotonic())
 
     @property
     def guarded(self) -> bool:
-        """Whether callers have to say who they are."""
+        """Whether callers must authenticate."""
         implemented = self.plugins.implementations("authenticate")
         return self.config.auth.scheme != "none" or bool(implemented)
 
@@ -347,21 +349,21 @@ class ServiceHost:
         return self.ledger.store.shared
 
     def describe(self) -> list[str]:
-        """What is served, line by line, for the start."""
+        """A description of the service for its start, line by line."""
         return start_lines(self)
 
     @property
     def turns_running(self) -> int:
-        """How many turns hold a place."""
+        """The number of turns that hold a slot."""
         return self.engine.slots.taken
 
 
 def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
     """Whether no turn at home ever waits for a thread while another's async code may block home.
 
-    It would be held up there. So the code of a turn must be all async, or one plain callable. There
-    must be no event handler either: one that blocks is abandoned after a while, which has to be
-    noticed elsewhere.
+    It would be delayed there. Therefore the code of a turn must be all async, or one plain
+    callable. There must be no event handler either: one that blocks is abandoned after a while,
+    which must be detected from another loop.
     """
     if plugins.implementations("on_event"):
         return False
@@ -371,7 +373,7 @@ def _goes_straight(agent: Agent, plugins: Plugins) -> bool:
     if callable(agent.system_context):
         around.append(agent.system_context)
     if (function := agent.function) is None:
-        # A call with a time limit is one that its turn waits for.
+        # A turn waits for a call with a time limit.
         straight = all(t.is_async and t.timeout is None for t in agent.tools.values())
     else:
         is_async = is_coroutine_function(function) or is_async_generator_function(function)

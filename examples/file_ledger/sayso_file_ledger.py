@@ -1,7 +1,7 @@
 """The ledger in one JSON file: `approvals.ledger = "file:///var/lib/sayso/approvals.json"`.
 
-Every transaction reads the file and, where it changed something, replaces it, under a lock that
-all processes of the machine share. Right for hundreds of approvals, not for millions.
+Every transaction reads the file and, if it changed something, replaces it, under a lock that all
+processes of the machine share. Suitable for hundreds of approvals, not for millions.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FileStore:
         self._opened = False
 
     async def open(self) -> None:
-        """Make the file, or see that it can be read."""
+        """Create the file, or check that it can be read."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._opened = True
@@ -60,7 +60,7 @@ class FileStore:
             raise ConfigError(f"the ledger {str(self._path)!r} cannot be used: {error}") from None
 
     async def close(self) -> None:
-        """Refuse whatever comes later."""
+        """Refuse all later calls."""
         self._opened = False
 
     async def run(self, work: Callable[[Transaction], T]) -> T:
@@ -72,10 +72,10 @@ class FileStore:
         self._run(lambda tx: tx.renew(owner, seconds))
 
     def hold(self, owner: str) -> None:
-        """Nothing: leases tell who is alive."""
+        """Do nothing: leases show which processes are alive."""
 
     def dead(self, owner: Owner) -> bool:
-        """False: nothing tells sooner than the lease."""
+        """False: nothing shows it sooner than the lease."""
         return False
 
     def _run(self, work: Callable[[Any], T]) -> T:
@@ -121,7 +121,7 @@ class FileStore:
 
 
 class _Transaction:
-    """A `Transaction` over the rows as JSON values; nothing is kept when it raises."""
+    """A `Transaction` over the rows as JSON values; its changes are dropped if it raises."""
 
     def __init__(self, rows: dict[str, Any]) -> None:
         self.now = time.time()
@@ -193,7 +193,7 @@ class _Transaction:
         )
 
     def renew(self, owner: str, seconds: float) -> None:
-        """Extend the leases of what `owner` runs."""
+        """Extend the leases of the rows that `owner` runs."""
         for row in (*self.rows["proposals"].values(), *self.rows["turns"].values()):
             held = row["state"] in ("EXECUTING", "RESUMING") and row["owner"]
             if held and held["id"] == owner:
@@ -241,7 +241,8 @@ class _Transaction:
 
 
 def _turn_ended(turn: SuspendedTurn, before: float | None, open_calls: set[str]) -> float | None:
-    """When the turn ended, or was left: nobody continues it and none of its calls waits."""
+    """When the turn ended, or was abandoned: nobody continues it and none of its calls is
+    pending."""
     if turn.ended is not None:
         return turn.ended
     runs = turn.state != "SUSPENDED" and turn.owner and not _before(turn.owner.lease, before)

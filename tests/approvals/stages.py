@@ -1,4 +1,4 @@
-"""Ledgers without a service: a store whose clock and whose dead owners a test sets."""
+"""Ledgers without a service: tests set the store's clock and the dead owners."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ ALICE = Requester("alice", "acme", "u1", "v2", "192.0.2.1")
 
 @dataclass
 class World:
-    """What processes share: seconds on top of the store's clock, and who is known to be dead."""
+    """The state that processes share: seconds added to the store's clock, and the owners known to
+    be dead."""
 
     late: float = 0.0
     dead: set[str] = field(default_factory=set)
@@ -35,7 +36,7 @@ class _Later:
 
 
 class Staged:
-    """A store as one process of a `World` has it; `fail` raises before or after a commit."""
+    """A store as one process of a `World` sees it; `fail` raises before or after a commit."""
 
     shared = True
 
@@ -79,7 +80,7 @@ class Staged:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """What `work` gives, within two minutes."""
+    """The result of `work`, within two minutes."""
 
     async def bounded() -> T:
         return await asyncio.wait_for(work, 120)
@@ -144,7 +145,7 @@ async def decide(
 
 
 async def refused(ledger: Ledger, *choices: Choice, **options: Any) -> set[str]:
-    """The types of the refusal; empty when the decisions were taken."""
+    """The types of the refusal; empty if the decisions were accepted."""
     try:
         await decide(ledger, *choices, **options)
     except InvalidRequest as error:

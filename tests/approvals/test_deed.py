@@ -1,4 +1,5 @@
-"""An approval is of the deed: what was shown is what runs, by whom, with what, and where."""
+"""An approval is of the deed: the shown call is the one that runs, with its agent, input and
+place."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def reply_by(service: Service, way: str, *messages: Json) -> Json:
 
 
 def refused(service: Service, way: str, *messages: Json) -> str:
-    """The type by which a request is refused."""
+    """The type of a request's refusal."""
     if way in ("v1", "v2"):
         answer = service.ask(*messages, path=way)
         assert answer.status == 422, answer.raw
@@ -86,7 +87,7 @@ def deciding(reply: Json, *calls: Json, **fields: Any) -> list[Json]:
 
 
 def in_store(folder: Path, work: Callable[[Transaction], Any]) -> Any:
-    """What `work` finds in the store of the test."""
+    """The result of `work` in the store of the test."""
 
     async def read() -> Any:
         store = SqliteStore(folder / "approvals.db")

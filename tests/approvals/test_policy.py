@@ -222,7 +222,7 @@ def test_a_rule_that_protects_goes_by_what_the_tool_gets(
     for action in ("require", "deny"):
         verdict = rules({"arguments": arguments, "action": action}).verdict(what, input, None)
         assert verdict == (action if matches else "allow")
-    # One that loosens goes by what was sent, and with no input yet none of them matches.
+    # A rule that loosens is checked against the sent input; with no input yet no rule matches.
     loose = rules({"arguments": arguments, "action": "allow"}, {"action": "require"})
     assert loose.verdict(what, {}, None) == "require"
     strict = rules({"arguments": arguments, "action": "deny"})

@@ -20,7 +20,7 @@ PATHS = pytest.mark.parametrize("path", ["v1", "v2"])
 
 
 def expire() -> None:
-    """Return when a proposal that was just made has expired."""
+    """Return when a proposal made just now has expired."""
     late = time.time() + 2 * TTL
     until(lambda: time.time() > late)
 
@@ -764,7 +764,7 @@ def test_changed_input_counts_beside_a_carrier_that_states_none(served: Serve) -
 
 
 def test_an_edit_leaves_the_other_parameters_exactly_as_they_were_proposed(served: Serve) -> None:
-    # JavaScript reads whole numbers beyond 2**53 as the nearest double.
+    # JavaScript reads integers beyond 2**53 as the nearest double.
     exact, rounded = 2**53 + 1, 2**53
     tools = Counted(editable=["name"])
     agent, _ = scripted([[delete("a", grace=exact)], "done"], tools.tools)

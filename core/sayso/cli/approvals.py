@@ -29,7 +29,7 @@ _PAGE = 1_000
 _WIDTH = 100
 _PURGED = "(purged)"
 _UNSETTLED: tuple[State, ...] = ("PENDING", "APPROVED", "EXECUTING")
-"""What time or the death of an owner ends, which stands in the row when somebody looks."""
+"""States that end by time or by an owner's death; the row is updated when somebody reads it."""
 
 
 @click.group(short_help="List, decide, verify and purge what was proposed.")
@@ -109,7 +109,7 @@ async def _newest(ledger: Ledger, state: State | None, limit: int) -> list[Propo
 
 
 async def _pages(ledger: Ledger, state: State | None, size: int) -> AsyncIterator[list[Proposal]]:
-    """The rows that have this state, as they are now, the newest first, in pages, the first of at
+    """The rows that have this state at present, the newest first, in pages; the first page is of at
     most `size`."""
     after: str | None = None
     while True:
@@ -134,7 +134,7 @@ def show(config_file: Path | None, id: str) -> None:
 
     async def work(ledger: Ledger) -> tuple[Proposal, list[LogRow]]:
         row = await _settled(ledger, id)
-        # A store that was made before the log had several chains has its older rows in chain 0.
+        # A store made before the log had several chains has its older rows in chain 0.
         history = [
             each
             for chain in sorted({0, chain_of(id)})
@@ -261,8 +261,8 @@ def export(config_file: Path | None) -> None:
 @click.option("--older-than", type=duration, help="Default: approvals.retention.")
 @click.option("--log-older-than", type=duration, help="Default: approvals.log_retention.")
 def purge(config_file: Path | None, older_than: float | None, log_older_than: float | None) -> None:
-    """Forget contents of ended calls. Who decided what, and the log, stay, but for what is older
-    than approvals.log_retention or --log-older-than: export it before.
+    """Forget contents of ended calls. The decisions and the log stay, except for entries older than
+    approvals.log_retention or --log-older-than: export those before.
 
     \b
     Examples:
@@ -318,7 +318,8 @@ def _what(row: Proposal) -> str:
     if row.kind == "command":
         text = _line(f"$ {row.input.get('command', _PURGED)}")
     else:
-        # Of one that expired no output tells: it had an input if it has something to say of it.
+        # An expired call has no output to tell from: if its parameters are described, it had an
+        # input.
         lost = row.state == "EXPIRED" and not row.input and bool(row.input_description)
         given = _PURGED if row.purged or lost else json.dumps(row.runs, ensure_ascii=False)
         text = _line(f"{row.name} {given}")
@@ -326,7 +327,7 @@ def _what(row: Proposal) -> str:
 
 
 def _line(text: str) -> str:
-    """`text` in one line, in which nothing is hidden from the eye."""
+    """`text` in one line, without characters that people cannot see."""
     shown = visible(text, strict=True)
     return shown.replace("\n", "<U+000A>").replace("\t", "<U+0009>")
 

@@ -24,12 +24,12 @@ class ApprovalRule(Section):
     """Arguments that must be there: a value, or text with `*`, `?` and `[abc]` as wildcards."""
     platform: dict[str, str] = {}
     """Fields of the platform context that must match, with wildcards. A rule that asks or refuses
-    also holds where a field is absent; one that allows holds only without `[auth]`."""
+    also matches if a field is absent; one that allows matches only without `[auth]`."""
     action: Literal["allow", "require", "deny"]
     """Run without approval, ask for approval, or refuse; "require" where a key below is given."""
     approvers: list[str] = []
-    """Who may approve: names of principals and persons, and "group:NAME" for groups; absent:
-    whoever `deciders` lets decide."""
+    """Names of the principals and persons who may approve, and "group:NAME" for groups; by default
+    those whom `deciders` says."""
     quorum: int = Field(default=1, ge=1, le=20)
     """How many persons have to approve; above 1 only principals count that are a person's."""
     not_requester: bool = False
@@ -37,9 +37,9 @@ class ApprovalRule(Section):
     reason: Literal["optional", "required"] = "optional"
     """Whether an approval has to say why."""
     decide_within: Positive | None = None
-    """How long the call waits for its approval; absent: `ttl`."""
+    """How long the call waits for its approval; by default `ttl`."""
     run_within: Positive | None = None
-    """How long an approved call may wait for its start; absent: until it would have expired."""
+    """How long an approved call may wait for its start; by default until it would have expired."""
 
     @model_validator(mode="before")
     @classmethod
@@ -59,7 +59,7 @@ class ApprovalRule(Section):
     @field_validator("arguments")
     @classmethod
     def _as_json(cls, given: dict[str, Any]) -> Any:
-        # TOML has dates and times, where a call has their text.
+        # TOML has dates and times where a call has texts.
         return to_jsonable_python(given)
 
 
@@ -67,20 +67,20 @@ class ApprovalSettings(Section):
     """`[approvals]`: the ledger and its rules (design, section 6)."""
 
     ledger: str | None = None
-    """Address of the store: "sqlite:///name.db", "memory://", "postgresql://..."; absent: SQLite
+    """Address of the store: "sqlite:///name.db", "memory://", "postgresql://..."; by default SQLite
     in the state folder."""
     ttl: Positive = 24 * 3600.0
     """How long a proposal waits for a decision."""
     retention: Positive = 30 * 86400.0
     """How long inputs and outputs are kept."""
     log_retention: Positive | None = None
-    """How long the log, and the record of calls that ended, are kept; absent: for ever."""
+    """How long the log, and the record of calls that ended, are kept; by default for ever."""
     lease: Positive = 15.0
     """How long a silent owner of a running call counts as alive."""
     on_new_message: Literal["refuse", "supersede"] = "refuse"
-    """What a new message does while tool calls wait: it is refused, or rejects them."""
+    """Effect of a new message while tool calls are pending: it is refused, or rejects them."""
     deciders: Literal["principal", "any"] = "principal"
-    """Who may decide: the principal that got the proposal, or any of its tenant."""
+    """The approvers: only the principal that got the proposal, or any of its tenant."""
     accept_unissued: bool = False
     """Run approved calls that this service never proposed; for migrations and tests."""
     rules: list[ApprovalRule] = []

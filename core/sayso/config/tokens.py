@@ -34,11 +34,11 @@ def bearer_tokens(config: Config, environ: Mapping[str, str] = os.environ) -> di
     """The tokens of `[auth]` by principal, from the file, the environment and the configuration.
 
     Raises ConfigError for an unreadable file, a missing variable, an empty name or token, a token
-    that is not ASCII, one that two principals share, and when there is none at all.
+    that is not ASCII, one that two principals share, and if there is no token at all.
     """
     said, groups = _tokens_of_file(config)
     said |= {name: secret.get_secret_value() for name, secret in config.auth.tokens.items()}
-    # No header carries the line end that a variable filled from a file may have.
+    # A header cannot carry the line break that a variable filled from a file may end with.
     tokens = {name: _token(name, text, environ).strip() for name, text in said.items()}
     if not tokens:
         raise ConfigError(

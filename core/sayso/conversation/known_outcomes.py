@@ -1,4 +1,4 @@
-"""How the calls of a conversation ended, as its messages and the ledger tell."""
+"""The outcomes of a conversation's calls according to its messages and the ledger."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from sayso.wire.messages import (
 )
 
 _FAILURES = ("Error:", "Rejected:", "Outcome unknown:")
-"""What the output of a call that did not end well begins with."""
+"""The beginnings of the output of a call that did not succeed."""
 
 
 class KnownOutcomes:
     """The outcome of each call as the model reads it, and whether as an error.
 
-    The ledger knows better than the messages, unless a purge has removed the outcome.
+    The ledger takes precedence over the messages, unless a purge has removed the outcome.
     """
 
     def __init__(self, messages: Sequence[Message], found: Decided) -> None:
         self._outcomes: dict[str, tuple[str, bool]] = {}
         self.told: set[str] = set()
-        """The calls whose outcome some message tells."""
+        """The calls whose outcome a message reports."""
         self.commands: set[str] = set()
-        """The commands whose outcome some message tells, by their text."""
+        """The commands whose outcome a message reports, by their text."""
         for message in messages:
             if message.data is not None:
                 self._read(message.data)
@@ -59,13 +59,13 @@ class KnownOutcomes:
 
 
 def calls_run(data: Data) -> list[ExecutedToolCall | ExecutedApproval]:
-    """The tool calls whose outcome the message tells."""
+    """The tool calls whose outcome the message reports."""
     approved = [e for e in data.executed_approvals if e.type == "tool_call"]
     return [*data.executed_tool_calls, *approved]
 
 
 def commands_run(data: Data) -> list[ExecutedCommand]:
-    """The commands whose outcome the message tells."""
+    """The commands whose outcome the message reports."""
     approved = [
         ExecutedCommand(command=str(e.input.get("command")), output=e.output, id=e.id)
         for e in data.executed_approvals

@@ -1,4 +1,4 @@
-"""Calls and results in the pairs that model providers take."""
+"""Calls and results in the pairs that model providers require."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from sayso.models import Block, Call, Result, Text, Turn, bound_to_model
 
 
 def paired(turns: Sequence[Turn]) -> list[Turn]:
-    """The turns made fit for any provider: alternating, beginning and ending with the user,
-    each call answered in the next turn exactly once, ids unique, nothing blank, none dropped."""
-    # Not by a new list for each turn: a history may have thousands of one role in a row.
+    """The turns in a form that every provider accepts: alternating, beginning and ending with the
+    user, each call answered in the next turn exactly once, ids unique, nothing blank, none
+    dropped."""
+    # Not a new list for each turn: a history may have thousands of one role in a row.
     blocks: list[Block] = []
     merged = [Turn("user", blocks)]
     for turn in turns:
@@ -37,7 +38,7 @@ def paired(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Turn]:
-    # Not one by one: a client's history may hold thousands of calls.
+    # A dict instead of single searches: a client's history may have thousands of calls.
     given = {b.call_id: b for b in reversed(answering.blocks) if isinstance(b, Result)}
     blocks: list[Block] = []
     results: dict[str, Block] = {}
@@ -52,7 +53,8 @@ def _pair(asking: Turn, answering: Turn, seen: dict[str, int]) -> tuple[Turn, Tu
             blocks.append(replace(block, id=fresh) if renamed else block)
     raw = asking.raw
     if blocks != asking.blocks:
-        # What stands beside the calls goes by their order, which holds where none was dropped.
+        # Provider data beside the calls is matched by their order, which is valid only if none was
+        # dropped.
         none_dropped = len(results) == sum(isinstance(b, Call) for b in asking.blocks)
         raw = bound_to_model(raw) if none_dropped else None
     after = [b for b in answering.blocks if isinstance(b, Text) and b.text.strip()]
@@ -77,9 +79,9 @@ def _raw_of_both(first: Turn, second: Turn) -> Mapping[str, Any] | None:
 
 
 def _unused(id_: str, seen: dict[str, int]) -> str:
-    """The id, or if an earlier turn has it, the id with the next number that is free.
+    """The id, or if an earlier turn has it, the id with the next free number.
 
-    Some providers count from zero for each reply, and requests may be made at the same time.
+    Some providers count from zero in each reply, and requests may be made at the same time.
     """
     fresh = id_
     while fresh in seen:

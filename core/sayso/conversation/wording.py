@@ -1,4 +1,4 @@
-"""How the outcome of a call reads for the model."""
+"""The outcome of a call as the model reads it."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def outcome_text(row: Proposal) -> tuple[str, bool]:
         reason = row.decision.reason if row.decision and row.decision.reason else "no reason given"
         return f"Rejected by the user: {reason}", True
     if row.state in ("FAILED", "INDETERMINATE"):
-        # It begins with what it is: `Error:` or `Outcome unknown:`.
+        # It begins with its kind: `Error:` or `Outcome unknown:`.
         told = row.output or LOST
         return f"{told}\n{changed}" if changed else told, True
     if row.state == "EXPIRED" and row.decision is not None:
         return _TOO_LATE, True
-    # A newer Sayso may know further states.
+    # A newer Sayso may have further states.
     return _WITHOUT_RESULT.get(row.state, LOST), True
 
 
 def told_later(row: Proposal) -> str:
-    """The note by which the model learns an outcome after it was told that there is none."""
+    """The note about an outcome that came after the model was told that there is none."""
     what = row.input.get("command") if row.kind == "command" else json.dumps(row.input)
     return f"The earlier call {row.name} {what} has now ended: {outcome_text(row)[0]}"

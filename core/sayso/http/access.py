@@ -1,4 +1,4 @@
-"""Who may call: authentication, and the hosts and origins that web pages may use."""
+"""Access control: authentication, and the hosts and origins that web pages may use."""
 
 import asyncio
 import ipaddress
@@ -18,7 +18,7 @@ from sayso.http.endpoints import FOREIGN, PRINCIPAL, standard_error
 
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
 PUBLIC = {"/health", "/ready", "/.well-known/agent.json", "/.well-known/agent-card.json"}
-"""Paths that are answered without authentication: they hold nothing that is anyone's."""
+"""Paths that are answered without authentication: their content belongs to nobody."""
 
 
 class Fixed:
@@ -33,7 +33,7 @@ class Fixed:
         self.body = {"type": "http.response.body", "body": body}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Copies: middleware adds its headers in place, or packs the body.
+        # Copies: middleware adds its headers in place, or compresses the body.
         await send({**self.start, "headers": [*self.headers]})
         await send({**self.body})
 
@@ -43,7 +43,8 @@ def _refusal(status: int, detail: str, code: str) -> Fixed:
 
 
 async def _deny(answer: Fixed, scope: Scope, receive: Receive, send: Send) -> None:
-    """Refuse a request, or a WebSocket handshake with the same status where the server can."""
+    """Refuse a request, or a WebSocket handshake with the same status if the server supports
+    that."""
     if scope["type"] == "http":
         await answer(scope, receive, send)
         return
@@ -66,7 +67,7 @@ class Authentication:
         self.host = host
         self.files = host.plugins.public_paths
         self._leads = leads or (lambda _: False)
-        """Whether the answer at `/` is no more than the way to a page that everybody may read."""
+        """Whether the answer at `/` only leads to a page that everybody may read."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = _path(scope)
@@ -77,7 +78,7 @@ class Authentication:
                 scope[PRINCIPAL] = await authenticate(self.host, scope)
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError):
-                    # The server has waited long enough to learn who calls.
+                    # The server has waited long enough for the authentication.
                     error = Busy("the service is stopping")
                 failure = self.host.failure(error)
                 status, body = standard_error(error, failure)
@@ -118,7 +119,7 @@ def entrance(host: ServiceHost, url: str) -> list[str]:
 
 
 def _path(scope: Scope) -> str:
-    """The path as the router sees it: without that of an app that mounts this one."""
+    """The path as the router sees it: without the prefix of an app that mounts this one."""
     path, root = str(scope.get("path", "")), str(scope.get("root_path", ""))
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
@@ -131,12 +132,12 @@ class WebPages:
         server = host.config.server
         self.loopback = is_loopback(server.host)
         self.open = not self.loopback and not host.guarded
-        """Whether everybody who reaches the service may ask it, under any name."""
+        """Whether everybody who reaches the service may use it, under any name."""
         self.pages = host.plugins.public_paths
         self.hosts = {form for name in server.hosts for form in (name, name.strip("[]"))}
         self.origins = set(server.cors_origins)
         self.serves = lru_cache(256)(self._serves)
-        """Whether a request with this `Host` header is let in."""
+        """Whether a request with this `Host` header is admitted."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -169,7 +170,7 @@ class WebPages:
     def _is_page(self, path: str) -> bool:
         """Whether it is a plugin's page, or a path below one.
 
-        A browser says nothing of itself where it opens a page, or reads from its own host.
+        A browser sends no origin when it opens a page, or reads from its own host.
         """
         return any(path == page or path.startswith(f"{page}/") for page in self.pages)
 
@@ -195,12 +196,12 @@ def is_host(value: bytes) -> bool:
 def with_one_host(
     headers: list[tuple[bytes, bytes]], target: bytes, *, required: bool
 ) -> list[tuple[bytes, bytes]]:
-    """The headers with the host that is asked for (RFC 9112, section 3.2); raises ValueError."""
+    """The headers with the host of the request (RFC 9112, section 3.2); raises ValueError."""
     hosts = [value for name, value in headers if name == b"host"]
     if len(hosts) > 1 or (required and not hosts):
         raise ValueError("there is not one host")
     if b"://" in target and not target.startswith(b"/"):
-        # That of the target counts.
+        # The target's host takes precedence.
         hosts = [target.split(b"/", 3)[2]]
         headers = [header for header in headers if header[0] != b"host"]
         headers.append((b"host", hosts[0]))
@@ -212,13 +213,13 @@ def with_one_host(
 def _without_port(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
-    # With a dot at the end it is the same name, written in full.
+    # With a dot at the end it is the same name, fully qualified.
     return host.partition(":")[0].removesuffix(".")
 
 
 @lru_cache(256)
 def is_address(name: str) -> bool:
-    """Whether `name` is an IP address, which no name service can point elsewhere."""
+    """Whether `name` is an IP address, which cannot be redirected by a name service."""
     try:
         ipaddress.ip_address(name)
     except ValueError:

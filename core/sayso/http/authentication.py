@@ -24,7 +24,7 @@ from sayso.wire.masking import Secrets
 from sayso.wire.traces import hide
 
 PATIENCE = 30.0
-"""Seconds that a plugin has to say who calls."""
+"""Seconds that a plugin may take to identify the caller."""
 Name = TypeVar("Name", bound=str)
 _Pairs = Iterable[tuple[str, str]]
 
@@ -32,10 +32,10 @@ _Pairs = Iterable[tuple[str, str]]
 async def authenticate(host: Host, scope: Mapping[str, Any]) -> Principal | None:
     """The principal of a request, from the plugins' hooks, then `[auth]`.
 
-    None where nothing requires credentials. Raises Unauthenticated when they are required and
-    nothing recognises the caller, and AgentError when a hook fails.
+    None if credentials are not required. Raises Unauthenticated if they are required and nothing
+    recognises the caller, and AgentError if a hook fails.
     """
-    # Plugins hold it as what they may ask of it; only the core makes one.
+    # Plugins see the host as its documented protocol; only the core makes one.
     assert isinstance(host, ServiceHost)
     hooks = host.plugins.implementations("authenticate")
     scheme = host.config.auth.scheme
@@ -50,7 +50,7 @@ async def authenticate(host: Host, scope: Mapping[str, Any]) -> Principal | None
             return await redeemed(host.state_dir, ticket)
         pairs += _of_subprotocol(pairs)
     if [name for name, _ in pairs].count("authorization") > 1:
-        # Whoever stands between here and the caller may have looked at another than we would.
+        # A proxy before this service may have looked at the other header.
         raise Unauthenticated("there is more than one 'Authorization' header")
     headers = dict(pairs)
     for impl in hooks:
@@ -78,13 +78,13 @@ async def _said(
         raise
     except Exception as error:
         failed = AgentError(f"plugin {impl.plugin!r} could not say who calls")
-        # A name that is looked up by its token fails with that token in its text.
+        # A lookup by token would fail with the token in its error text.
         given = headers.get("authorization", "")
         hide(failed, Secrets.of([given, given.partition(" ")[2]]))
         raise failed from error
     if principal is None or (isinstance(principal, str) and principal.strip()):
         return principal
-    # A False or an empty name was hardly meant to let the caller in.
+    # False or an empty name were hardly meant to admit the caller.
     raise AgentError(f"plugin {impl.plugin!r} named the caller by what is no name")
 
 
@@ -96,7 +96,7 @@ def bearer(tokens: Mapping[Name, bytes], header: str) -> Name:
     given = token.strip().encode("utf-8", "surrogateescape")
     found: Name | None = None
     for name, known in tokens.items():
-        # Every token is compared, so the time tells nothing about which one came close.
+        # Compare every token, so that the time does not show which one is close.
         if hmac.compare_digest(known, given):
             found = name
     if found is None:

@@ -1,4 +1,4 @@
-"""What this process claims, calls and continuations, and whose claims it takes for void."""
+"""Claims of this process on calls and continuations, and claims of others that have become void."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sayso.ledger.log import log
 
 @dataclass(frozen=True)
 class Claims:
-    """The claims of the process `owner` on the machine `boot`, each for `lease` seconds unless it
-    is renewed; `gone` tells that an owner has surely died."""
+    """The claims of the process `owner` on the machine `boot`, each for `lease` seconds unless
+    renewed; `gone` says whether an owner has certainly died."""
 
     owner: str
     boot: str
@@ -24,21 +24,21 @@ class Claims:
     gone: Callable[[Owner], bool]
 
     def new_claim(self) -> Claim:
-        """A claim that is about to be sent: the lease of its rows cannot begin earlier."""
+        """A claim that is about to be sent; the lease of its rows cannot start earlier."""
         return Claim(secrets.token_hex(8), boottime() + self.lease - margin(self.lease))
 
     def owner_of(self, fence: int, now: float, token: str) -> Owner:
-        """This process as the owner of a row, for the claim `token`."""
+        """This process as the owner of a row, under the claim `token`."""
         return Owner(self.owner, self.boot, fence, now + self.lease, token)
 
     def _dead(self, owner: Owner, now: float) -> bool:
-        # This process lives, whatever became of its lease.
+        # This process is alive, whatever happened to its lease.
         if owner.id == self.owner:
             return False
         return owner.lease + margin(self.lease) < now or self.gone(owner)
 
     def _loss(self, owner: Owner) -> tuple[str, str]:
-        """Why nobody waits for a process that is taken for dead, and what that means."""
+        """Why nobody waits for a process that is considered dead, and what follows from that."""
         if self.gone(owner):
             return "the process that ran it has ended", " before its result was recorded"
         silent = "the process that ran it has given no sign of life for the time of its lease"
@@ -60,7 +60,7 @@ class Claims:
         """Claim the continuation of these turns."""
         for turn in turns:
             turn.fence += 1
-            # No end any more, or a purge would take the turn while it goes on.
+            # Clear the end, or a purge might remove the turn while it continues.
             turn.state, turn.request, turn.ended = "RESUMING", request, None
             turn.owner = self.owner_of(turn.fence, tx.now, token)
             tx.put_turn(turn)
@@ -75,14 +75,14 @@ class Claims:
         duration: float | None,
         session: dict[str, Any] | None,
     ) -> bool:
-        """Record the outcome of a claimed call; false when a later claim made ours void."""
+        """Record the outcome of a claimed call; false if a later claim voided ours."""
         row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
         if row is None or row.fence != grant.fence:
             return False
         if row.state not in ("EXECUTING", "INDETERMINATE"):
             return False
         if row.state == "EXECUTING" or session is not None:
-            # A late end says nothing of it: what was recorded when the call was given up stands.
+            # A late outcome has no session; keep the one recorded when the call was abandoned.
             row.session = session
         row.state, row.output, row.duration = state, output, duration
         row.finished, row.owner = tx.now, None

@@ -12,21 +12,21 @@ from sayso.ledger.log import summarise
 _FIRST = 100
 _LEAST, _MOST = 10, 1_000
 _WANTED = 0.04
-"""Seconds that a batch should take: less than half of what others may wait for it."""
+"""Seconds that a batch should take: less than half of the time others may wait for it."""
 
 
 async def purged(
     store: Store, retention: float, ttl: float, log_retention: float | None
 ) -> tuple[int, int, int]:
-    """Purge until nothing is left that is so many seconds old, and summarise the log; gives the
-    sums of what was removed.
+    """Purge everything older than these seconds, and summarise the log; returns the sums of the
+    removed rows.
 
-    A batch that took long makes the next one smaller. Between two of them others have as much time
-    as the last one took.
+    After a slow batch the next one is smaller. Between two batches, others get as much time as the
+    last one took.
     """
 
-    # One time for all batches: each leaves a checkpoint in the log, which would itself be old
-    # enough for the next batch of a purge that keeps nothing.
+    # One time for all batches. Each leaves a checkpoint in the log; with a later time, the next
+    # batch of a purge that keeps nothing would find that checkpoint old enough to remove.
     now = await store.run(lambda tx: tx.now)
 
     def batch(tx: Transaction, limit: int) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""The record of proposals, decisions and outcomes: each coroutine one transaction, or a wait.
+"""The record of proposals, decisions and outcomes: each coroutine is one transaction, or a wait.
 
 The rules are in `rules`, written once over a `Store` (design, section 6).
 """
@@ -92,11 +92,11 @@ class Ledger:
         return barred(row, who)
 
     async def open(self) -> None:
-        """Open the store; raises ConfigError naming it and the way out."""
+        """Open the store; raises ConfigError with its name and the way out."""
         await self.store.open()
 
     async def check(self) -> None:
-        """Raise LedgerUnavailable where the store does not answer."""
+        """Raise LedgerUnavailable if the store does not answer."""
         await self.store.run(lambda tx: None)
 
     async def close(self) -> None:
@@ -114,10 +114,10 @@ class Ledger:
     ) -> None:
         """Record proposals with their suspended turn, and the reply that ends a continuation.
 
-        One transaction: a crash leaves either all of it or nothing. It does not wait for the disk:
-        what a loss of power takes of it runs nothing, for an approval of an unknown call is refused
-        and a continuation without a reply is claimed again. Raises StillRunning when another
-        process took the continuation over meanwhile.
+        One transaction: a crash leaves either all of it or nothing. It does not wait for the disk,
+        since a power loss that undoes it makes nothing run: an approval of an unknown call is
+        refused, and a continuation without a reply is claimed again. Raises StillRunning if another
+        process took over the continuation meanwhile.
         """
         continued = [id_ for id_, _ in continuing.turns] if continuing is not None else []
 
@@ -159,15 +159,19 @@ class Ledger:
         alone: bool = False,
         decided_by: str | None = None,
     ) -> Decided:
-        """Match the choices to proposals, record the decisions, and claim what begins now.
+        """Match the choices to proposals, record the decisions, and claim the calls that start now.
 
-        `shown` are further ids of the history. Raises InvalidRequest, with one item for each
-        refused choice and nothing recorded. `dry` only looks: no decision, no grant; without
-        `claim` decisions are recorded and nothing is granted, `alone` claims only where a single
-        call is to be started. `decided_by` names the person where `who` only stands for the
-        proposal's principal (the command line). A call that `hinders` keeps from starting is not
-        claimed: the request that decides it is refused, or the call waits; the log says why it was
-        refused, and the row stays as it is, for a service that may start it.
+        - `shown`: further ids of the history.
+        - `dry`: only look; no decision, no grant.
+        - `claim` false: record decisions, grant nothing.
+        - `alone`: claim only if a single call is to be started.
+        - `decided_by`: the person, if `who` only stands for the proposal's principal (command
+          line).
+        - `hinders`: may return a reason for not starting a call. It is then not claimed: the
+          request that decides it is refused, or the call waits. The log has the reason, and the row
+          stays unchanged, for a service that may start it.
+
+        Raises InvalidRequest, with one item for each refused choice; then nothing is recorded.
         """
         ids = list(dict.fromkeys([*shown, *(c.id for c in choices if c.id)]))
         claim = claim and not dry and any(c.approved for c in choices)
@@ -201,8 +205,8 @@ class Ledger:
         try:
             return await (self._claiming(reading, sent.token) if claim else self.store.run(reading))
         except InvalidRequest:
-            # What was told to have expired stays so, whatever becomes of the clock; the refusal
-            # has undone that it was recorded.
+            # Persist the expiry that we reported, so that a clock adjustment cannot revive the
+            # proposal. The refusal rolled back its record.
             if late:
                 await self.settle(late)
             if unstarted:
@@ -210,8 +214,8 @@ class Ledger:
             raise
 
     async def claim(self, choice: Choice, found: Decided, id_: str, who: Requester) -> Grant | None:
-        """The grant for a call that was approved and whose place is there; None where it is not to
-        be started any more. `found` has its row as it stands then."""
+        """The grant for an approved call that now has its place to run; None if it is not to be
+        started any more. `found` has its row as it was then."""
         sent = self._sent()
 
         def work(tx: Transaction) -> Decided:
@@ -234,18 +238,18 @@ class Ledger:
         self, work: Callable[[Transaction], T], token: str, turns: Sequence[str] = ()
     ) -> T:
         """The result of a claim. A claim whose commit is in doubt is undone in the background:
-        nobody would ever end it, and it would look alive for as long as this process."""
+        nobody would finish it, and it would look alive for as long as this process."""
         try:
             return await self.store.run(work)
         except (LedgerUnavailable, asyncio.CancelledError):
-            # The claim itself may be under way still.
+            # The transaction of the claim itself may still be running.
             undone = partial(self._rules.disown, token=token, turns=turns)
             self._writes.later(Reading(undone, turns=turns, alone=True), turns)
             raise
 
     async def give_back(self, grants: Sequence[Grant], told: Sequence[Proposal] = ()) -> None:
-        """Hand back those `grants` whose calls have not begun, and the rejected calls `told` of
-        which the callable was not told."""
+        """Give back those `grants` whose calls were not started, and the rejected calls `told` that
+        were not acknowledged to the callable."""
         unbegun = [grant for grant in grants if grant.withdraw()]
         ids = [grant.proposal.id for grant in unbegun] + [row.id for row in told]
 
@@ -263,8 +267,8 @@ class Ledger:
             await self._writes.now_or_later(work, ids)
 
     async def claim_for_callable(self, turn: str, found: Decided) -> None:
-        """Claim what is decided of a callable's turn at once: approved calls to carry out, and
-        rejected ones to tell it; each once."""
+        """Claim all decided calls of a callable's turn at once: approved ones to carry out, and
+        rejected ones to acknowledge; each once."""
         sent = self._sent()
 
         def work(tx: Transaction) -> Decided:
@@ -291,9 +295,9 @@ class Ledger:
         duration: float | None = None,
         session: dict[str, Any] | None = None,
     ) -> bool:
-        """Record the outcome of a claimed call; false when a later claim made ours void.
+        """Record the outcome of a claimed call; false if a later claim voided ours.
 
-        An INDETERMINATE call whose real end comes later takes that end.
+        If an INDETERMINATE call's real outcome arrives later, it replaces the unknown one.
         """
 
         def work(tx: Transaction) -> bool:
@@ -314,8 +318,8 @@ class Ledger:
     ) -> tuple[bool, Continuation | None]:
         """`finish`, then `continue_turns` for the turn of the call if that was its only call.
 
-        One transaction instead of two. Without a continuation, because another request has
-        continued the turn or does so now, `continue_turns` has to be called.
+        One transaction instead of two. Returns no continuation if another request has continued the
+        turn or is doing so; then `continue_turns` has to be called.
         """
         token = self._sent().token
 
@@ -331,8 +335,8 @@ class Ledger:
     async def reject(
         self, ids: Sequence[str], reason: str, who: Requester, *, approved: bool = False
     ) -> list[Proposal]:
-        """Reject those of `ids` that are pending, with `approved` also those that were approved and
-        have not begun to run; gives the rejected rows."""
+        """Reject the pending ones of `ids`, with `approved` also those that were approved and not
+        claimed yet; returns the rejected rows."""
         open_ = OPEN if approved else {"PENDING"}
 
         def work(tx: Transaction) -> list[Proposal]:
@@ -352,10 +356,10 @@ class Ledger:
     ) -> Continuation | dict[str, Any]:
         """Claim the continuation of suspended turns for the message whose digest is `request`.
 
-        Gives the recorded reply instead when this message already continued one of them, or when
-        the last replies know all calls that are `decided`; None for a message that has words of
-        its own, which need an answer. While another request continues a turn, waits; raises
-        StillRunning when `until` (monotonic seconds) passes first.
+        Returns the recorded reply instead if this message already continued one of them, or if the
+        last replies know all calls in `decided`. Returns None for a message with words of its own,
+        which need an answer. Waits while another request continues a turn; raises StillRunning when
+        `until` (monotonic seconds) passes first.
         """
         token = self._sent().token
 
@@ -381,7 +385,7 @@ class Ledger:
     async def release(self, continuation: Continuation) -> None:
         """Give back a continuation that failed or was cancelled, so that it can be claimed again.
 
-        While the store is away this is retried in the background.
+        While the store is unavailable this is retried in the background.
         """
         ids = [id_ for id_, _ in continuation.turns]
 
@@ -394,8 +398,8 @@ class Ledger:
         await self._writes.now_or_later(work, ids)
 
     def check_recorded(self, id_: str) -> None:
-        """Raise LedgerUnavailable if the store has been refusing this row's outcome for long:
-        waiting on helps nobody."""
+        """Raise LedgerUnavailable if the store has been refusing this row's outcome for long, so
+        that waiting would be pointless."""
         self._writes.check(id_)
 
     async def outcomes(self, ids: Sequence[str], until: float) -> dict[str, Proposal]:
@@ -411,15 +415,15 @@ class Ledger:
         self, retention: float, log_retention: float | None = None
     ) -> tuple[int, int, int]:
         """Remove contents older than `retention` seconds, turns that ended `ttl` seconds ago, and
-        what of the record and its log is older than `log_retention`, if it is given.
+        rows of the record and its log older than `log_retention`, if that is given.
 
-        Gives the numbers of contents, turns, and rows of the record and the log.
+        Returns the numbers of contents, turns, and rows of the record and the log.
         """
 
         return await purged(self.store, retention, self.ttl, log_retention)
 
     async def settle(self, ids: Sequence[str]) -> dict[str, Proposal]:
-        """The rows, updated for what has expired and for owners that have died."""
+        """The rows, updated for expiry and for owners that have died."""
 
         def work(tx: Transaction) -> dict[str, Proposal]:
             return {id_: self._rules.settle(tx, r) for id_, r in tx.proposals(ids).items()}

@@ -1,4 +1,4 @@
-"""The rules of the ledger, as steps of one transaction: who may decide, what may run, once."""
+"""The rules of the ledger as steps of one transaction: who may decide, what may run, once."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class Rules(Claims):
     deciders: Literal["principal", "any"]
     accept_unissued: bool
     for_callable: bool
-    """Whether the agent is a plain callable: then what nobody proposed is for it to carry out."""
+    """Whether the agent is a plain callable: it then carries out calls that nobody proposed."""
     begun: Beginnings
     agent: str | None = None
-    """Whose proposals there are; None: those of all agents, for the command line."""
+    """The agent whose proposals are visible; None: those of all agents, for the command line."""
     logged: set[tuple[str, int]] = field(default_factory=set)
-    """The claims, by call and fence, of which the log says that their process died."""
+    """The claims, by call and fence, whose death is already in the log."""
 
     def rows(self, tx: Transaction, ids: Sequence[str], who: Requester) -> Decided:
         """The visible proposals with these ids, and all others of their turns."""
@@ -72,7 +72,7 @@ class Rules(Claims):
         turns = tx.turns(list({r.turn for r in rows}))
         for id_ in {r.turn for r in rows}:
             calls = turns[id_].calls if id_ in turns else []
-            # A turn of which all rows are there already needs no second look for them.
+            # All rows of the turn are already there, so do not read them again.
             whole = bool(calls) and known.keys() >= set(calls)
             for row in [known[call] for call in calls] if whole else tx.find(turn=id_):
                 found.rows[row.id] = self.settle(tx, row)
@@ -102,7 +102,7 @@ class Rules(Claims):
             row.state, row.finished = "INDETERMINATE", tx.now
             why = self._loss(row.owner)
             row.output = unknown_outcome("".join(why), idempotent=row.idempotent)
-            # A transaction that is refused or retried looks again.
+            # A transaction that is refused or retried gets here again, but logs it once.
             if (claim := (row.id, row.owner.fence)) not in self.logged:
                 self.logged.add(claim)
                 logger.warning(
@@ -124,14 +124,15 @@ class Rules(Claims):
         *,
         dry: bool,
     ) -> None:
-        """Pair each choice with its row; raises InvalidRequest for what was never proposed."""
+        """Pair each choice with its row; raises InvalidRequest for a call that was never
+        proposed."""
         unknown: list[Choice] = []
         lookup = Lookup(tx, who, conversation, found.rows, self.visible, self.settle)
         rows = [_row(choice, found, lookup) for choice in choices]
         turn = secrets.token_hex(16)
         for index, (choice, row) in enumerate(zip(choices, rows, strict=True)):
             if row is None and choice.id:
-                # Stated twice, and issued for the first time by what stands before it here.
+                # Stated twice: the first one, earlier in this request, has issued it.
                 row = _row(choice, found, lookup)
             if row is None and self.accept_unissued and _may_be_issued(choice):
                 row = self._unissued(tx, choice, who, conversation)
@@ -160,8 +161,8 @@ class Rules(Claims):
     ) -> Proposal:
         """The row of a call that this service never proposed; only with `accept_unissued`.
 
-        It is recorded with its decision. A command without an id has one by which the same
-        request finds it again.
+        It is recorded with its decision. A command without an id gets one by which the same request
+        finds it again.
         """
         id_ = choice.id or _name(choice, who, conversation)
         known = tx.proposals([id_]).get(id_)
@@ -194,7 +195,7 @@ class Rules(Claims):
         operator: bool = False,
     ) -> None:
         """Raise InvalidRequest for choices that are changed, too late, contradictory or not for
-        `who` to make, and for calls that would start now and that `hinders` keeps from it."""
+        `who` to make, and for calls that would start now that `hinders` has a reason against."""
         items: list[dict[str, Any]] = []
         decided = [(choice, row) for choice, row in found.chosen if not choice.copy]
         for choice, row in decided:
@@ -229,7 +230,7 @@ class Rules(Claims):
         decided_by: str | None,
     ) -> None:
         """Record the decisions of this request; `write` stores the rows that no claim stores."""
-        # Of two carriers of one decision the first may state no input, and the other a changed one.
+        # If one decision is stated twice, one may have no input and the other a changed one.
         changes = {
             row.id: choice.input or {}
             for choice, row in found.chosen
@@ -260,23 +261,23 @@ class Rules(Claims):
                 tx.put(found.rows[id_])
 
     def starts(self, found: Decided) -> list[tuple[Choice, Proposal]]:
-        """What was approved and is to be started, each call once."""
+        """The approved calls to start, each once."""
         starts: dict[str, tuple[Choice, Proposal]] = {}
         for choice, row in found.chosen:
             again = row.state == "INDETERMINATE" and row.idempotent
             again = again and not (choice.copy or row.purged)
             startable = choice.approved and (row.state == "APPROVED" or again)
-            # A hindered one waits, or is a copy in the history, which refuses no request.
+            # A hindered call waits, or is a copy in the history, which does not refuse the request.
             hindered = found.hinders is not None and startable and found.hinders(row)
             if startable and not hindered and row.turn not in found.callables:
                 starts.setdefault(row.id, (choice, row))
         return list(starts.values())
 
     def claim(self, tx: Transaction, found: Decided, who: Requester, claim: Claim) -> None:
-        """Grant what is to be started."""
+        """Grant the calls that are to be started."""
         for choice, row in found.starts:
             if row.state == "INDETERMINATE":
-                # A second run is this decision's, perhaps another person's.
+                # A re-run belongs to the new decision; its approver may differ from the first one.
                 row.decision = decision_of(choice, who, tx.now)
                 log(tx, "approved", row)
             self.grant(tx, found, row, claim)
@@ -290,7 +291,7 @@ class Rules(Claims):
         if again:
             self._reopen(tx, row.turn)
         row.fence += 1
-        # The output of a run of which nobody knows the end stays, for `unclaim`.
+        # The output of a run with unknown outcome stays, for `unclaim`.
         row.state, row.finished = "EXECUTING", None
         row.owner = self.owner_of(row.fence, tx.now, claim.token)
         tx.put(row)
@@ -298,8 +299,8 @@ class Rules(Claims):
         found.grants.append(Grant(row, MINT, until=claim.until, known=self.begun, again=again))
 
     def _forgotten(self, tx: Transaction, row: Proposal) -> None:
-        """Record that this process began the call, which the store has forgotten: one that took
-        the place of another may be behind it."""
+        """Record that this process started a call that the store has forgotten: the store may be a
+        restored backup, or a standby that took over."""
         row.state, row.finished = "INDETERMINATE", tx.now
         why = "this process began it before, and the approvals store has lost what became of it"
         row.output = unknown_outcome(why, idempotent=row.idempotent)
@@ -307,7 +308,7 @@ class Rules(Claims):
         log(tx, row.state.lower(), row)
 
     def _reopen(self, tx: Transaction, id_: str) -> None:
-        """Let the turn be continued again: its recorded replies tell an outcome that is about to
+        """Let the turn be continued again: its recorded replies report an outcome that is about to
         change."""
         turn = tx.turns([id_]).get(id_)
         if turn is not None and self.settle_turn(tx, turn).state == "ENDED":
@@ -315,11 +316,12 @@ class Rules(Claims):
             tx.put_turn(turn)
 
     def disown(self, tx: Transaction, token: str, turns: Sequence[str]) -> None:
-        """Undo whatever a claim of ours, whose commit is in doubt, has claimed."""
+        """Undo everything that a claim of ours, whose commit is in doubt, has claimed."""
         states: tuple[State, ...] = ("EXECUTING", "INDETERMINATE")
         for row in [row for state in states for row in tx.find(owner=self.owner, state=state)]:
             if row.owner is not None and row.owner.claim == token:
-                # Whether there was an earlier run is not known here; only these may have had one.
+                # Whether there was an earlier run is unknown here; only an idempotent call may have
+                # had one.
                 self.hand_back(tx, row, again=row.idempotent)
         for id_ in turns:
             for row in tx.find(turn=id_, state="REJECTED"):
@@ -329,22 +331,22 @@ class Rules(Claims):
                 suspend_again(tx, turn)
 
     def tell(self, tx: Transaction, found: Decided, row: Proposal, token: str) -> None:
-        """Claim a rejected call of a callable, which is told of it once."""
+        """Claim a rejected call of a callable, to acknowledge it once."""
         row.owner = self.owner_of(row.fence, tx.now, token)
         tx.put(row)
         found.told.append(row)
 
     def untell(self, tx: Transaction, row: Proposal, token: str) -> None:
-        """Undo the claim `token` of a rejected call of which the callable was not told."""
+        """Undo the claim `token` of a rejected call that was not acknowledged to the callable."""
         if row.owner is not None and row.owner.claim == token:
             row.owner = None
             tx.put(row)
 
     def hand_back(self, tx: Transaction, row: Proposal, *, again: bool) -> None:
-        """Take back a claim of ours on which nothing ran; if somebody has reported meanwhile that
-        the outcome is unknown, the call has failed and never runs.
+        """Take back a claim of ours on which nothing ran. If a request meanwhile recorded the
+        outcome as unknown, the call has failed and never runs.
 
-        With `again` an earlier run may have taken effect, whose outcome stays unknown.
+        With `again` an earlier run may have taken effect, and its outcome stays unknown.
         """
         if row.state == "EXECUTING":
             self._unclaim(tx, row)
@@ -356,7 +358,7 @@ class Rules(Claims):
             log(tx, row.state.lower(), row)
 
     def _unclaim(self, tx: Transaction, row: Proposal) -> None:
-        """Restore the row to its state before a claim of which nothing ran."""
+        """Restore the row to its state before a claim on which nothing ran."""
         row.state, row.owner = "APPROVED", None
         if row.output is not None:
             row.state, row.finished = "INDETERMINATE", tx.now
@@ -370,7 +372,7 @@ def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:
 
 
 def _wrong_change(found: Decided, choice: Choice, row: Proposal, edit: Edit | None) -> str:
-    """Why an approval may not change the call; empty where it may, or changes nothing."""
+    """Why an approval may not change the call; empty if it may, or changes nothing."""
     return wrong_edit(choice, row, edit) if found.changed(choice, row) else ""
 
 

@@ -1,4 +1,4 @@
-"""Waiting for a row that another request, of this process or another, is about to change."""
+"""Waiting for a row that another request, in this or another process, is about to change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Waiting:
         self._waiting: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
 
     async def changed(self, id_: str, until: float) -> None:
-        """Return when the row may have changed: after a notice of this process, or after a moment.
+        """Return when the row may have changed: after a notice in this process, or after a moment.
 
         Raises StillRunning after `until`.
         """
@@ -29,7 +29,7 @@ class Waiting:
         with self._lock:
             self._waiting.setdefault(id_, []).append(entry)
         try:
-            # Other processes give no notice; they are looked at again this often.
+            # Other processes send no notice, so the row is read again this often.
             async with asyncio.timeout(min(left, 0.25)):
                 await entry[1].wait()
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Writes that must reach the store: retried, and told to the requests that wait for them."""
+"""Writes that must reach the store: retried, and announced to the requests that wait for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 Work = Callable[[Transaction], None]
 _PATIENCE = 10.0
 _SUMMARISED = 256
-"""After so many proposals a process appends a summary of the log's chains."""
+"""A process appends a summary of the log's chains after this many proposals."""
 _UNRECORDED = (
     "the approvals store does not take the outcome of what has run; it is kept until it does: "
     "send the same request again"
@@ -32,17 +32,17 @@ class Writes:
         self._background: set[asyncio.Task[None]] = set()
         self._waiting = Waiting()
         self._not_summarised = 0
-        # Since when the store refuses to record what became of these calls and turns.
+        # Since when the store has been refusing to record the outcomes of these calls and turns.
         self._refused: dict[str, float] = {}
 
     def stop(self) -> None:
-        """Give up what is still to be written."""
+        """Abandon the writes still outstanding."""
         self._stopped = True
         for task in self._background:
             task.get_loop().call_soon_threadsafe(task.cancel)
 
     async def told(self, ids: Sequence[str], writing: Awaitable[T]) -> T:
-        """The result of `writing`; requests that wait for these rows are notified."""
+        """The result of `writing`; then requests that wait for these rows are notified."""
         try:
             written = await writing
         except LedgerUnavailable:
@@ -55,14 +55,14 @@ class Writes:
         return written
 
     async def now_or_later(self, work: Work, ids: Sequence[str]) -> None:
-        """Run `work`, or if the store is away, have it run `later`."""
+        """Run `work`; if the store is unavailable, run it `later`."""
         try:
             await self.told(ids, self._store.run(work))
         except LedgerUnavailable:
             self.later(work, ids)
 
     def later(self, work: Work, ids: Sequence[str]) -> None:
-        """Run `work` in the background as soon as the store takes it, until `stop`."""
+        """Run `work` in the background as soon as the store accepts it, until `stop`."""
         task = asyncio.ensure_future(self._retried(work, ids))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -79,8 +79,8 @@ class Writes:
                 return
 
     def summarise(self, proposed: int) -> None:
-        """Append a summary to the log, in the background, where enough was proposed since the last
-        one."""
+        """Append a summary to the log, in the background, if there were enough proposals since the
+        last one."""
         self._not_summarised += proposed
         if self._not_summarised >= _SUMMARISED:
             self._not_summarised = 0
@@ -91,7 +91,7 @@ class Writes:
         self._waiting.notify(ids)
 
     async def changed(self, id_: str, until: float) -> None:
-        """Return when the row may have changed; raises StillRunning, or as `check` does."""
+        """Return when the row may have changed. Raises StillRunning, and the error of `check`."""
         self.check(id_)
         await self._waiting.changed(id_, until)
 

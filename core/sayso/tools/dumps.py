@@ -1,4 +1,4 @@
-"""Validated inputs as JSON again, and what was lost on the way."""
+"""Validated inputs as JSON again, and a check that nothing was lost."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sayso.tools.validation import explained, unknown
 
 
 def dumped(instance: BaseModel, name: str) -> list[Any]:
-    """The JSON of one field, in a list; empty where it has none."""
+    """The JSON of one field, in a list; empty if it has none."""
     try:
         written = instance.model_dump(
             mode="json", by_alias=True, round_trip=True, include={name}, warnings=False
         )
     except Exception:
-        # A value or a serializer of the author's.
+        # A value or a serializer of the author's failed.
         return []
     return list(written.values())[:1]
 
@@ -32,14 +32,14 @@ def all_dumped(adapter: TypeAdapter[Any], instance: Any) -> Iterator[tuple[str, 
             instance, mode="json", by_alias=True, round_trip=True, warnings=False
         )
     except Exception:
-        # A value or a serializer of the author's.
+        # A value or a serializer of the author's failed.
         return
     if isinstance(written, Mapping):
         yield from written.items()
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is of the types that JSON is read as."""
+    """Whether a value is of a type that JSON is read as."""
     if isinstance(value, dict):
         return type(value) is dict and all(map(is_plain, value.values()))
     if isinstance(value, list):
@@ -67,6 +67,6 @@ def may_drop(schema: Any) -> bool:
 def refuse_dropped(
     sent: Mapping[str, Any], value: Any, names: Names, known: Collection[str]
 ) -> None:
-    """Raise ToolInputError for what was sent and the tool would not get."""
+    """Raise ToolInputError for a value that was sent and that the tool would not get."""
     if places := list(itertools.islice(dropped(sent, value, names), 50)):
         raise explained(unknown(place, known) for place in places)

@@ -1,4 +1,4 @@
-"""Calls of tools that nobody waits for any more and that go on all the same."""
+"""Abandoned calls of tools: nobody waits for them, and they still run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from sayso.errors import Exhausted
 logger = logging.getLogger("sayso.tools")
 
 MOST = 32
-"""Calls of one tool that may be abandoned and go on, before no further one of it begins."""
+"""Most abandoned calls of one tool that may still run; then it gets no further call."""
 _MOMENT = 0.1
 
 
 class Abandoned:
-    """The calls that were abandoned and have not ended, by the names of their tools.
+    """The abandoned calls that have not ended, by the names of their tools.
 
-    What is abandoned holds no place: `lend` is called with 1 when a call of a plain or an async
-    tool is, and with -1 when that has ended.
+    An abandoned call occupies no place: `lend` is called with 1 when a call of a plain or an async
+    tool is abandoned, and with -1 when it has ended.
     """
 
     def __init__(self, lend: Callable[[bool, int], None]) -> None:
@@ -31,17 +31,18 @@ class Abandoned:
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """The number of abandoned calls."""
         return self._counts.total()
 
     def check(self, threads: int) -> None:
-        """Raise Exhausted where so many go on that the process may soon get no further thread."""
-        # A single tool does not come to that.
+        """Raise Exhausted if so many are running that the process may soon get no further
+        thread."""
+        # A single tool cannot reach this number.
         if self.total >= max(2 * MOST, threads):
             raise Exhausted(self.total, max(self._counts, key=self._counts.__getitem__))
 
     def full(self, name: str) -> bool:
-        """Whether so many calls of the tool go on that no further one may begin."""
+        """Whether so many abandoned calls of the tool are running that it gets no further one."""
         return self._counts[name] >= MOST
 
     def change(self, name: str, is_async: bool, by: int) -> None:
@@ -61,7 +62,7 @@ class Abandoned:
 
 
 class Watched:
-    """One call of a tool, from where it runs and from where it is waited for."""
+    """One call of a tool, shared by the code that runs it and the code that waits for it."""
 
     __slots__ = ("_abandoned", "_begun", "_ended", "_left", "_lock", "is_async", "name")
 
@@ -72,11 +73,11 @@ class Watched:
         self._begun = self._ended = self._left = False
 
     def begin(self) -> None:
-        """Its code begins."""
+        """The call's code begins."""
         self._begun = True
 
     def end(self) -> None:
-        """Its code has ended."""
+        """The call's code has ended."""
         with self._lock:
             self._ended = True
             late = self._left
@@ -84,7 +85,7 @@ class Watched:
             self._abandoned.change(self.name, self.is_async, -1)
 
     def abandon(self) -> None:
-        """Nobody waits for it any more. An async call, which is cancelled, has a moment to end."""
+        """Nobody waits for it any more. An async call, which is cancelled, gets a moment to end."""
         if self.is_async:
             asyncio.get_running_loop().call_later(_MOMENT, self._abandon)
         else:

@@ -19,12 +19,12 @@ from sayso_a2a.artifacts import text_of_parts, whole
 Json = dict[str, Any]
 Headers = Mapping[str, str] | Callable[[], Mapping[str, str]]
 SIMPLE = "simple"
-"""In the place of the official card of an agent that speaks the contract's protocol."""
+"""Stands for the official card if the agent speaks only the contract's protocol."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """What the other agent said: its task, in which state, and the calls that wait there."""
+    """The other agent's answer: its task, the task's state, and the calls pending there."""
 
     task: str
     state: str
@@ -33,7 +33,7 @@ class Answer:
     artifacts: list[Json] = field(default_factory=list)
 
     def result(self, decide: str) -> ToolResult:
-        """The answer as the model reads it."""
+        """The answer as a tool result for the model."""
         lines = [self.text] if self.text else []
         for artifact in self.artifacts:
             lines.append(_artifact_text(artifact))
@@ -54,7 +54,7 @@ class Answer:
 
 
 class Link:
-    """One remote agent over HTTP, by whichever protocol it speaks."""
+    """One remote agent over HTTP, by the protocol that it speaks."""
 
     def __init__(
         self, url: str, headers: Headers | None, timeout: float, auth: tuple[str, str] | None = None
@@ -68,7 +68,7 @@ class Link:
         self._card: Any = None
 
     async def send(self, message: str, task: str | None, decision: Json | None = None) -> Answer:
-        """What the agent says to a message, or to a decision on a call of `task`."""
+        """The agent's answer to a message, or to a decision on a call of `task`."""
         async with self._reached() as (client, card):
             try:
                 if card is SIMPLE:
@@ -83,7 +83,7 @@ class Link:
                 raise
 
     async def check_waiting(self, task: str, decision: Json) -> None:
-        """Raise ValueError unless exactly this call waits in `task`."""
+        """Raise ValueError unless exactly this call is pending in `task`."""
         async with self._reached() as (client, card):
             if card is SIMPLE:
                 answer = await _look_simple(client, self._url, task)
@@ -98,7 +98,7 @@ class Link:
 
     @asynccontextmanager
     async def _reached(self) -> AsyncIterator[tuple[Any, Any]]:
-        """A client, and the agent's card, which is read once, and after a failure."""
+        """A client, and the agent's card, which is read once, and again after a failure."""
         import httpx
 
         try:
@@ -106,7 +106,7 @@ class Link:
                 card = self._card = self._card or await self._read_card(client)
                 yield client, card
         except Exception as error:
-            # After a restart it may speak another protocol.
+            # After a restart the agent may speak another protocol.
             self._card = None
             if isinstance(error, httpx.TransportError):
                 why = str(error) or type(error).__name__
@@ -132,7 +132,7 @@ class Link:
 
 
 def _lost(error: BaseException | None) -> bool:
-    """Whether a connection ended after it was made; the SDK's errors have that as their cause."""
+    """Whether an established connection was lost; the SDK's errors have that as their cause."""
     import httpx
 
     while error is not None and not isinstance(error, httpx.TransportError):
@@ -142,9 +142,9 @@ def _lost(error: BaseException | None) -> bool:
 
 
 def _sendable(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers; ValueError, which shows no value, for one that no request can carry.
+    """The headers. Raises ValueError, without the value, for one that no request can carry.
 
-    The HTTP library's own error has the value in it.
+    The HTTP library's own error would contain the value.
     """
     for name, value in headers.items():
         if not (value.isascii() and value.isprintable() and value == value.strip()):
@@ -156,9 +156,10 @@ def _sendable(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _card_of(content: Any, url: str) -> Any:
-    """The official card with the interfaces of the agent's own address only; SIMPLE for another.
+    """The official card, with only the interfaces at the agent's own address; SIMPLE if it is not
+    one.
 
-    A card could name any address; the headers for this agent would go there.
+    A card could name any address, and the headers for this agent would be sent there.
     """
     if not isinstance(content, dict):
         raise ValueError(f"the card at {url!r} is no JSON object")
@@ -217,7 +218,7 @@ class _Failure(BaseModel):
 
 
 class _Task(BaseModel):
-    """A task as the contract's protocol tells it; null says nothing."""
+    """A task in the contract's protocol; null means absent."""
 
     status: str
     task_id: str | None = None
@@ -244,7 +245,7 @@ def _simple_answer(response: Any) -> Answer:
 
 
 def _json(response: Any) -> Any:
-    """The JSON value of a body; None for a body that is none."""
+    """The JSON value of a body; None if the body is not JSON."""
     try:
         return response.json()
     except (ValueError, RecursionError):
@@ -318,7 +319,7 @@ def _message_answer(message: Any) -> Answer:
 
 
 def _said(parts: Sequence[Json]) -> tuple[str, list[Json]]:
-    """The text of the parts, and the calls among them that wait for a decision."""
+    """The text of the parts, and the pending calls among them."""
     texts = [str(part["text"]) for part in parts if part.get("text")]
     waiting = [
         part["data"]

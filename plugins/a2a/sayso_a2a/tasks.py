@@ -51,7 +51,7 @@ class Tasks:
         await self._rows.open()
 
     async def close(self) -> None:
-        """End what still runs, as failed, and close the store."""
+        """End running tasks, as failed, and close the store."""
         self._closing = True
         runs = list(self._runs.values())
         for run in runs:
@@ -60,7 +60,7 @@ class Tasks:
         await self._rows.close()
 
     async def look(self, owner: str, id: str) -> Task:
-        """The task; raises TaskUnknown, also for another owner's."""
+        """The task. Raises TaskUnknown, also for another owner's."""
         task = task_of(await self._rows.get(owner, id), self._runs)
         if task is None:
             raise TaskUnknown
@@ -69,18 +69,18 @@ class Tasks:
     async def send(
         self, caller: Caller, id: str | None, text: str, data: Data | None, *, keep: bool
     ) -> tuple[Task, asyncio.Task[Task]]:
-        """The task as it begins this turn, and the run that ends with the task after it.
+        """The task as it begins this turn, and the run that ends with the task after the turn.
 
-        Raises TaskUnknown, TaskBusy or InvalidRequest. The run raises RequestError when the turn
-        is refused; the task is then as it was before, and with `keep` carries the error.
+        Raises TaskUnknown, TaskBusy or InvalidRequest. The run raises RequestError if the turn is
+        refused; the task is then restored, and with `keep` carries the error.
         """
         message = Message(role="user", content=text, data=data)
         task = Task(id=id or secrets.token_hex(16), owner=caller.principal or "")
-        before, begun = await self._claim(task, message, new=id is None, at_once=keep)
-        work = self._run(begun, before if id is not None else None, caller, keep)
-        run = self._runs[begun.run] = asyncio.ensure_future(work)
-        run.add_done_callback(partial(self._forget, begun.run))
-        return begun, run
+        before, started = await self._claim(task, message, new=id is None, at_once=keep)
+        work = self._run(started, before if id is not None else None, caller, keep)
+        run = self._runs[started.run] = asyncio.ensure_future(work)
+        run.add_done_callback(partial(self._forget, started.run))
+        return started, run
 
     def _forget(self, name: str, run: asyncio.Task[Task]) -> None:
         self._runs.pop(name, None)
@@ -92,7 +92,7 @@ class Tasks:
     async def _claim(
         self, task: Task, message: Message, *, new: bool, at_once: bool
     ) -> tuple[Task, Task]:
-        """The task as it stood just before, and as it begins this turn."""
+        """The task as it was just before this turn, and as it begins the turn."""
         claimed: list[tuple[Task, Task]] = []
         most = self._host.config.limits.messages
 
@@ -106,7 +106,7 @@ class Tasks:
                 raise InvalidRequest.at(
                     ["body", "message"], "too_long", f"the task has {most} messages already"
                 )
-            begun = current.model_copy(
+            started = current.model_copy(
                 update={
                     "status": "pending" if at_once else "running",
                     "messages": [*current.messages, message],
@@ -119,8 +119,8 @@ class Tasks:
                     },
                 }
             )
-            claimed[:] = [(current, begun)]
-            return begun.row()
+            claimed[:] = [(current, started)]
+            return started.row()
 
         await self._rows.change(task.owner, task.id, change)
         return claimed[0]
@@ -144,7 +144,7 @@ class Tasks:
             raise
         finally:
             watch.cancel()
-        # The turn has ended: that it is canceled from now on changes nothing of that.
+        # The turn has ended; a cancellation from now on does not change that.
         if turned.refused and turned.error is not None:
             await asyncio.shield(self._put_back(task, before, turned.error, keep))
             raise refusal_of(turned.error, [p.id for p in proposals_of(task.messages)])
@@ -155,7 +155,7 @@ class Tasks:
 
     def _stopped(self, task: Task, before: Task | None) -> Task:
         if not self._closing:
-            # What was decided stays so: the same message again gets what came of it.
+            # A decision stays recorded: the same message, sent again, gets its outcome.
             if before is not None and _decides(task.messages[-1]):
                 return before
             return task.model_copy(update={"status": "canceled", "run": ""})
@@ -206,11 +206,11 @@ class Tasks:
         await self._write(task, after)
 
     async def _write(self, task: Task, after: Task) -> Task:
-        """Record what a run made of the task, unless that was canceled; gives what stands."""
+        """Store the task after a run, unless it was canceled; returns the stored state."""
         stands = [after]
 
         def change(row: Row | None) -> Row | None:
-            # A late lease does not count here: what really ended is better than a guess.
+            # An expired lease does not matter here: the real outcome is better than a guess.
             current = None if row is None else Task.model_validate_json(row.body)
             if current is not None and current.run != task.run:
                 stands[0] = current
@@ -227,17 +227,18 @@ class Tasks:
                 await self._rows.lease([task.id], LEASE)
                 current = task_of(await self._rows.get(task.owner, task.id), self._runs)
             except Exception:
-                # A store that is busy now may take the next one.
+                # The store may be busy; the next renewal may succeed.
                 logger.exception("the lease of a running task could not be prolonged")
                 continue
             run = self._runs.get(task.run)
             if run is not None and current is not None and current.run != task.run:
-                # Canceled through another process.
+                # It was canceled through another process.
                 run.cancel()
                 return
 
     async def cancel(self, caller: Caller, id: str) -> Task:
-        """Stop the task and reject what it proposed; raises TaskUnknown, or TaskBusy at its end."""
+        """Stop the task and reject its proposals. Raises TaskUnknown, or TaskBusy if it has just
+        ended."""
         found: list[Task] = []
 
         def change(row: Row | None) -> Row:
@@ -270,9 +271,9 @@ async def withdraw(host: Host, caller: Caller, messages: Sequence[Message]) -> N
 async def left_open(
     host: Host, caller: Caller, turned: Turned, proposals: Sequence[Approval]
 ) -> list[Approval]:
-    """Those of a task's proposals that its turn has neither had decided nor stated again.
+    """The task's proposals that its turn has neither had decided nor restated.
 
-    Commands hold nothing up, unless the request was withheld: nobody has answered it then.
+    Commands do not hold up a task, unless the request was withheld: then nobody has answered it.
     """
     if turned.error is not None or turned.proposes:
         return []
@@ -283,10 +284,10 @@ async def left_open(
 async def still_waiting(
     host: Host, caller: Caller, proposals: Sequence[Approval]
 ) -> list[Approval]:
-    """Those of the proposals that neither have run nor were rejected, and did not expire."""
+    """The proposals that have neither run, nor been rejected, nor expired."""
     rows = [await host.calls.look(proposal.id, caller) for proposal in proposals]
-    waits = [row is not None and row.state in ("PENDING", "APPROVED") for row in rows]
-    return [proposal for proposal, one in zip(proposals, waits, strict=True) if one]
+    pending = [row is not None and row.state in ("PENDING", "APPROVED") for row in rows]
+    return [proposal for proposal, one in zip(proposals, pending, strict=True) if one]
 
 
 def _decides(message: Message) -> bool:

@@ -37,7 +37,7 @@ PATIENCE = 120.0
 
 
 class Scripted:
-    """A model whose replies a function of the conversation makes."""
+    """A model whose replies are made by a function of the conversation."""
 
     provider = "scripted"
     name = "scripted-1"
@@ -89,7 +89,7 @@ def running(agent: object, config: Config | None = None, **options: Any) -> Iter
         ws="none",
         lifespan="on",
         timeout_graceful_shutdown=2,
-        # A client that pauses finds its connection open.
+        # A client that pauses must find its connection open.
         timeout_keep_alive=600,
     )
     server = uvicorn.Server(settings)
@@ -108,7 +108,7 @@ def running(agent: object, config: Config | None = None, **options: Any) -> Iter
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """What `condition` gives once it is true; fails after `seconds`."""
+    """The first true value of `condition`; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -133,7 +133,7 @@ def configured(tmp_path: Path, ledger: str = "memory://", **a2a: Any) -> Config:
 
 
 class Cluster:
-    """An agent with a gated tool, and what its tools did."""
+    """An agent with a gated tool, and a record of its tools' calls."""
 
     def __init__(self) -> None:
         self.deleted: list[str] = []
@@ -153,7 +153,7 @@ class Cluster:
 
         @tool(timeout=2 * PATIENCE)
         def hold() -> str:
-            """Hold until the test lets go."""
+            """Wait until the test lets it go on."""
             self.began.set()
             self.holding.wait(PATIENCE)
             return "held"
@@ -169,20 +169,20 @@ class Cluster:
 
 
 class Pause:
-    """In the place of the agent's `asyncio`: what sleeps there goes on when the test says."""
+    """Replaces the agent's `asyncio`: a sleep ends when the test says so."""
 
     def __init__(self) -> None:
         self.asked: list[float] = []
         self.over = threading.Event()
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep until it is over, however long was asked for."""
+        """Sleep until released, however long was asked for."""
         self.asked.append(seconds)
         assert await asyncio.to_thread(self.over.wait, PATIENCE)
 
 
 def answer(ask: Ask) -> str | Call:
-    """Call a tool whose name the newest text begins with, else say what was said."""
+    """Call the tool whose name the newest text begins with, or else repeat the text."""
     newest = ask.turns[-1]
     results = [block.output for block in newest.blocks if isinstance(block, Result)]
     if results:
@@ -247,7 +247,7 @@ def proposals(task: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def coming(service: Service, path: str, body: Any) -> Iterator[dict[str, Any]]:
-    """The objects of a server-sent stream, as they come."""
+    """The objects of a server-sent stream, as they arrive."""
     with service.http.stream("POST", path, json=body, headers=V1) as reply:
         assert reply.headers["content-type"].startswith("text/event-stream")
         for line in reply.iter_lines():

@@ -1,4 +1,4 @@
-"""Which adapter serves, under which address, with which card."""
+"""The adapter that serves, its address and its card."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_each_adapter_has_its_routes(tmp_path: Path, cluster: Cluster) -> None:
 
 def test_both_serve_side_by_side(serve: Serve, cluster: Cluster) -> None:
     class Late(Plugin):
-        """Has routes that are registered after the others."""
+        """A plugin whose routes are registered after the others."""
 
         name = "zlate"
 

@@ -1,4 +1,4 @@
-"""Tasks of the official protocol that another process than the one that holds them cancels."""
+"""Tasks of the official protocol that are canceled through another process than their own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["listener"]
 
 
 class Talker:
-    """A model that says a word at once, and another one when the test lets it."""
+    """A model that says one word at once, and another when the test lets it."""
 
     provider = "talker"
     name = "talker-1"
@@ -50,7 +50,7 @@ class Talker:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    """The configuration of services that share their tasks, of which each runs its own."""
+    """The configuration of services that share their tasks, each of which runs its own."""
     pytest.importorskip("aiosqlite")
     return configured(
         tmp_path,
@@ -104,7 +104,7 @@ def test_cancellation_is_notified_through_whichever_process_it_comes(
 def test_stream_of_a_task_that_another_process_cancels_ends_with_a_change_of_its_state(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Who runs it learns of it by its next word.
+    # The process that runs the task learns of it only with its next chunk.
     for module in ("", ".stores", ".database"):
         monkeypatch.setattr(f"sayso_a2a.official{module}.LEASE", 600.0)
     talker = Talker()
@@ -127,7 +127,7 @@ def test_stream_of_a_task_that_another_process_cancels_ends_with_a_change_of_its
 def _streamed(
     service: Service, path: str, body: dict[str, Any]
 ) -> tuple[list[dict[str, Any]], threading.Thread]:
-    """The events of a stream as they come, and the thread that reads them."""
+    """The events of a stream as they arrive, and the thread that reads them."""
     seen: list[dict[str, Any]] = []
 
     def read() -> None:

@@ -76,7 +76,7 @@ def test_client_talks_decides_and_looks(
 
 
 async def last_task(client: Any, sent: Any) -> Any:
-    """The task after a message, asked for once the answer is over."""
+    """The task after a message, requested once the answer is complete."""
     from a2a.types import GetTaskRequest
 
     task_id = ""

@@ -1,4 +1,4 @@
-"""What the protocol's test kit (1.0) checks of services with other options than its agent's."""
+"""The checks of the protocol's test kit (1.0) on services with other options than its agent's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Offer = Callable[..., Binding]
 
 @pytest.fixture(params=["JSONRPC", "HTTP+JSON"])
 def offer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Offer]:
-    """Serves the kit's agent with options, and gives the calls over one binding."""
+    """Serves the kit's agent with options, and returns the calls over one binding."""
     with ExitStack() as stack:
 
         def serve(**options: Any) -> Binding:
@@ -123,7 +123,7 @@ def test_callers_are_authenticated_and_see_what_is_theirs(guarded: tuple[Service
         assert bob.refusal("SendMessage", message=said)[0] == -32001
         assert bob.refusal("SendStreamingMessage", message=said)[0] == -32001
         assert bob("ListTasks")["tasks"] == []
-        # Nor does a context of hers show him what she said.
+        # A context of hers does not show him her messages either.
         fresh = bob("SendMessage", message=message("hi", contextId=task["contextId"]))["task"]
         assert bob("ListTasks", contextId=task["contextId"])["totalSize"] == 1
         assert fresh["id"] != task["id"]

@@ -68,7 +68,7 @@ def rpc(service: Service) -> Rpc:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Rpc, Cluster]]:
-    """One service for the tests that only ask for errors; notifications are on."""
+    """One service for the tests that only provoke errors; notifications are on."""
     made = Cluster()
     folder = tmp_path_factory.mktemp("shared")
     config = configured(folder, adapter="a2a", push_notifications=True)
@@ -106,13 +106,13 @@ def test_card_has_the_fields_of_0_3_for_those_who_ask(
     serve: Serve, service: Service, cluster: Cluster
 ) -> None:
     path = "/.well-known/agent-card.json"
-    told = service.http.get(path, headers={"A2A-Version": "0.3"})
+    reported = service.http.get(path, headers={"A2A-Version": "0.3"})
     always = serve(cluster.agent, adapter="a2a", legacy_card=True)
-    for card, url in ((told.json(), service.url), (always.http.get(path).json(), always.url)):
+    for card, url in ((reported.json(), service.url), (always.http.get(path).json(), always.url)):
         assert (card["url"], card["preferredTransport"]) == (f"{url}/a2a/rpc", "JSONRPC")
         assert card["protocolVersion"].startswith("0.3")
-    assert "A2A-Version" in told.headers["vary"]
-    assert told.headers["etag"] != service.http.get(path).headers["etag"]
+    assert "A2A-Version" in reported.headers["vary"]
+    assert reported.headers["etag"] != service.http.get(path).headers["etag"]
 
 
 def test_card_is_cached_by_its_headers(service: Service) -> None:
@@ -140,7 +140,7 @@ def test_cards_name_the_tools_that_came_after_the_start(serve: Serve) -> None:
         return "low"
 
     class Late:
-        """Tools that are known once it is open, and others later."""
+        """A source with tools that are known once it is open, and others later."""
 
         known: Sequence[Tool] = ()
 
@@ -557,9 +557,9 @@ def test_nothing_leaves_before_a_response_interceptor_saw_it(
     task = service.send("go")
     assert task["text"] == "a rose"
     assert [artifact["parts"] for artifact in task["artifacts"]] == [[{"text": "for you"}]]
-    told = [record.getMessage() for record in caplog.records if record.name == "sayso.a2a"]
-    assert len(told) == 2
-    assert all("a response interceptor is installed" in line for line in told)
+    reported = [record.getMessage() for record in caplog.records if record.name == "sayso.a2a"]
+    assert len(reported) == 2
+    assert all("a response interceptor is installed" in line for line in reported)
 
 
 def test_interceptors_see_and_change_the_artifacts_of_a_reply(serve: Serve) -> None:
@@ -687,10 +687,10 @@ def test_broken_and_large_bodies_are_refused(
 @pytest.mark.parametrize("rest", [False, True])
 def test_body_that_breaks_off_is_no_request_although_what_came_is_whole_json(rest: bool) -> None:
     body = b'{"jsonrpc": "2.0", "id": 1, "method": "GetTask", "params": {}}'
-    begun: list[bool] = []
+    started: list[bool] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        begun.append(True)
+        started.append(True)
 
     async def call() -> None:
         coming = [
@@ -709,7 +709,7 @@ def test_body_that_breaks_off_is_no_request_although_what_came_is_whole_json(res
         await Mended(app, limit=1000, nesting=64, rest=rest)(scope, receive, send)
 
     asyncio.run(call())
-    assert begun == []
+    assert started == []
 
 
 def test_unknown_protocol_version_is_refused(service: Service) -> None:
@@ -815,9 +815,9 @@ def test_stream_reaches_a_client_that_ends_lines_as_python_does(serve: Serve, bi
         sent = {"jsonrpc": "2.0", "id": 7, "method": "SendStreamingMessage", "params": sent}
     with service.http.stream("POST", path, json=sent, headers=V1) as reply:
         lines = [line for line in reply.iter_lines() if line]
-    told = [json.loads(line.removeprefix("data: ")) for line in lines]
-    # In the message of the task, and in the reply.
-    assert json.dumps(told, ensure_ascii=False).count(odd) >= 2
+    reported = [json.loads(line.removeprefix("data: ")) for line in lines]
+    # Once in the message of the task, and once in the reply.
+    assert json.dumps(reported, ensure_ascii=False).count(odd) >= 2
 
 
 def test_last_chunk_of_a_reply_says_so_also_where_the_end_is_known_later(serve: Serve) -> None:
@@ -1040,7 +1040,7 @@ def test_tasks_survive_a_restart_when_the_ledger_does(tmp_path: Path, cluster: C
 def test_task_canceled_through_another_process_stops(
     tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A process that stands still for a while is not taken for dead.
+    # On a slow machine, a process that pauses for a while must not count as dead.
     monkeypatch.setattr("sayso_a2a.official.stores.LEASE", 600.0)
     config = configured(tmp_path, ledger=f"sqlite:///{tmp_path}/ledger.db", adapter="a2a")
     with running(cluster.agent, config) as here, running(Cluster().agent, config) as there:
@@ -1088,8 +1088,8 @@ def test_extended_card_is_for_authenticated_callers(tmp_path: Path, cluster: Clu
         assert card["supportedInterfaces"][0]["url"] == f"{service.url}/a2a/rpc"
         path = "/a2a/rest/extendedAgentCard"
         assert service.http.get(path, headers=V1).status_code == 401
-        told = service.http.get(path, headers={**V1, "authorization": "Bearer token-of-ann"})
-        assert told.json()["supportedInterfaces"] == card["supportedInterfaces"]
+        reported = service.http.get(path, headers={**V1, "authorization": "Bearer token-of-ann"})
+        assert reported.json()["supportedInterfaces"] == card["supportedInterfaces"]
 
 
 def test_each_card_of_a_service_in_a_mount_names_the_mount(

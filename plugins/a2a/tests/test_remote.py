@@ -24,7 +24,7 @@ from sayso_a2a import Artifact, RemoteAgent, remote_agent, reply
 
 
 def driver(tools: RemoteAgent) -> tuple[Agent, Scripted]:
-    """An agent whose model passes every text on, and asks for each call that waits there."""
+    """An agent whose model passes every text on, and proposes each call that is pending there."""
 
     def answer(ask: Ask) -> str | Call:
         newest = ask.turns[-1]
@@ -59,7 +59,7 @@ def said(text: str, **fields: Any) -> dict[str, Any]:
 
 @pytest.fixture(params=["simple", "a2a"])
 def adapter(request: pytest.FixtureRequest) -> str:
-    """Which protocol the remote agent speaks."""
+    """The protocol that the remote agent speaks."""
     return str(request.param)
 
 
@@ -159,7 +159,7 @@ def test_headers_go_with_each_request(tmp_path: Path, cluster: Cluster, adapter:
 
 
 class Basic(Plugin):
-    """Lets in who sends the user and the password."""
+    """Admits requests with the user and the password."""
 
     name = "basic"
 
@@ -226,14 +226,14 @@ def test_card_that_lists_no_interfaces_is_refused(tmp_path: Path, interfaces: An
 def test_unreachable_agent_is_an_error_for_the_model(tmp_path: Path) -> None:
     agent, _ = driver(remote_agent("http://127.0.0.1:9", name="kube"))
     with running(agent, configured(tmp_path)) as near:
-        told = ask(near, said("hello"))["content"]
-    assert "the connection to the agent at 'http://127.0.0.1:9' failed: " in told
+        reported = ask(near, said("hello"))["content"]
+    assert "the connection to the agent at 'http://127.0.0.1:9' failed: " in reported
 
 
 @contextmanager
 def answering(sent: str | None, cards: dict[str, Any] | None = None) -> Iterator[str]:
-    """The address of an agent whose answer to a message is `sent`, or None; without `cards` (path:
-    card) it has the contract's one."""
+    """The address of an agent whose answer to a message is `sent`, or None. Without `cards` (path:
+    card) it has the contract's card."""
     known = {"/.well-known/agent.json": {"name": "far"}} if cards is None else cards
 
     class Handler(BaseHTTPRequestHandler):
@@ -276,14 +276,14 @@ def test_message_that_got_no_answer_may_have_taken_effect(tmp_path: Path, offici
             cards["/.well-known/agent-card.json"] = {"name": "far", "supportedInterfaces": [spoken]}
         agent, _ = driver(remote_agent(url, name="kube"))
         with running(agent, configured(tmp_path)) as near:
-            told = ask(near, said("hello"))["content"]
-    assert "may have taken effect" in told
+            reported = ask(near, said("hello"))["content"]
+    assert "may have taken effect" in reported
 
 
 @contextmanager
 def answering_without_end(piece: bytes, *head: str) -> Iterator[tuple[str, threading.Event]]:
-    """The address of an agent that answers all with `piece` after `piece`, and whether the client
-    has gone."""
+    """The address of an agent that answers everything with an endless series of `piece`, and an
+    event that says whether the client has closed."""
     gone = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -314,9 +314,9 @@ def test_endless_answer_is_not_read_to_its_end(tmp_path: Path) -> None:
     with answering_without_end(SPACES) as (url, gone):
         agent, _ = driver(remote_agent(url, name="kube"))
         with running(agent, configured(tmp_path)) as near:
-            told = ask(near, said("hello"))["content"]
+            reported = ask(near, said("hello"))["content"]
         assert gone.wait(PATIENCE)
-    assert "the agent's answer is larger than 16777216 bytes" in told
+    assert "the agent's answer is larger than 16777216 bytes" in reported
 
 
 def test_packed_answer_is_unpacked_no_further_than_what_may_be_read(tmp_path: Path) -> None:
@@ -326,11 +326,11 @@ def test_packed_answer_is_unpacked_no_further_than_what_may_be_read(tmp_path: Pa
         with running(agent, configured(tmp_path)) as near:
             tracemalloc.start()
             try:
-                told = ask(near, said("hello"))["content"]
+                reported = ask(near, said("hello"))["content"]
                 _, peak = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
-    assert "the agent's answer is larger than 16777216 bytes" in told
+    assert "the agent's answer is larger than 16777216 bytes" in reported
     assert peak < 5 * 2**24
 
 
@@ -356,9 +356,9 @@ def test_answer_that_comes_byte_by_byte_is_not_waited_for_longer_than_the_timeou
     with answering_without_end(b" ") as (url, gone):
         agent, _ = driver(remote_agent(url, name="kube", timeout=0.5))
         with running(agent, configured(tmp_path)) as near:
-            told = ask(near, said("hello"))["content"]
+            reported = ask(near, said("hello"))["content"]
         assert gone.wait(PATIENCE)
-    assert "no whole answer within 0.5 seconds" in told
+    assert "no whole answer within 0.5 seconds" in reported
 
 
 @pytest.mark.parametrize(

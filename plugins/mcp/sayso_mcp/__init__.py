@@ -52,12 +52,12 @@ class MCP(Plugin):
         transport: Literal["sse", "stdio", "streamable-http"] = "sse"
         """How clients connect (interface.md, "Limits"); streamable-http is what they prefer."""
         approvals: Literal["client", "deny", "console"] = "client"
-        """Who approves gated tools: the client's human, nobody, or a person on Sayso's page."""
+        """The approver of gated tools: the client's user, nobody, or a person on Sayso's page."""
         ask_timeout: Duration = Field(default=600.0, gt=0)
         """How long a question to a human may stay open."""
         page: str | None = None
-        """Address of Sayso's page as people reach it; absent: that of the console, where the same
-        service has it on an address of its own."""
+        """Address at which people reach Sayso's page. By default that of the console, if this
+        service serves it under an address of its own."""
         chat: str = Field(default="chat", pattern=r"^[a-zA-Z0-9_-]{0,64}$")
         """Name of the tool that talks to the agent; empty: there is none."""
         hosts: list[str] = []
@@ -93,7 +93,7 @@ class MCP(Plugin):
 
     @hookimpl
     def register_routes(self, host: Host) -> None:
-        """None. The port that the service itself has is refused here, before anything starts."""
+        """Return None. Refuse the port that the service itself uses, before anything starts."""
         if self.settings.transport != "stdio" and 0 < self.settings.port == host.config.server.port:
             from sayso_mcp.running import check_port
 
@@ -102,7 +102,7 @@ class MCP(Plugin):
     @hookimpl
     @asynccontextmanager
     async def lifespan(self, host: Host) -> AsyncIterator[None]:
-        """The MCP server's life on the service's loop."""
+        """Run the MCP server on the service's loop."""
         from sayso_mcp.running import beside
 
         settings = self.settings_beside(host)
@@ -112,7 +112,7 @@ class MCP(Plugin):
             yield
 
     def settings_beside(self, host: Host) -> Any:
-        """The settings with the page that the service itself has."""
+        """The settings, with the page of this service filled in."""
         page = self.settings.page or _page(host)
         return self.settings.model_copy(update={"page": page})
 
@@ -125,7 +125,7 @@ class MCP(Plugin):
 
 
 def _page(host: Host) -> str | None:
-    """The address of the console beside the MCP server, where people can reach it by that."""
+    """The console's address beside the MCP server, if people can reach it there."""
     server = host.config.server
     if (
         host.plugins.get("console") is None

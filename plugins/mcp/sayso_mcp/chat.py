@@ -1,6 +1,6 @@
-"""The tool `chat`: a turn with the agent, and those that go on with it once calls are decided.
+"""The tool `chat`: a turn with the agent, and further turns once its calls are decided.
 
-Nothing in its input can approve anything: a person answers a question, or decides elsewhere.
+Its input cannot approve anything: a person answers a question, or decides elsewhere.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ SCHEMA: dict[str, Any] = {
 }
 
 _PENDING = {"id", "type", "name", "input", "intent", "description"}
-"""What is told of a call that waits."""
+"""Fields of a pending call that the client is shown."""
 
 
 class Chat:
@@ -83,8 +83,8 @@ class Chat:
         )
 
     async def call(self, context: Context, params: types.CallToolRequestParams) -> Result:
-        """The agent's reply, or the questions that its client must answer first; its text comes as
-        progress, too, as it is written."""
+        """The agent's reply, or the questions that the client must answer first. The text is also
+        sent as progress while it is written."""
         try:
             self.tool.validate(params.arguments or {})
             return await _Talk(self, context, params).result()
@@ -95,7 +95,7 @@ class Chat:
 
 
 class _Failed(Exception):
-    """The turn failed; the words are for the client."""
+    """The turn failed; the message is for the client."""
 
 
 class _Talk:
@@ -118,7 +118,7 @@ class _Talk:
         self.key = key_of(self.caller, self.said)
 
     async def result(self) -> Result:
-        held = await self._begun()
+        held = await self._first_reply()
         while held.waiting and self.chat.settings.approvals != "deny":
             answers = await self._answers(held)
             if isinstance(answers, types.InputRequiredResult):
@@ -129,12 +129,12 @@ class _Talk:
             held = await self._turn(held.messages, "", standing.decisions, held.texts)
         return _result(held, self._ways)
 
-    async def _begun(self) -> Held:
-        """The conversation after the agent's first reply to this call, or where the same call has
-        left it.
+    async def _first_reply(self) -> Held:
+        """The conversation after the agent's first reply to this call, or as the same call left it
+        earlier.
 
-        A new message goes on with a conversation once all its calls are decided; before that it is
-        answered as every other, by what is said in it.
+        A new message continues a conversation once all its calls are decided. Before that, it is
+        answered like any other request, by the messages it has.
         """
         if is_modern(self.context) and self.params.request_state is not None:
             return self._asked_before(self.params.request_state)
@@ -151,15 +151,15 @@ class _Talk:
         return await self._turn(self.said[:-1], self.said[-1]["content"])
 
     def _asked_before(self, key: str) -> Held:
-        """The conversation of an earlier round."""
+        """The conversation of an earlier round, found by the state that the client sent back."""
         held = self.chat.conversations.known(key)
         if held is None:
             raise ToolInputError("this conversation is not known any more; send the message anew")
         return held
 
     async def _answers(self, held: Held) -> dict[str, Answer] | types.InputRequiredResult:
-        """What the person says of the open calls, as far as the client can ask; from 2026-07-28 on
-        the questions, where they have yet to be asked."""
+        """The person's decisions on the pending calls, if the client can ask for them. From
+        2026-07-28 on: the questions, if they have not been asked yet."""
         standing = await Standing.of(held, self.host, self.caller)
         rows = [row for row in standing.open if self.person.reads(row)]
         if not is_modern(self.context):
@@ -182,7 +182,8 @@ class _Talk:
         return answers
 
     async def _asked(self, rows: list[Proposal]) -> dict[str, Answer]:
-        """The answers to one question after another while the call waits, up to 2025-11-25."""
+        """The person's answers up to 2025-11-25: one question after another while the call
+        waits."""
         answers: dict[str, Answer] = {}
         request = str(self.context.request_id)
         self.peer.asked[request] = [row.id for row in rows]
@@ -192,7 +193,8 @@ class _Talk:
                 answers[row.id] = answer
             elif await self._is_open(row):
                 break
-        # Left there where the request is cancelled: who cancels it withdraws the calls.
+        # If the request is cancelled, the entry stays: the handler of the cancellation needs it to
+        # withdraw the calls.
         self.peer.asked.pop(request, None)
         return answers
 
@@ -231,7 +233,8 @@ class _Talk:
     async def _reply(self, request: ChatRequest) -> tuple[AgentMessage, str]:
         """The reply of one turn, and why it stopped."""
         stream = self.host.stream(request, self.caller)
-        # What the reply takes: a long turn may have a hundred thousand pieces and status lines.
+        # Collected by the reply's observer; a long turn may send a hundred thousand chunks and
+        # status lines.
         text: list[str] = []
         events: list[Event] = []
         try:
@@ -251,7 +254,7 @@ class _Talk:
 
     @property
     def _ways(self) -> str:
-        """How the conversation goes on after a decision."""
+        """A sentence for the client on how the conversation continues after a decision."""
         settings = self.chat.settings
         if settings.approvals == "deny":
             return "They are decided elsewhere, and do not run over MCP."
@@ -295,4 +298,4 @@ def _line(pending: dict[str, Any]) -> str:
 
 
 def _shape(**_: Any) -> None:
-    """Stands for the tool where only its name and schema count."""
+    """A placeholder function: of this tool only the name and the schema are used."""

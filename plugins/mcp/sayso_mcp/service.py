@@ -30,16 +30,17 @@ from sayso_mcp.progress import wanted
 
 logger = logging.getLogger("sayso.mcp")
 _LAST = 0.5
-"""Seconds in which open questions end, and are recorded, where no time is left for calls."""
+"""Seconds for open questions to end, and be recorded, when no time is left for calls."""
 _AROUND = 1024
-"""Bytes of JSON around a resource that is read."""
+"""Bytes of JSON that the reply adds around a resource."""
 RESOURCE_NOT_FOUND = -32002
-"""What reads of unknown resources are answered with up to 2025-11-25."""
+"""The error code for unknown resources up to 2025-11-25."""
 Page = TypeVar("Page", bound=types.PaginatedResult)
 
 
 class Service:
-    """Tools, chat, what is read by a link, and no prompts, for every transport.
+    """Lists and answers tools, chat, and linked resources, for every transport; there are no
+    prompts.
 
     Once `stopping`, new calls are refused.
     """
@@ -67,8 +68,9 @@ class Service:
         return self.calls.stopping.is_set() or self.host.stopping
 
     async def drain(self, seconds: float) -> None:
-        """Take no new call, let open questions end unanswered, and those in flight end within
-        `seconds`, with or without their client; then answer the rest that their end is unknown."""
+        """Refuse new calls, let open questions end unanswered, and let running calls end within
+        `seconds`, with or without their client. Then answer the rest as calls whose outcome is
+        unknown."""
         self.calls.stopping.set()
         if self.changes is not None:
             self.changes.close()
@@ -139,7 +141,7 @@ class Service:
     ) -> types.ListToolsResult:
         _check_first(params)
         if self.changes is not None:
-            self.changes.tell(peer_of(context), context.session)
+            self.changes.notify(peer_of(context), context.session)
         described = [self._described(tool) for tool in self._tools().values()]
         return types.ListToolsResult(tools=described)
 
@@ -160,7 +162,8 @@ class Service:
         )
 
     def _destructive(self, tool: Tool) -> bool | None:
-        """As the tool says; else whether it needs approval, unless it changes nothing."""
+        """The tool's own declaration; otherwise, whether it needs approval, unless it is
+        read-only."""
         if tool.destructive is not None or tool.read_only:
             return tool.destructive
         return self.host.policy.verdict(tool, None, PlatformContext()) == "require"
@@ -188,19 +191,19 @@ class Service:
             return result
         over_http = self.settings.transport == "streamable-http"
         event = Event(
-            # The SDK writes the newer era in ASCII.
+            # The SDK encodes results of the newer era as ASCII.
             ascii=over_http and is_modern(context),
             kept=self.kept,
             who=principal_of(context),
             links=context.protocol_version >= LINKS_SINCE,
-            # Over sse what is read comes as an event, too.
+            # Over sse a resource that is read is also sent as an event.
             readable=inf if over_http else EVENT - _AROUND,
         )
         tool = self.host.agent.tools.get(name)
         return event.fitting(result, typed=tool is not None and output_schema(tool) is not None)
 
     def _is_event(self, context: Context) -> bool:
-        # The SDK answers the newer era as JSON unless something was sent before.
+        # In the newer era the SDK answers with plain JSON unless something was sent before.
         modern = self.settings.transport == "streamable-http" and is_modern(context)
         return self.settings.transport != "stdio" and (not modern or wanted(context))
 
@@ -216,8 +219,8 @@ class Service:
 
 
 class _Server(Server[Any]):
-    """Declares what there is: no prompts, no resources where nothing is ever linked, and no notice
-    of tools that never change."""
+    """Declares what this server has: no prompts, resources only if results can link them, and
+    change notifications only if tools can change."""
 
     links = False
     changes = False
@@ -230,13 +233,13 @@ class _Server(Server[Any]):
 
 
 def _check_first(params: types.PaginatedRequestParams | None) -> None:
-    """Refuse a cursor: each list is one page, and gives none."""
+    """Refuse a cursor: each list is one page, so no cursor was ever given out."""
     if params is not None and params.cursor:
         raise MCPError(code=types.INVALID_PARAMS, message="this cursor is not one of this server")
 
 
 def _empty(kind: type[Page], name: str) -> Callable[..., Awaitable[Page]]:
-    """What answers a request for a list that has nothing."""
+    """A handler that answers a list request with an empty list."""
 
     async def answer(context: Context, params: types.PaginatedRequestParams | None) -> Page:
         _check_first(params)
@@ -246,5 +249,5 @@ def _empty(kind: type[Page], name: str) -> Callable[..., Awaitable[Page]]:
 
 
 async def _no_prompt(context: Context, params: types.GetPromptRequestParams) -> NoReturn:
-    """Answer that there is no such prompt: the list of them is empty."""
+    """Answer that there is no such prompt; the list of prompts is empty."""
     raise MCPError(code=types.INVALID_PARAMS, message=f"unknown prompt: {params.name!r}")

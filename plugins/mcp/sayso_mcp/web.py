@@ -1,4 +1,4 @@
-"""The MCP server's ASGI application: who may reach it, and how its streams end."""
+"""The MCP server's ASGI application: access control, and how its streams end."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ from sayso_mcp.posts import Messages
 
 _LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 QUIET = 0.2
-"""Seconds without a byte after which a result, once there, has left."""
+"""Seconds without a byte after which a finished result counts as sent."""
 _WEB = (b"http://", b"https://")
 _ADDRESS = re.compile(r"([^:/]*://)?([^][:/@]*|\[[^][/@]*\])(:\d{1,5})?")
-"""A host or an origin: a name, and if anything follows its colon, a port."""
+"""A host or an origin: a name, and if something follows its colon, a port."""
 _EVERYWHERE = ("0.0.0.0", "::", "")
 
-# Who posts what is no message is told so; the SDK writes a trace, too, with what was sent in it.
+# A client that posts an invalid message gets an error; the SDK would also log a trace with the
+# message's content.
 logging.getLogger("mcp.server.sse").addFilter(
     lambda record: record.msg != "Failed to parse message"
 )
@@ -48,7 +49,7 @@ logging.getLogger("mcp.server.sse").addFilter(
 async def web_app(
     host: Host, settings: Any, server: Server[Any], address: str
 ) -> AsyncIterator[Streams]:
-    """The application, while its sessions can live; `address` is the one it is bound to."""
+    """The application, while its sessions can run; `address` is the one it is bound to."""
     security = allowed(host, settings, address)
     limit = host.config.limits.body
     sessions: AbstractAsyncContextManager[None] = nullcontext()
@@ -130,7 +131,7 @@ class Known:
         await answer(scope, receive, send)
 
     async def _refusal(self, request: Request) -> Response | None:
-        # The SDK takes whatever begins as a known name does, with a colon after it.
+        # The SDK would accept anything that begins with a known name and a colon.
         for name, status in (("host", 421), ("origin", 403)):
             if not _ADDRESS.fullmatch(request.headers.get(name, "")):
                 return Response(f"Invalid {name.capitalize()} header", status)
@@ -138,7 +139,7 @@ class Known:
 
 
 class Authentication:
-    """Names the caller, 401 for who is nobody; a session then belongs to its caller."""
+    """Names the caller, and answers 401 to an unknown one; a session then belongs to its caller."""
 
     def __init__(self, app: ASGIApp, host: Host) -> None:
         self.app = app
@@ -170,8 +171,8 @@ def _is_caseless(name: bytes, value: bytes) -> bool:
 class Streams:
     """The outermost application; `end` closes every open response with its last bytes.
 
-    What is inside of a line of an event ends none: clients that read lines as Python's `splitlines`
-    does, as the official ones did for long, would lose the event and wait for ever.
+    Line separators inside an event's data are escaped. Clients that read lines as Python's
+    `splitlines` does, as the official ones did for long, would lose the event and wait for ever.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -182,16 +183,17 @@ class Streams:
         self._ended = False
 
     async def settle(self, seconds: float = 2.0) -> None:
-        """Let the last results leave: until no POST is open and nothing was sent for a while."""
+        """Wait until the last results are sent: until no POST is open and nothing was sent for a
+        while."""
         loop = asyncio.get_running_loop()
-        begun = loop.time()
-        while self._open and loop.time() < begun + seconds:
-            if not self._posts and loop.time() > max(self._sent, begun) + QUIET:
+        began = loop.time()
+        while self._open and loop.time() < began + seconds:
+            if not self._posts and loop.time() > max(self._sent, began) + QUIET:
                 return
             await asyncio.sleep(QUIET / 10)
 
     def end(self) -> None:
-        """End what is open; what comes now gets 503."""
+        """End all open responses; later requests get 503."""
         self._ended = True
         for scope in list(self._open):
             scope.cancel()
@@ -199,10 +201,10 @@ class Streams:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"the MCP server speaks HTTP only, not {scope['type']!r}")
-        # Not every parser takes the white space around a value away (RFC 9110, section 5.5).
-        # The SDK compares names letter by letter, and their case means nothing (section 4.2.3),
-        # as that of a content type (section 8.3.1).
-        # No event has an id here: a stream that goes on after one begins like any other.
+        # Not every parser strips the white space around a value (RFC 9110, section 5.5). The SDK
+        # compares names case-sensitively, although case has no meaning in them (section 4.2.3) or
+        # in a content type (section 8.3.1). No event has an id here, so a stream resumed after one
+        # begins like any other.
         scope["headers"] = [
             (name, value.lower() if _is_caseless(name, value) else value)
             for name, value in ((name, value.strip(b" \t")) for name, value in scope["headers"])

@@ -1,4 +1,5 @@
-"""What `chat` proposes: the person is asked, or decides elsewhere, and the conversation goes on."""
+"""Proposals of `chat`: the person is asked, or decides elsewhere, and the conversation
+continues."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def text(result: Any) -> str:
 
 
 def cleaner(ran: list[str], *steps: Any) -> Agent:
-    """An agent that proposes to wipe two folders at once, and then says what came of it."""
+    """An agent that proposes to wipe two folders at once, and then reports the result."""
 
     @tool(requires_approval=True)
     def wipe(path: str) -> str:
@@ -119,13 +120,13 @@ def test_conversation_goes_on_once_its_calls_are_decided_elsewhere(serve: Any, e
 def test_new_message_of_the_same_conversation_goes_on_after_the_decision(
     serve: Any, era: str
 ) -> None:
-    def heard(ask: Any) -> str:
+    def received(ask: Any) -> str:
         results = [b.output for turn in ask.turns for b in turn.blocks if hasattr(b, "output")]
         return f"{len(results)} results, {len(ask.turns)} turns"
 
     async def run() -> None:
         ran: list[str] = []
-        agent = cleaner(ran, "Somebody has to decide.", heard)
+        agent = cleaner(ran, "Somebody has to decide.", received)
         async with serve(agent=agent) as served, served.client(era) as client:
             result = await client.call_tool("chat", WIPE)
             history = [
@@ -133,13 +134,13 @@ def test_new_message_of_the_same_conversation_goes_on_after_the_decision(
                 {"role": "assistant", "content": result.structured_content["content"]},
             ]
             more = {"message": "done?", "history": history}
-            # Nobody has decided: it is answered as every message is.
+            # Nobody has decided, so the message is answered like any other.
             assert text(await client.call_tool("chat", more)) == "Somebody has to decide."
             assert ran == []
             for row in await served.proposals():
                 await served.host.calls.decide(row.id, Caller("cli"), approved=True, run=False)
-            told = text(await client.call_tool("chat", more))
-            assert told.startswith("2 results")
+            reported = text(await client.call_tool("chat", more))
+            assert reported.startswith("2 results")
             assert sorted(ran) == ["/a", "/b"]
 
     asyncio.run(run())

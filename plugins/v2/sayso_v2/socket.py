@@ -23,9 +23,10 @@ from sayso import (
 )
 
 WAITING = 8
-"""Frames that may wait while a turn runs; then reading pauses."""
+"""Most frames queued while a turn runs; then reading pauses."""
 A_MOMENT = 0.05
-"""Seconds after which a turn whose client has gone ends: what it decided is carried out by then."""
+"""Seconds after which a turn whose client has gone ends, so that its decisions are carried out
+before."""
 
 logger = logging.getLogger("sayso.server")
 
@@ -43,7 +44,7 @@ class ChatSocket:
 
 
 class _Connection(Socket):
-    """Turns on one connection; a task runs only while frames wait or a turn does."""
+    """Turns on one connection; a task runs only while frames are queued or a turn runs."""
 
     __slots__ = ("caller", "context", "endpoint", "frames", "gone", "stream", "work")
 
@@ -54,7 +55,7 @@ class _Connection(Socket):
         self.gone = False
         self.stream: EventStream | None = None
         self.work: asyncio.Task[None] | None = None
-        # What middleware and authentication have set holds for the turns too.
+        # Context variables of middleware and authentication are set for the turns, too.
         self.context: Context = copy_context()
 
     @property
@@ -71,8 +72,8 @@ class _Connection(Socket):
         return _refused(TooLarge("frame", self.endpoint.host.config.limits.frame))
 
     def left(self) -> None:
-        """Soon end the turn, and begin no other: nobody waits for it. Its frame may be an approval
-        that came with the close."""
+        """End the turn soon, and begin no other, since nobody waits for it. Its frame may be an
+        approval that came with the close."""
         self.gone = True
         asyncio.get_running_loop().call_later(A_MOMENT, self._end)
 
@@ -115,7 +116,7 @@ class _Connection(Socket):
             return
         stream = self.stream = host.stream(request, caller)
         if self.gone:
-            # It left while its frame waited to be read.
+            # The client left while its frame was queued.
             asyncio.get_running_loop().call_later(A_MOMENT, self._end)
         try:
             more = True

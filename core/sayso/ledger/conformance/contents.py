@@ -1,4 +1,4 @@
-"""Checks of what a store holds and finds."""
+"""Checks of a store's contents and searches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sayso.ledger.conformance.samples import (
 
 
 async def rows_come_back_as_they_were(factory: Factory) -> None:
-    """Each field of each row, whatever JSON value it holds."""
+    """Each field of each row, with every kind of JSON value."""
     decision = Decision(True, 1_001.5, "me", True, STRANGE, "::1", STRANGE, True)
     owner = Owner("owner", "boot", 7, 1_500.25)
     full = proposal(
@@ -99,7 +99,7 @@ async def long_texts_come_back(factory: Factory) -> None:
 
 
 async def rows_are_copies(factory: Factory) -> None:
-    """Changing what was put or read changes nothing that is stored."""
+    """Changing a row after putting or reading it changes nothing in the store."""
     async with opened(factory) as store:
         given = proposal("a", input={"list": [1]})
         await put(store, given)
@@ -112,7 +112,8 @@ async def rows_are_copies(factory: Factory) -> None:
 
 
 async def rows_outlive_the_store(factory: Factory) -> None:
-    """Closed and opened again, a shared store still has them; a closed one refuses to run."""
+    """After closing and reopening, a shared store still has its rows; a closed one refuses to
+    run."""
     store = factory()
     await store.open()
     await put(store, proposal("a"))
@@ -130,7 +131,7 @@ async def rows_outlive_the_store(factory: Factory) -> None:
 
 
 async def find_takes_every_filter(factory: Factory) -> None:
-    """Each filter alone, all of them together, and values that are empty."""
+    """Each filter alone, all of them together, and empty values."""
     owner = Owner("owner-1", "boot", 1, 5.0)
     async with opened(factory) as store:
         await put(
@@ -170,7 +171,7 @@ async def find_takes_every_filter(factory: Factory) -> None:
 
 
 async def find_pages_in_order(factory: Factory) -> None:
-    """By `created`, then `index`, or the other way round; each row on exactly one page."""
+    """By `created`, then `index`, or in reverse; each row is on exactly one page."""
     rows = [proposal(f"p{n:02}", created=1_000.0 + n // 4, index=3 - n % 4) for n in range(24)]
     order = [p.id for p in sorted(rows, key=lambda p: p.order)]
     async with opened(factory) as store:

@@ -4,7 +4,7 @@
     POST /a2a/rpc                        JSON-RPC, with and without a slash at the end
     *    /a2a/rest/...                   HTTP+JSON
 
-Which version a request speaks is said by its header `A2A-Version`; without one it is 0.3.
+The header `A2A-Version` says which version a request speaks; without it, 0.3.
 """
 
 import asyncio
@@ -73,11 +73,12 @@ class Official:
         )
 
     def card(self, url: str) -> AgentCard:
-        """The card of a service at `url`, with the tools that the agent has now."""
+        """The card of a service at `url`, with the agent's current tools."""
         return official_card(self._fields(), self._custom, url)
 
     def _fields(self) -> dict[str, Any]:
-        """The generated fields; tools of other servers come, change and go while it serves."""
+        """The generated fields, made anew for each card: tools of other servers may change at any
+        time."""
         fields = generated_card(self._host, self._settings)
         if fields != self._generated:
             self._generated, self._made = fields, formatdate(usegmt=True)
@@ -100,7 +101,8 @@ class Official:
             ) from error
 
     def _extended(self, url: str) -> dict[str, Any]:
-        """What authenticated callers' card needs; its addresses are those of the request."""
+        """The additional fields of the card for authenticated callers, with the request's
+        addresses."""
         more = self._settings.extended_card
         if more is None:
             return {}
@@ -128,7 +130,7 @@ class Official:
         }
 
     def router(self) -> Router:
-        """The routes; all but the card lie below `/a2a/`."""
+        """The routes; all but the card's are below `/a2a/`."""
         contexts = Contexts(self._settings)
         rpc = create_jsonrpc_routes(self._handler, RPC, contexts, enable_v0_3_compat=True)
         rest = create_rest_routes(self._handler, contexts, enable_v0_3_compat=True)
@@ -139,7 +141,8 @@ class Official:
         rpc_app = Mended(_endpoint(rpc[0].endpoint), rest=False, **bounds)
         for path in (RPC, f"{RPC}/"):
             router.routes.append(Route(path, rpc_app, methods=["POST"]))
-        # The SDK's routes end in a mount that takes every path: they get a router of their own.
+        # The SDK's routes end in a mount that matches every path, so they get a router of their
+        # own.
         mount = Mount(REST, Router(rest, redirect_slashes=False))
         rest_app = Mended(mount, rest=True, **bounds)
         router.routes.append(Route(REST + "/{path:path}", rest_app, methods=None))
@@ -147,7 +150,7 @@ class Official:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncIterator[None]:
-        """Keep the store open and the leases of running tasks alive; both end with the service."""
+        """Open the store, and renew the leases of running tasks, until the service ends."""
         await self._tasks.open()
         beating = asyncio.ensure_future(self._beat())
         try:
@@ -187,7 +190,7 @@ class Official:
 
 
 def _fresh(request: Request, tag: str, made: str) -> bool:
-    """Whether the caller's copy is still the card (RFC 9110, section 13)."""
+    """Whether the caller's copy of the card is still current (RFC 9110, section 13)."""
     if (tags := request.headers.get("if-none-match")) is not None:
         known = [each.strip().removeprefix("W/") for each in tags.split(",")]
         return "*" in known or tag.removeprefix("W/") in known
@@ -207,7 +210,7 @@ def _endpoint(answer: Any) -> ASGIApp:
 
 
 def _with_result(response: Response) -> Response:
-    """The response; the SDK leaves a null result out to 0.3, which JSON-RPC wants stated."""
+    """The response with its null result: the SDK omits it for 0.3, but JSON-RPC requires it."""
     if not isinstance(response, JSONResponse):
         return response
     body = bytes(response.body)

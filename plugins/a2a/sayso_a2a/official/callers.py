@@ -1,4 +1,4 @@
-"""Who calls, as the SDK takes it, and which version of the protocol they speak."""
+"""The caller in the form of the SDK, and the version of the protocol that they speak."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sayso_a2a.settings import Settings
 
 _CALLER = "sayso.caller"
 URL = "sayso.url"
-"""Under which a call's state carries the address that the caller reached the service by."""
+"""The key in a call's state for the address at which the caller reached the service."""
 
 
 class Principal(User):
-    """The authenticated caller, to whom tasks belong; without authentication there is one."""
+    """The authenticated caller, who owns the tasks; without authentication all callers are one."""
 
     def __init__(self, name: str | None) -> None:
         self._name = name
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether somebody vouched for the caller."""
+        """Whether the caller was authenticated."""
         return self._name is not None
 
     @property
@@ -36,7 +36,7 @@ class Principal(User):
 
 
 class Contexts(DefaultServerCallContextBuilder):
-    """Puts the authenticated caller, and the service's address as it was called, into each call."""
+    """Adds the authenticated caller, and the service's address as it was called, to each call."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -50,17 +50,17 @@ class Contexts(DefaultServerCallContextBuilder):
         return context
 
     def build_user(self, request: Request) -> Principal:
-        """Who calls, as Sayso's authentication says."""
+        """The caller, as Sayso's authentication determined it."""
         return Principal(caller_of(request.scope, PROTOCOL).principal)
 
 
 def caller_in(context: ServerCallContext) -> Caller:
-    """Who calls, as the context builder put it there."""
+    """The caller, as the context builder stored it."""
     caller: Caller = context.state[_CALLER]
     return caller
 
 
 def speaks_0_3(context: ServerCallContext) -> bool:
-    """Whether the call is one of A2A 0.3, which says no version or this one."""
+    """Whether the call is in A2A 0.3: it states that version, or none."""
     version: str = context.state["headers"].get("a2a-version", "").strip()
     return not version or version.startswith("0.")

@@ -16,7 +16,7 @@ REST = "/a2a/rest"
 
 
 def generated_card(host: Host, settings: Settings) -> dict[str, Any]:
-    """The card's fields but the interfaces, from the agent and the configuration."""
+    """The card's fields except for the interfaces, from the agent and the configuration."""
     agent = host.agent
     offered = [tool for tool in agent.tools.values() if tool.offered]
     skills = [_skill(tool) for tool in offered] or [_conversation(host)]
@@ -60,9 +60,9 @@ def _conversation(host: Host) -> dict[str, Any]:
 
 
 def official_card(generated: Mapping[str, Any], custom: Mapping[str, Any], url: str) -> AgentCard:
-    """The card with its addresses below `url`, `custom` fields over the generated ones.
+    """The card with its addresses below `url`; `custom` fields override the generated ones.
 
-    Fields that only the contract's card has are left out. Raises ConfigError for a wrong one.
+    Fields that only the contract's card has are left out. Raises ConfigError for an invalid one.
     """
     fields = {**generated, **_translated(custom)}
     fields.setdefault(
@@ -89,16 +89,16 @@ def _translated(custom: Mapping[str, Any]) -> dict[str, Any]:
             else skill
             for skill in fields["skills"]
         ]
-    # The contract's `url` names the service, which here each interface does.
+    # The contract's `url` names the service; here each interface has its own.
     for name in ("url", "metadata"):
         fields.pop(name, None)
     return fields
 
 
 def card_json(card: AgentCard, *, legacy: bool) -> dict[str, Any]:
-    """The card as JSON; with `legacy` also the fields by which 0.3 clients read it.
+    """The card as JSON; with `legacy` also the fields that 0.3 clients read.
 
-    The schema of 1.0 knows no other fields, so a strict reader of 1.0 refuses a card that has them.
+    The schema of 1.0 allows no other fields, so a strict 1.0 reader refuses a card with them.
     """
     from a2a.server.request_handlers.response_helpers import agent_card_to_dict
 

@@ -1,7 +1,7 @@
 """A2A messages read as a conversation, and our replies written as A2A messages.
 
-What a reply carries beside its text (proposals, outcomes, session) stays with it in the metadata
-of its message, so a task's history is the whole record of its conversation.
+Everything in a reply beside its text (proposals, outcomes, session) is stored in the metadata of
+its message, so that a task's history is the whole record of its conversation.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _LISTS = ("approvals", "tool_calls", "cmds")
 
 
 def parts_of(message: WireMessage) -> list[Json]:
-    """The parts as objects, as A2A 1.0 writes them."""
+    """The parts as objects, in the form of A2A 1.0."""
     return [whole(MessageToDict(part)) for part in message.parts]
 
 
 def user_message(message: WireMessage) -> Message:
-    """The caller's message: text, and the decisions of its data parts.
+    """The caller's message: text, and the decisions in its data parts.
 
-    A decision is a data part `{id, execute: true}` or `{id, rejection_reason}`, optionally with
-    the `name` and `input` that it decides on; or an object with lists of them, as the chat
-    endpoints have it. Raises InvalidParamsError for one that is neither.
+    A decision is a data part `{id, execute: true}` or `{id, rejection_reason}`, optionally with the
+    `name` and `input` that it decides on; or an object with lists of them, in the form of the chat
+    endpoints. Raises InvalidParamsError for a part that is neither.
     """
     decisions: dict[str, list[Any]] = {name: [] for name in _LISTS}
     rest: list[Json] = []
@@ -72,8 +72,8 @@ def _decided(decisions: Mapping[str, list[Any]]) -> Data | None:
 def conversation(tasks: Iterable[Task]) -> list[Message]:
     """The messages of the tasks, in order.
 
-    What was only said on the way is left out, and so is a message that was refused, and the text
-    of a failure, which the agent did not say.
+    Interim status messages are left out, as are refused messages, and the text of a failure, which
+    is not the agent's.
     """
     found: list[Message] = []
     for task in tasks:
@@ -85,7 +85,7 @@ def conversation(tasks: Iterable[Task]) -> list[Message]:
             if message.role == Role.ROLE_USER:
                 found.append(user_message(message))
             elif ours.get("refused"):
-                # One that was sent again under its id stands in the history once.
+                # A message that was sent again under the same id is in the history once.
                 if found[-1].role == "user":
                     found.pop()
             elif not ours.get("progress") and ("error" not in ours or "data" in ours):
@@ -94,7 +94,7 @@ def conversation(tasks: Iterable[Task]) -> list[Message]:
 
 
 def changed(task: Task, state: TaskState) -> Task:
-    """A copy of the task in `state`; what was said in the state before is in its history."""
+    """A copy of the task in `state`; the message of its previous state moves to the history."""
     copy = Task()
     copy.CopyFrom(task)
     if task.status.HasField("message"):
@@ -123,14 +123,14 @@ def agent_message(
     approvals: Sequence[Approval] = (),
     ours: Mapping[str, Any] | None = None,
 ) -> WireMessage:
-    """Our message: its text, one data part for each proposal, and the rest as metadata."""
+    """Our message: its text, one data part for each proposal, and everything else as metadata."""
     parts: list[Json] = [{"text": text}] if text or not approvals else []
     parts += [{"data": proposal_json(approval)} for approval in approvals]
     kept = dict(ours or {})
     if data is not None and (stated := _stated(data)):
         kept["data"] = stated
     if data is not None and data.session is not None:
-        # As text: what a tool has put there comes back as it was, large numbers too.
+        # Stored as text, so that large numbers and other values from a tool come back unchanged.
         kept["session"] = to_json(data.session, inf_nan_mode="null").decode()
     shown: Json = {
         "messageId": secrets.token_hex(16),
@@ -145,7 +145,7 @@ def agent_message(
 
 
 def parsed(shown: Json, kind: type[P]) -> P:
-    """`shown` in protobuf, whose numbers are doubles: an integer beyond them is told as text."""
+    """`shown` as protobuf. Its numbers are doubles, so larger integers are sent as text."""
     message: P = kind()
     try:
         ParseDict(shown, message)
@@ -189,7 +189,7 @@ def proposal_json(approval: Approval) -> Json:
 
 
 def _stated(data: Data) -> dict[str, Any]:
-    # The approvals state the same calls.
+    # The approvals contain the same calls.
     elsewhere = {"session", "tool_calls"} if data.approvals else {"session"}
     stated = data.model_dump(mode="json", exclude=elsewhere)
     return {name: value for name, value in stated.items() if value}

@@ -62,16 +62,16 @@ if TYPE_CHECKING:
 STREAMING = "sayso.streaming"
 TAKEN = "sayso.taken"
 TOO_LATE = "sayso.too_late"
-"""Under which a call's state carries whether the answer is streamed, whether the message had its
-turn, and whether another process went on with the task before it could."""
+"""The key in a call's state for three facts: whether the answer is streamed, whether the message
+got its turn, and whether another process continued the task first."""
 
 PATIENCE = 2.0
-"""Seconds in which a plain callable can say that it answers without a task."""
+"""Seconds in which a plain callable can declare that it answers without a task."""
 
 _UPDATES_APART = 0.5
 _SAVE_SECONDS = 1.0
 _RESTS = 3.0
-"""How many times as long as its last piece took to save a streamed reply waits for more."""
+"""While streaming, wait this many times as long as the last save took before saving again."""
 _EARLIER_TASKS = 50
 _STATES = {
     "completed": TaskState.TASK_STATE_COMPLETED,
@@ -89,7 +89,7 @@ class Executor(AgentExecutor):
         self._host = host
         self._store = store
         self._streams: dict[str, EventStream] = {}
-        # Those whose turns are stopped; true where another process canceled them.
+        # Tasks whose turns are being stopped; true if another process canceled them.
         self._canceled: dict[str, bool] = {}
 
     def stop(self, task_id: str) -> None:
@@ -105,7 +105,7 @@ class Executor(AgentExecutor):
             return
         task = context.current_task
         if task is not None and task.status.state in TERMINAL_TASK_STATES:
-            # It ended while this message waited for its turn; the sender is told so.
+            # The task ended while this message waited for its turn; the sender gets that error.
             return
         context.call_context.state[TAKEN] = True
         request = await self._request(context, message)
@@ -121,7 +121,7 @@ class Executor(AgentExecutor):
             if task_id not in self._canceled:
                 await execution.end()
             elif self._canceled[task_id]:
-                # It is so in the store; the SDK here has to see it too.
+                # The store already has it as canceled; the SDK in this process has to be told too.
                 await TaskUpdater(event_queue, task_id, context.context_id or "").cancel()
         except asyncio.CancelledError:
             stream.stop()
@@ -132,21 +132,21 @@ class Executor(AgentExecutor):
             await stream.aclose()
 
     async def _goes_on(self, task: Task, message: WireMessage, context: ServerCallContext) -> bool:
-        """Take a waiting task for this message, as one step in the store.
+        """Claim a waiting task for this message, in one transaction of the store.
 
-        Another process may have a message for the same task: one of the two goes on with it.
+        Another process may have a message for the same task; only one of them continues it.
         """
         if task.status.state in RUNNING and task.id not in self._store.in_hand:
             return False
-        begun = changed(task, TaskState.TASK_STATE_WORKING)
+        continued = changed(task, TaskState.TASK_STATE_WORKING)
         if all(message.message_id != said.message_id for said in task.history):
-            begun.history.append(message)
+            continued.history.append(message)
         try:
-            await self._store.save(begun, context, waited=task.status)
+            await self._store.save(continued, context, waited=task.status)
         except ConcurrentTaskModificationError:
             return False
-        # The SDK goes on from this very object.
-        task.CopyFrom(begun)
+        # The SDK continues with this very object.
+        task.CopyFrom(continued)
         return True
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
@@ -158,7 +158,7 @@ class Executor(AgentExecutor):
         await TaskUpdater(event_queue, task_id, context_id).cancel()
 
     def _hesitates(self, context: RequestContext) -> bool:
-        """Whether the agent may answer without a task: only callables, only to a first message."""
+        """Whether the agent may answer without a task: only a callable, only the first message."""
         at_once = bool(context.configuration and context.configuration.return_immediately)
         fresh = context.current_task is None
         return fresh and not at_once and self._host.agent.function is not None
@@ -166,14 +166,15 @@ class Executor(AgentExecutor):
     async def _request(self, context: RequestContext, message: WireMessage) -> ChatRequest:
         tasks = await self._earlier(context)
         if (current := context.current_task) is not None:
-            # Others of the context that still wait have nothing to do with what this one waits for.
+            # Other waiting tasks of the context are unrelated to this one's pending calls.
             ended = [task for task in tasks if task.status.state in TERMINAL_TASK_STATES]
             tasks = [*ended, current]
         history = conversation(tasks)[-(self._host.config.limits.messages - 1) :]
         return ChatRequest(messages=[*history, user_message(message)])
 
     async def _earlier(self, context: RequestContext) -> list[Task]:
-        """The other tasks of the context that do not run: this one goes on with what they said."""
+        """The other tasks of the context that do not run: this turn continues their
+        conversation."""
         wanted = ListTasksRequest(context_id=context.context_id or "", page_size=_EARLIER_TASKS)
         found = await self._store.list(wanted, context.call_context)
         still = [task for task in found.tasks if task.status.state not in RUNNING]
@@ -203,7 +204,7 @@ def _caller(context: RequestContext, message: WireMessage, *, held: bool) -> Cal
 
 
 class _Execution:
-    """One turn on its way into a task's events."""
+    """One turn, and the task events made from it."""
 
     def __init__(
         self,
@@ -231,7 +232,7 @@ class _Execution:
         self._updated = 0.0
 
     async def follow(self, stream: EventStream, *, hesitates: bool) -> None:
-        """Hand the turn's events over as they come."""
+        """Convert the turn's events to task events as they arrive."""
         batch = asyncio.ensure_future(stream.ready())
         try:
             if hesitates:
@@ -270,22 +271,24 @@ class _Execution:
         await self._say(text, last=any(isinstance(e, (Done, ErrorEvent)) for e in events))
 
     async def _say(self, text: str, *, last: bool = False) -> None:
-        """Stream a piece of the reply's text as a chunk of an artifact."""
+        """Stream a part of the reply's text as a chunk of an artifact."""
         if not (text and self._streams_text):
             return
         with self._in_hand.next_save(self._ids[0]) as saved:
-            begun = time.monotonic()
+            began = time.monotonic()
             await self._chunk(text, last=last)
             if last:
                 return
-            # Each piece has the whole task saved and handed to its followers: what is said
-            # meanwhile makes one piece. A store that hangs holds up no turn.
+            # With each chunk the whole task is saved and sent to its followers, so text that
+            # arrives during a save is joined to one chunk. A hanging store delays the turn only for
+            # so long.
             await asyncio.wait({saved}, timeout=_SAVE_SECONDS)
-        # Where many wait for the store, new tasks come in between.
-        await asyncio.sleep(min(_RESTS * (time.monotonic() - begun), _SAVE_SECONDS))
+        # If many saves queue for the store, this gives way to new tasks.
+        await asyncio.sleep(min(_RESTS * (time.monotonic() - began), _SAVE_SECONDS))
 
     async def _chunk(self, text: str, *, last: bool) -> None:
-        # The SDK takes tens of milliseconds to write a long one, on the loop that serves all.
+        # The SDK takes tens of milliseconds to encode a long text, on the loop that serves
+        # everybody.
         await turn_to_read(text)
         await self._updater.add_artifact(
             [Part(text=text)],
@@ -301,8 +304,8 @@ class _Execution:
         if "artifact" in said:
             await self._artifact(said["artifact"], said)
         elif event.text and event.content.get("kind") != "thinking":
-            # Each status message stays in the task's history: a tool that counts to a thousand
-            # leaves a few.
+            # Each status message stays in the task's history, so a tool that counts to a thousand
+            # must leave only a few.
             if not said and time.monotonic() - self._updated < _UPDATES_APART:
                 return
             self._updated = time.monotonic()
@@ -310,7 +313,7 @@ class _Execution:
 
     async def _artifact(self, artifact: Json, said: Mapping[str, Any]) -> None:
         task_id, context_id = self._ids
-        # The SDK's updater knows no description.
+        # The SDK's updater has no parameter for a description.
         await self._queue.enqueue_event(
             TaskArtifactUpdateEvent(
                 task_id=task_id,
@@ -325,13 +328,13 @@ class _Execution:
         return agent_message(*self._ids, text, approvals=approvals, **rest)
 
     async def end(self) -> None:
-        """Leave the task in its state after the turn, with the reply as its status message."""
+        """Put the task into its state after the turn, with the reply as its status message."""
         turned = self._turned
         if turned.error is not None:
             await self._failed(turned.error)
             return
         if self._open:
-            # That no more text comes was known only after its last piece had gone.
+            # Only after the last chunk was sent is it known that no more text comes.
             await self._chunk("", last=True)
         reply = turned.reply()
         await turn_to_read(reply.content)
@@ -351,14 +354,14 @@ class _Execution:
         await self._updater.update_status(state, None if plain else message)
 
     async def _failed(self, error: ErrorEvent) -> None:
-        """A refused request leaves a waiting task as it was; anything else ends it."""
+        """A refused request leaves a waiting task unchanged; any other error ends it."""
         if self._direct:
             await self._begin()
         ours: dict[str, Any] = {
             "error": {k: v for k in ("code", "incident") if (v := getattr(error, k))}
         }
         if error.incident is not None or error.code == "STOPPING":
-            # A call that ran before the failure is told with it.
+            # Report a call that ran before the failure as well.
             data = self._turned.reply().data
             await self._updater.failed(self._worded(error.error, data=data, ours=ours))
             return
@@ -378,5 +381,5 @@ def _says_direct(events: Sequence[Event]) -> bool:
 
 
 def _pending(task: Task | None) -> list[Approval]:
-    """What the newest reply of the task proposes, to be stated again."""
+    """The proposals of the task's newest reply, to be restated."""
     return proposals_of(conversation([task])) if task is not None else []
