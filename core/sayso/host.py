@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from sayso.config.tokens import bearer_tokens
 from sayso.context import Caller
 from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
+from sayso.decisions.elsewhere import Elsewhere
 from sayso.decisions.recorded import Recorded
 from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
@@ -147,14 +148,15 @@ class ServiceHost:
         await self.workers.start()
         try:
             await self.workers.on_engine_loop(self.ledger.open)
-            purging = self.workers.on_engine_loop(self._purge)
+            beside = [self.workers.on_engine_loop(work) for work in self._beside()]
             async with (
                 resources(self, self.plugins),
                 self._ending(),
                 self.plugins.lifespans(self, only=only),
             ):
                 yield
-            purging.cancel()
+            for work in beside:
+                work.cancel()
         finally:
             self.stopping = True
             # Calls that broke off when the resources were closed.
@@ -184,6 +186,14 @@ class ServiceHost:
 
     def _ledger(self) -> Ledger:
         return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
+
+    def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        """What runs beside the turns for as long as the service lives."""
+        if self.config.approvals.run == "caller" or self.agent.function is not None:
+            return [self._purge]
+        elsewhere = Elsewhere(self.engine)
+        self.engine.on_approved = elsewhere.approved
+        return [self._purge, elsewhere.run]
 
     async def _purge(self) -> None:
         """Remove old data from the ledger, after the start and every hour, or when it is due."""

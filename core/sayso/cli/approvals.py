@@ -154,7 +154,8 @@ def show(config_file: Path | None, id: str) -> None:
 def approve(config_file: Path | None, id: str) -> None:
     """Approve the call ID.
 
-    It is recorded as APPROVED and runs, once, in the service, when its caller sends it back.
+    It is recorded as APPROVED and runs, once, in the service: at once where the call needs nothing
+    of its caller's, else when its caller sends it back.
     In sayso chat and in the console: approve it there too. Over MCP, where the plugin's
     approvals are "console": call the tool again. Over HTTP, its id is enough:
 
@@ -164,7 +165,9 @@ def approve(config_file: Path | None, id: str) -> None:
     """
     row = in_that_of(config_file, id, lambda ledger: _decide(ledger, id, True, None))
     click.echo(f"{row.id}  {row.state}  {_what(row)}")
-    if row.state == "APPROVED":
+    if row.state == "APPROVED" and row.unattended:
+        click.echo("the service starts it, unless approvals.run says that its caller does")
+    elif row.state == "APPROVED":
         click.echo(
             "it has not run yet; it does when its caller sends it back with execute=true: "
             "see sayso approvals approve --help"
@@ -203,6 +206,7 @@ async def _decide(ledger: Ledger, id: str, approved: bool, reason: str | None) -
         )
     except InvalidRequest as error:
         raise SaysoError(f"{id}: {error.items[0]['msg']}") from None
+    await ledger.wake()
     return decided.rows[id]
 
 

@@ -16,7 +16,7 @@ from sayso.conversation import approvals
 from sayso.decisions.deed import tool_deed
 from sayso.decisions.direct_decision import DirectDecision, Ran
 from sayso.decisions.places import place
-from sayso.decisions.requested import proposal, requester
+from sayso.decisions.requested import proposal, requester, stands_alone
 from sayso.decisions.waiting import Waiting, undone
 from sayso.engine import Engine
 from sayso.errors import ToolInputError
@@ -135,6 +135,7 @@ class DirectCalls:
         row = proposal(
             requester(caller, given.tenant_name),
             terms=terms,
+            unattended=stands_alone(tool, platform, caller.request_fields or {}),
             turn=secrets.token_hex(16),
             call_id=secrets.token_hex(8),
             intent=mask(intent, given.secrets()),

@@ -68,6 +68,8 @@ class DirectDecision:
                 self.ran(outcome)
             await self.engine.fire(outcome.event(approvals.approval(row, execute=True)))
 
+        if not self.run:
+            self.engine.on_approved(row)
         for choice, known in found.starts if self.run else ():
             start = Start(choice, known.id, found, self.who, latest(until))
             await carry_out(self.engine, start, self.context, ended, unrecorded)

@@ -75,6 +75,7 @@ class Recorded:
             for id_ in found.fresh:
                 event = approvals.decision_event(found.rows[id_], who.principal)
                 await self._engine.fire(event)
+                self._engine.on_approved(found.rows[id_])
             return [found.rows[each.id] for each in rulings]
 
         return await self._engine.code.workers.on_engine_loop(work)

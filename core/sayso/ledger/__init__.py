@@ -79,7 +79,8 @@ class Proposal:
     it.
 
     `person` is whose principal proposed it, `terms` what its rule demands, `votes` who has approved
-    it while others are still needed, `editors` who has changed its input.
+    it while others are still needed, `editors` who has changed its input. An `unattended` call
+    needs nothing of its caller's, so the service may start it.
     """
 
     id: str
@@ -123,6 +124,7 @@ class Proposal:
     votes: list[Vote] = field(default_factory=list)
     comments: list[Comment] = field(default_factory=list)
     editors: list[str] = field(default_factory=list)
+    unattended: bool = False
 
     @property
     def asked(self) -> dict[str, Any]:

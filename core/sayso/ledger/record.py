@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -94,6 +95,13 @@ class Ledger:
     async def open(self) -> None:
         """Open the store; raises ConfigError with its name and the way out."""
         await self.store.open()
+
+    async def wake(self) -> None:
+        """Have the other processes look at the log now, if the store can tell them."""
+        wake = getattr(self.store, "wake", None)
+        if wake is not None:
+            with suppress(LedgerUnavailable):
+                await wake()
 
     async def check(self) -> None:
         """Raise LedgerUnavailable if the store does not answer."""

@@ -13,7 +13,7 @@ from sayso.context import Caller, RequestContext
 from sayso.conversation import approvals
 from sayso.decisions.edits import Edits
 from sayso.decisions.places import place
-from sayso.decisions.requested import proposal, requester
+from sayso.decisions.requested import proposal, requester, stands_alone
 from sayso.engine import Engine, Unrecorded
 from sayso.gate import Outcome
 from sayso.hosting.streams import Sink
@@ -192,14 +192,17 @@ class RunningTurn:
         # Masked before it is cut: nothing would know half a secret.
         fields["intent"] = mask(fields.get("intent"), self.secrets)
         name, given = fields["name"], fields["input"]
+        tool = None if fields["kind"] == "command" else self.engine.agent.tools.get(name)
         terms = self.engine.gate.policy.terms(
             name,
-            self.engine.agent.tools.get(name),
+            tool,
             fields.get("sent") or given,
             given,
             self.context.stated_platform,
         )
         fields |= {"agent": self.engine.agent.id, "context": self.acts_in, "terms": terms}
+        stated = self.context.stated_platform
+        fields["unattended"] = stands_alone(tool, stated, self.context.request_fields)
         return proposal(self.who, **fields)
 
     def new_command(
