@@ -183,7 +183,8 @@ class _Ready:
 
     async def _asked(self) -> Fixed:
         try:
-            self.host.gate.abandoned.check(self.host.config.server.threads)
+            abandoned, workers = self.host.gate.abandoned, self.host.workers
+            abandoned.check(self.host.config.server.threads, workers.blocked)
             await self.host.check_ledger()
         except TurnError as error:
             # Logged once for each cause: the question is asked every few seconds.

@@ -258,13 +258,13 @@ class TurnTimeout(TurnError):
 
 
 class Exhausted(TurnError):
-    """Too many abandoned calls of tools are running; the process should be restarted."""
+    """So many abandoned calls go on that the process should be started anew."""
 
     status = 503
     code = "EXHAUSTED"
 
     def __init__(self, count: int, worst: str) -> None:
-        super().__init__(f"{count} abandoned calls of tools go on, most of them of {worst!r}")
+        super().__init__(f"{count} abandoned calls go on, most of them of {worst!r}")
 
 
 class LedgerUnavailable(TurnError):

@@ -30,12 +30,14 @@ from sayso.conversation.approvals import carries_calls
 from sayso.decisions.direct import DirectCalls
 from sayso.decisions.elsewhere import Elsewhere
 from sayso.decisions.recorded import Recorded
+from sayso.decisions.replicas import announced
 from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
 from sayso.hosting.streams import Begun, EventStream, Sink
 from sayso.impossible import check_rules
 from sayso.installing import install_line
+from sayso.ledger.purging import purge_regularly
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
 from sayso.models import Model, NoModel, checked_model, load_model, never_blocks
@@ -56,8 +58,6 @@ from sayso.workers.code import UserCode, is_async_generator_function, is_corouti
 
 logger = logging.getLogger("sayso.host")
 _LOOK = 0.1
-_PURGE_SECONDS = 3600.0
-_SOON = 60.0
 _TO_RECORD = 5.0
 
 
@@ -85,6 +85,7 @@ class ServiceHost:
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
         self.policy = Policy(config.approvals.rules, guarded=self.guarded)
+        self.policy.check(agent)
         check_rules(self.policy, config, self.tokens, plugins)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
         self.ledger = self._ledger()
@@ -152,6 +153,7 @@ class ServiceHost:
             async with (
                 resources(self, self.plugins),
                 self._ending(),
+                announced(self.ledger, self.agent, self.workers),
                 self.plugins.lifespans(self, only=only),
             ):
                 yield
@@ -189,23 +191,12 @@ class ServiceHost:
 
     def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         """What runs beside the turns for as long as the service lives."""
+        purging = partial(purge_regularly, self.ledger, self.config.approvals)
         if self.config.approvals.run == "caller" or self.agent.function is not None:
-            return [self._purge]
+            return [purging]
         elsewhere = Elsewhere(self.engine)
         self.engine.on_approved = elsewhere.approved
-        return [self._purge, elsewhere.run]
-
-    async def _purge(self) -> None:
-        """Remove old data from the ledger, after the start and every hour, or when it is due."""
-        approvals = self.config.approvals
-        pause = min(_PURGE_SECONDS, max(_SOON, min(approvals.retention, approvals.ttl)))
-        await asyncio.sleep(_SOON)
-        while True:
-            try:
-                await self.ledger.purge(approvals.retention, approvals.log_retention)
-            except Exception:
-                logger.warning("the ledger could not be purged", exc_info=True)
-            await asyncio.sleep(pause)
+        return [purging, elsewhere.run]
 
     async def _finish_background(self, seconds: float) -> None:
         """Let claimed calls end and be recorded, for at most `seconds`."""

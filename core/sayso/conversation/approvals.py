@@ -117,6 +117,7 @@ def _of_call(call: ToolCall, loc: tuple[str | int, ...], newest: bool) -> Choice
         call.name,
         copied(call.input),
         why=call.reason or None,
+        seen=call.seen,
     )
 
 
@@ -133,6 +134,7 @@ def _of_approval(item: Approval, loc: tuple[str | int, ...], newest: bool) -> Ch
         copied(item.input) if "input" in stated else None,
         through_approvals=True,
         why=item.reason or None,
+        seen=item.seen,
     )
 
 
@@ -158,6 +160,7 @@ def _commands(data: Data, index: int, newest: bool) -> list[Choice]:
                 message=index,
                 ordinal=ordinal,
                 why=command.reason or None,
+                seen=command.seen,
             )
         )
     return found
@@ -235,8 +238,11 @@ def tool_call(row: Proposal) -> ToolCall:
     )
 
 
-def approval(row: Proposal, *, execute: bool = False) -> Approval:
-    """The proposal in the form for both kinds; `input` is what runs, edits included."""
+def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Approval:
+    """The proposal in the shape that holds both kinds; `input` is what runs, edits included.
+
+    A `plain` one has no keys that V1 does not know.
+    """
     return Approval(
         id=row.id,
         type=row.kind,
@@ -247,6 +253,7 @@ def approval(row: Proposal, *, execute: bool = False) -> Approval:
         intent=row.intent,
         input_description=row.input_description,
         bound=copied(row.bound),
+        revision=None if plain else row.revision,
     )
 
 

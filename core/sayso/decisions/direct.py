@@ -161,6 +161,7 @@ class DirectCalls:
         reason: str | None = None,
         input: Mapping[str, Any] | None = None,
         edited: Mapping[str, Any] | None = None,
+        seen: int | None = None,
         session: Session | None = None,
         platform: PlatformContext | None = None,
         update: Update | None = None,
@@ -171,8 +172,10 @@ class DirectCalls:
         """Decide the call `id`, run it when approved, and give its row with the outcome.
 
         At most once: a decided call gives its recorded outcome, one that runs elsewhere is waited
-        for at most `wait` seconds (StillRunning). `input`, when given, must be what was proposed;
-        `edited` is the input to run instead, where the tool is editable and takes it. With
+        for at most `wait` seconds (StillRunning). `input`, when given, must be what would run;
+        `edited` is the input to run instead, where the tool is editable and takes it. `seen` is the
+        revision that the approver was shown: once the input was edited, an approval states `input`
+        or `seen`. With
         `run` false an approval is only recorded, for the protocol that proposed the call to run.
         `ran` gets the outcome with its raw value when it is this request that runs the call.
         Raises InvalidRequest with `approval_not_issued`, `approval_changed`,
@@ -192,6 +195,7 @@ class DirectCalls:
             newest=True,
             reason=None if approved else said or "no reason given",
             input=given,
+            seen=seen,
             why=said if approved else None,
         )
         decision = DirectDecision(self._engine, choice, who, context, changes, run, ran)

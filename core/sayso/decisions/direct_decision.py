@@ -71,7 +71,7 @@ class DirectDecision:
         if not self.run:
             self.engine.on_approved(row)
         for choice, known in found.starts if self.run else ():
-            start = Start(choice, known.id, found, self.who, latest(until))
+            start = Start(choice, known.id, found, self.who, latest(until), until)
             await carry_out(self.engine, start, self.context, ended, unrecorded)
         return rows.get(row.id) or found.rows[row.id]
 

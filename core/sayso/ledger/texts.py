@@ -87,12 +87,16 @@ def load_proposal(doc: str, contents: str | None, lease: float | None) -> Propos
     if row["decision"]:
         row["decision"] = _made(Decision, {**row["decision"], "reason": reason})
     row |= zip(_CONTENTS, values, strict=True)
-    if terms := row.get("terms"):
-        row["terms"] = _made(Terms, terms)
+    row["terms"] = load_terms(row.get("terms"))
     if votes := row.get("votes"):
         row["votes"] = [_made(Vote, vote) for vote in votes]
     row["comments"] = [_made(Comment, comment) for comment in comments or ()]
     return _made(Proposal, {**row, "sent": sent})
+
+
+def load_terms(value: dict[str, Any] | None) -> Terms | None:
+    """The terms of a proposal as its document has them."""
+    return _made(Terms, value) if value else None
 
 
 def dump_turn(turn: SuspendedTurn) -> str:

@@ -101,7 +101,7 @@ def vote(
             row.expires = tx.now + terms.run_within
         return True
     elif person not in {vote.person for vote in row.votes}:
-        row.votes.append(Vote(name, tx.now, person, claimed, protocol, address))
+        row.votes.append(Vote(name, tx.now, person, claimed, protocol, address, row.revision))
         append(tx, entry)
     tx.put(row)
     return False

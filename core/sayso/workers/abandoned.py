@@ -34,12 +34,14 @@ class Abandoned:
         """The number of abandoned calls."""
         return self._counts.total()
 
-    def check(self, threads: int) -> None:
-        """Raise Exhausted if so many are running that the process may soon get no further
-        thread."""
-        # A single tool cannot reach this number.
+    def check(self, threads: int, blocked: int) -> None:
+        """Raise Exhausted where so many go on that the process may soon get no further thread, of
+        its `threads`, or loop, of which so many are `blocked`."""
+        # A single tool does not come to that.
         if self.total >= max(2 * MOST, threads):
             raise Exhausted(self.total, max(self._counts, key=self._counts.__getitem__))
+        if blocked >= 2 * MOST:
+            raise Exhausted(blocked, "async code that blocks")
 
     def full(self, name: str) -> bool:
         """Whether so many abandoned calls of the tool are running that it gets no further one."""

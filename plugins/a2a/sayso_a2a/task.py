@@ -17,7 +17,10 @@ from sayso_a2a.turned import Turned
 Status = Literal["pending", "running", "input-required", "completed", "failed", "canceled"]
 LEASE = 15.0
 """Seconds after which a running task counts as failed if its process does not renew the lease."""
-LEFT_BEHIND = "the service stopped before the task had ended; what it ran may have taken effect"
+LEFT_BEHIND = (
+    "the process that ran the task has given no sign of life for the time of its lease; what it "
+    "ran may have taken effect, and may go on"
+)
 BUSY = ("pending", "running")
 _STATES: dict[str, Status] = {
     "completed": "completed",

@@ -105,7 +105,9 @@ class Asker:
         if row.state == "PENDING":
             await calls.withdraw([row.id], caller, _ENDED)
         if row.state == "APPROVED":
-            row = await calls.decide(row.id, caller, approved=True, platform=platform)
+            row = await calls.decide(
+                row.id, caller, approved=True, platform=platform, seen=row.revision
+            )
         return bool(row.state == "DONE")
 
     async def _decided(self, host: SourceHost, row: Proposal, asked: CallUnderWay) -> Proposal:

@@ -185,6 +185,8 @@ def proposal_json(approval: Approval) -> Json:
         shown["input_description"] = approval.input_description
     if approval.bound:
         shown["bound"] = approval.bound
+    if approval.revision is not None:
+        shown["revision"] = approval.revision
     return shown
 
 
