@@ -143,6 +143,13 @@ def test_below_the_quorum_the_call_is_stated_again_with_words(serving: Asked) ->
     assert reply["content"] == (
         "refund was approved by ann; it needs one more approval of the group sre, bob."
     )
+    (shown,) = reply["data"]["approvals"]
+    assert shown["votes"] == {
+        "needed": 2,
+        "given": 1,
+        "by": ["ann"],
+        "of": ["group:sre", "bob"],
+    }
     # The same person again, by whatever principal, is one person.
     assert decided(service, call, "ann").json()["data"]["tool_calls"]
     assert [vote.person for vote in row_of(service, call).votes] == ["ann"]
@@ -160,6 +167,7 @@ def test_old_clients_below_a_quorum_get_words_and_no_error(serving: Asked, path:
     answer = service.post(path, decision(call), token("ann"))
     assert answer.status == 200
     assert "needs one more approval" in answer.text and '"error"' not in answer.text
+    assert ('"votes"' in answer.text) == path.startswith("/api/chat")
     assert RAN == []
     answer = service.post(path, decision(call), token("bob"))
     assert "paid 5" in answer.text and RAN == ["5"]

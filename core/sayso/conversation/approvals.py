@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from sayso.ledger import Proposal
 from sayso.ledger.choices import Choice
+from sayso.ledger.voting import votes
 from sayso.wire.bodies import is_json, problem
 from sayso.wire.canonical import canonical, copied
 from sayso.wire.events import ToolCallApproved, ToolCallRejected
@@ -254,6 +255,7 @@ def approval(row: Proposal, *, execute: bool = False, plain: bool = False) -> Ap
         input_description=row.input_description,
         bound=copied(row.bound),
         revision=None if plain else row.revision,
+        votes={} if plain else votes(row),
     )
 
 

@@ -151,9 +151,9 @@ class SqlTransaction:
             "ORDER BY p.created DESC, p.position DESC, p.id DESC LIMIT ?"
         )
         return [
-            Pending(id_, created, position, ended, *rest, terms=load_terms(terms))
+            Pending(id_, created, position, ended, agent, by, tenant, address, load_terms(terms))
             for created, position, ended, doc in self._db.read(sql, [*values, limit])
-            for id_, *rest, terms in [loads(doc)]
+            for id_, agent, by, tenant, address, terms in [loads(doc)]
         ]
 
     def put(self, proposal: Proposal) -> None:

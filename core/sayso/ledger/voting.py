@@ -107,6 +107,15 @@ def vote(
     return False
 
 
+def votes(row: Proposal) -> dict[str, Any]:
+    """How many approvals a call needs that a rule gives to people, how many it has, and of whom;
+    empty for any other."""
+    if row.terms is None or not _of_people(row.terms):
+        return {}
+    by = [vote.person or vote.who for vote in row.votes]
+    return {"needed": row.terms.quorum, "given": len(by), "by": by, "of": row.terms.approvers}
+
+
 def standing(row: Proposal) -> str:
     """Who has approved a call that waits for others, and who is still needed, in words."""
     if row.terms is None or not row.votes:

@@ -161,6 +161,7 @@ class Approval(Wire):
     reason: str | None = Field(default=None, exclude_if=_absent)
     revision: Revision | None = Field(default=None, exclude_if=_absent)
     seen: Revision | None = Field(default=None, exclude_if=_absent)
+    votes: dict[str, Any] = Field(default_factory=dict, exclude_if=_empty)
 
 
 class ExecutedApproval(Wire):

@@ -193,6 +193,7 @@ class Inbox:
             reason=body.reason or None,
             input=row.runs if body.approve else None,
             edited=body.input,
+            seen=row.revision if body.approve else None,
             run=False,
         )
         if body.comment:

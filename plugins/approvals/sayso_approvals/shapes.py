@@ -85,6 +85,7 @@ class Common(TypedDict):
     address: str | None
     created: str
     expires: str
+    revision: int
     votes: Votes
     own: bool
     mine: bool
@@ -174,6 +175,7 @@ def _common(host: Host, row: Proposal, caller: Caller) -> Common:
         "address": row.address,
         "created": iso(row.created),
         "expires": iso(row.expires),
+        "revision": row.revision,
         "votes": votes(row),
         "own": is_own(row, caller),
         "mine": is_mine(host, row, caller),
