@@ -192,6 +192,37 @@ def reject(config_file: Path | None, id: str, reason: str) -> None:
     click.echo(f"{row.id}  {row.state}  {_what(row)}")
 
 
+@command.command(short_help="Stop every start of approved calls, on all machines.")
+@config_option
+@click.option("--reason", default="", help="Why; callers are told.")
+def freeze(config_file: Path | None, reason: str) -> None:
+    """Stop every start of approved calls, in all processes on the store, within two seconds.
+
+    What runs goes on. Decisions are recorded, and their calls start after sayso approvals thaw.
+    """
+
+    async def work(ledger: Ledger) -> None:
+        stop = partial(ledger.freezing.freeze, who=_person(), reason=reason)
+        await ledger.store.run(stop)
+
+    in_each(config_file, work)
+    click.echo("no approved call starts any more; see: sayso approvals thaw")
+
+
+@command.command(short_help="Let approved calls start again.")
+@config_option
+def thaw(config_file: Path | None) -> None:
+    """Let approved calls start again, those first that were approved meanwhile."""
+
+    async def work(ledger: Ledger) -> bool:
+        stopped = await ledger.store.run(partial(ledger.freezing.thaw, who=_person()))
+        await ledger.wake()
+        return stopped
+
+    stopped = [each for _, each in in_each(config_file, work)]
+    click.echo("approved calls start again" if any(stopped) else "nothing was stopped")
+
+
 async def _settled(ledger: Ledger, id: str) -> Proposal:
     rows = await ledger.settle([id])
     if id not in rows:

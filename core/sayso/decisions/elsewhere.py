@@ -92,6 +92,8 @@ class Elsewhere:
         page = await outbox.read(self._engine.ledger.store, cursor, _READ)
         found = [e.row.entry for e in page.events if e.row.entry.get("event") in _APPROVED]
         self._add((str(entry["id"]) for entry in found), GRACE)
+        if any(e.row.entry.get("event") == "thawed" for e in page.events):
+            self._add(await self._open(), 0.0)
         return page.cursor
 
     def _start(self) -> None:

@@ -14,6 +14,7 @@ from sayso.errors import InvalidRequest
 from sayso.hosting import Ruling
 from sayso.ledger import Proposal, Reading, Transaction, outbox
 from sayso.ledger.choices import Choice, Conversation, Requester, name_of
+from sayso.ledger.freezing import Frozen
 from sayso.ledger.log import append, digest
 from sayso.ledger.people import Comment
 from sayso.ledger.voting import standing
@@ -49,7 +50,24 @@ class Recorded:
     def standing(self, row: Proposal) -> str:
         """Who has approved a call that waits for others, and who is still needed, in words; empty
         for one that nobody has approved."""
+        frozen = self._engine.ledger.freezing.now
+        if row.state == "APPROVED" and frozen is not None:
+            return frozen.words(row)
         return standing(row)
+
+    async def frozen(self) -> Frozen | None:
+        """The stop of all starts, if there is one: who, when, why."""
+        return await self.read(self._engine.ledger.freezing.look)
+
+    async def freeze(self, caller: Caller, reason: str) -> None:
+        """Stop all starts of approved calls, in every process, within two seconds."""
+        who = name_of(requester(caller))[0]
+        await self._run(partial(self._engine.ledger.freezing.freeze, who=who, reason=reason))
+
+    async def thaw(self, caller: Caller) -> None:
+        """Let approved calls start again."""
+        who = name_of(requester(caller))[0]
+        await self._run(partial(self._engine.ledger.freezing.thaw, who=who))
 
     async def log(self, cursor: str | None, limit: int = 100) -> outbox.LogPage:
         """The next rows of the log behind `cursor`; None begins with the oldest. Raises ValueError

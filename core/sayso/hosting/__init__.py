@@ -16,6 +16,7 @@ from sayso.context import Caller
 from sayso.gate import Outcome
 from sayso.hosting.streams import Begun, EventStream, Sink
 from sayso.ledger import Proposal, Transaction
+from sayso.ledger.freezing import Frozen
 from sayso.ledger.outbox import LogPage
 from sayso.models import Model
 from sayso.policy import Policy, Verdict
@@ -190,6 +191,18 @@ class Record(Protocol):
     def standing(self, row: Proposal) -> str:
         """Who has approved a call that waits for others, and who is still needed, in words; empty
         for one that nobody has approved."""
+        ...
+
+    async def frozen(self) -> Frozen | None:
+        """The stop of all starts, if there is one: who, when, why."""
+        ...
+
+    async def freeze(self, caller: Caller, reason: str) -> None:
+        """Stop all starts of approved calls, in every process, within two seconds."""
+        ...
+
+    async def thaw(self, caller: Caller) -> None:
+        """Let approved calls start again."""
         ...
 
     async def log(self, cursor: str | None, limit: int = 100) -> LogPage:

@@ -39,6 +39,7 @@ from sayso.ledger.choices import (
     name_of,
 )
 from sayso.ledger.claims import suspend_again
+from sayso.ledger.freezing import Freezing
 from sayso.ledger.lease import Lease
 from sayso.ledger.log import log, log_unstarted
 from sayso.ledger.owners import boot_id
@@ -84,6 +85,7 @@ class Ledger:
         )
         self._lease = Lease(store, self.owner, lease)
         self._writes = Writes(store)
+        self.freezing = Freezing()
 
     def visible(self, row: Proposal | Pending, who: Requester) -> bool:
         """Whether the proposal exists for `who`."""
@@ -190,11 +192,14 @@ class Ledger:
         unstarted: dict[str, str] = {}
 
         def may_start(row: Proposal) -> tuple[str, str] | None:
+            if (stopped := self.freezing.now) is not None:
+                return WAITS, stopped.words(row)
             if (why := hinders(row) if hinders else None) and why[0] != WAITS:
                 unstarted[row.id] = why[0]
             return why
 
         def work(tx: Transaction) -> Decided:
+            self.freezing.look(tx)
             found = self._rules.rows(tx, ids, who)
             self._rules.choose(tx, choices, found, who, conversation, dry=dry)
             late[:] = [row.id for _, row in found.chosen if row.state == "EXPIRED"]
@@ -228,6 +233,7 @@ class Ledger:
         sent = self._sent()
 
         def work(tx: Transaction) -> Decided:
+            self.freezing.look(tx)
             rows = {row.id: self._rules.settle(tx, row) for row in tx.proposals([id_]).values()}
             now = Decided(rows=rows, chosen=[(choice, row) for row in rows.values()])
             now.hinders = found.hinders
@@ -298,6 +304,7 @@ class Ledger:
         sent = self._sent()
 
         def work(tx: Transaction) -> Decided:
+            self.freezing.look(tx)
             rows = [self._rules.settle(tx, row) for row in tx.find(turn=turn)]
             claimed = Decided(rows={row.id: row for row in rows})
             late = {row.id: row.rests - tx.now for row in rows if row.state == "APPROVED"}

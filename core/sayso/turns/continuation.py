@@ -74,9 +74,12 @@ def _needed(turn: RunningTurn, pending: Sequence[Proposal]) -> Iterator[str]:
     if not turn.context.has_decision:
         return
     why = hinders(turn.engine.agent, turn.context)
+    stopped = turn.engine.ledger.freezing.now
     for row in pending:
         if said := standing(row):
             yield said
+        elif row.state == "APPROVED" and stopped is not None:
+            yield stopped.words(row)
         if row.state == "APPROVED" and (found := why(row)):
             yield found[1]
 

@@ -5,6 +5,7 @@
     GET  /approvals/events           what becomes of them, as server-sent events
     GET  /approvals/log              the log, for auditors
     POST /approvals/decisions        several decisions
+    POST /approvals/freeze           stop all starts, or let calls start again
     GET  /approvals/{id}             one call, whole; `?wait=30` waits until it changes
     POST /approvals/{id}/decision    approve or reject it
     POST /approvals/{id}/comments    say something of it
@@ -39,6 +40,7 @@ class Approvals(Plugin):
             "/approvals/events": {"GET": inbox.events},
             "/approvals/log": {"GET": inbox.log},
             "/approvals/decisions": {"POST": inbox.decide_several},
+            "/approvals/freeze": {"POST": inbox.freeze},
             "/approvals/{id}": {"GET": inbox.one},
             "/approvals/{id}/decision": {"POST": inbox.decide},
             "/approvals/{id}/comments": {"POST": inbox.comment},

@@ -52,6 +52,14 @@ class WithdrawBody(Body):
     reason: Annotated[str, Field(min_length=1, max_length=4_000)] = "withdrawn"
 
 
+class FreezeBody(Body):
+    """Whether all starts of approved calls are stopped, and why; callers are told."""
+
+    frozen: bool
+    reason: Annotated[str, Field(max_length=500)] = ""
+
+
+FREEZE = BodyReader(FreezeBody, unique=True)
 DECISION = BodyReader(DecisionBody, unique=True)
 DECISIONS = BodyReader(DecisionsBody, unique=True)
 COMMENT = BodyReader(CommentBody, unique=True)

@@ -18,6 +18,20 @@ class Listed(TypedDict):
     next: str | None
 
 
+class FrozenShown(TypedDict):
+    """Who has stopped all starts, when and why."""
+
+    who: str | None
+    at: str
+    reason: str
+
+
+class Freeze(TypedDict):
+    """Whether all starts are stopped now."""
+
+    frozen: bool
+
+
 class Summary(TypedDict):
     """How many calls there are of each open state; `mine` of them wait for the caller, the oldest
     since `oldest`."""
@@ -25,6 +39,7 @@ class Summary(TypedDict):
     counts: dict[str, int]
     mine: int
     oldest: str | None
+    frozen: FrozenShown | None
 
 
 class Result(TypedDict):
@@ -101,7 +116,7 @@ _RESUME = {
 _REFUSALS = {
     "401": "the credentials are missing or wrong",
     "403": "AUTH_REQUIRED without authentication on an address that others reach; else AGENT, "
-    "NOT_AN_APPROVER, OWN_REQUEST, NOT_THE_REQUESTER or NOT_AN_AUDITOR",
+    "NOT_AN_APPROVER, OWN_REQUEST, NOT_THE_REQUESTER, NOT_A_PERSON or NOT_AN_AUDITOR",
     "404": "there is no such call for this caller",
     "422": "a parameter, the body or the decision is refused: approval_changed, "
     "approval_expired, approval_conflict, approval_not_allowed, approval_reason_required",
@@ -116,6 +131,7 @@ _PATHS: Mapping[tuple[str, str], tuple[str, Any, Any, list[dict[str, Any]]]] = {
         [_query("after", "the `next` of the page before")],
     ),
     ("/approvals/decisions", "POST"): ("Decides several", Results, bodies.DecisionsBody, []),
+    ("/approvals/freeze", "POST"): ("Stops all starts", Freeze, bodies.FreezeBody, []),
     ("/approvals/{id}", "GET"): (
         "Shows one call, or waits for a change",
         shapes.Detail,

@@ -26,6 +26,7 @@ from sayso_approvals.bodies import (
     COMMENT,
     DECISION,
     DECISIONS,
+    FREEZE,
     WITHDRAW,
     DecisionBody,
     DecisionsBody,
@@ -69,7 +70,13 @@ class Inbox:
                 mine += 1
                 oldest = min(oldest or row.created, row.created)
         since = None if oldest is None else shapes.iso(oldest)
-        return reply({"counts": counts, "mine": mine, "oldest": since})
+        stopped = await self.host.record.frozen()
+        frozen = stopped and {
+            "who": stopped.who,
+            "at": shapes.iso(stopped.at),
+            "reason": stopped.reason,
+        }
+        return reply({"counts": counts, "mine": mine, "oldest": since, "frozen": frozen})
 
     async def one(self, request: Request, caller: Caller) -> Response:
         """One call, whole; with `wait` as soon as it is another than `If-None-Match` says."""
@@ -109,6 +116,19 @@ class Inbox:
         body = await self._body(request, DECISIONS)
         answer = self._all if body.mode == "all" else self._each
         return reply({"results": await answer(body, caller)})
+
+    async def freeze(self, request: Request, caller: Caller) -> Response:
+        """All starts are stopped, or allowed again."""
+        body = await self._body(request, FREEZE)
+        who = caller.principal
+        is_person = isinstance(who, Principal) and who.person is not None and who.kind != "agent"
+        if self.host.guarded and not is_person:
+            raise NotAllowed("NOT_A_PERSON")
+        if body.frozen:
+            await self.host.record.freeze(caller, body.reason)
+        else:
+            await self.host.record.thaw(caller)
+        return reply({"frozen": body.frozen})
 
     async def comment(self, request: Request, caller: Caller) -> Response:
         """A comment more; gives the call as it stands then."""

@@ -221,6 +221,7 @@ def test_summary_counts_what_is_open(inbox: Inbox) -> None:
         "counts": {"PENDING": 0, "APPROVED": 0, "EXECUTING": 0},
         "mine": 0,
         "oldest": None,
+        "frozen": None,
     }
     inbox.propose("1")
     inbox.decide(inbox.propose("2").id, True)
@@ -351,7 +352,7 @@ def test_document_describes_every_path(sayso_served: Served) -> None:
     inbox = Inbox(sayso_served(deleting(), config=config))
     document = inbox.service.get("/openapi.json", inbox.headers(ANN)).json()
     paths = {path: ops for path, ops in document["paths"].items() if path.startswith("/approvals")}
-    assert len(paths) == 9
+    assert len(paths) == 10
     for path, operations in paths.items():
         for method, operation in operations.items():
             assert {"200", "401", "403", "404", "422", "503"} <= set(operation["responses"])

@@ -348,10 +348,9 @@ class _Call:
             except StillRunning:
                 return self._still(f"the approved call {id_} is still running")
         if row.state == "APPROVED" and answer.approved:
-            return self._still(
-                f"the call {id_} was approved and has not begun, because no thread was free for it "
-                "in time; call the tool again"
-            )
+            busy = "no thread was free for it in time"
+            why = self.host.record.standing(row) or f"it was approved and has not begun: {busy}"
+            return self._still(f"not run: {why}; call the tool again")
         return _with_edit_note(row, self._shown(ran[0])) if ran else self._ended(row)
 
     async def _refused(self, id_: str, error: InvalidRequest) -> types.CallToolResult:
