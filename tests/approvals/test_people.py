@@ -254,7 +254,7 @@ def test_call_waits_no_longer_than_its_rule_says(serving: Asked) -> None:
 
 
 def test_approved_call_starts_soon_or_never(serving: Asked) -> None:
-    service = serving('run_within = "300ms"', 'deciders = "any"\n')
+    service = serving('run_within = "300ms"', 'deciders = "any"\nrun = "caller"\n')
     call = proposed(service)
     decide = service.host.calls.decide
     asyncio.run(decide(call["id"], Caller("x", "ann"), approved=True, run=False))

@@ -38,7 +38,7 @@ RAN: list[str] = []
 def configured(more: str = "", *, auth: str = AUTH, deciders: str = "any") -> str:
     """The text of a sayso.toml; `more` continues its `[approvals]`."""
     plugins = 'plugins = ["v2", "approvals"]\n'
-    return f'{plugins}[approvals]\ndeciders = "{deciders}"\n{more}{auth}'
+    return f'{plugins}[approvals]\nrun = "caller"\ndeciders = "{deciders}"\n{more}{auth}'
 
 
 def deleting(**options: Any) -> Agent:
