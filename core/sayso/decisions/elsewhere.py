@@ -108,6 +108,9 @@ class Elsewhere:
         store: Any = self._engine.ledger.store
         woken = getattr(store, "woken", None)
         longest = (WOKEN if woken else PAUSE) * uniform(0.8, 1.2)
+        if not store.shared:
+            # Nobody else can approve anything.
+            longest = ROUND
         if woken is not None and (self._waking is None or self._waking.done()):
             self._waking = asyncio.create_task(woken(longest))
         if self._due:
