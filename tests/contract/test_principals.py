@@ -268,3 +268,17 @@ def test_proven_tenant_counts_more_than_a_claimed_one(sayso_served: Served) -> N
     answer = service.post("/api/chat", {"messages": [claimed]}, BOT)
     assert "approval_not_issued" in answer.text
     assert RAN == []
+
+
+def test_environment_says_what_is_known_of_principals() -> None:
+    given = {
+        "SAYSO_AUTH__PRINCIPALS__ANN__GROUPS": "sre,leads",
+        "SAYSO_AUTH__PRINCIPALS__ANN__KIND": "person",
+        "SAYSO_AUTH__PEOPLE__BOB": "bearer|bob,slack|T1|U1",
+    }
+    auth = load_config(environ=given).auth
+    assert (auth.principals["ann"].groups, auth.principals["ann"].kind) == (
+        *(["sre", "leads"],),
+        "person",
+    )
+    assert auth.people == {"bob": ["bearer|bob", "slack|T1|U1"]}
