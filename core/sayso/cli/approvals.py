@@ -89,6 +89,8 @@ def _listed(row: Proposal) -> str:
             line += f"  {name} {_line(str(value))}"
     if row.principal:
         line += f"  asked by {_line(row.principal)}"
+    if row.votes:
+        line += f"  approved by {', '.join(_line(vote.who or 'somebody') for vote in row.votes)}"
     if row.decision:
         line += f"  decided by {_line(row.decision.who or 'somebody')}"
     return line

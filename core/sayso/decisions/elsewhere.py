@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from random import uniform
 from typing import Any
 
@@ -15,24 +16,22 @@ from sayso.context import RequestContext
 from sayso.decisions.direct_decision import DirectDecision
 from sayso.engine import Engine
 from sayso.errors import InvalidRequest, RequestError, TurnError
-from sayso.ledger import Proposal, Reading, Transaction, outbox
+from sayso.ledger import Proposal, Reading, Transaction
 from sayso.ledger.choices import Choice, Requester
 
 logger = logging.getLogger("sayso.turn")
 GRACE = 1.0
-"""Seconds that the caller of a call has to start it itself, where it may be about to."""
+"""Seconds that the request which approved a call has to start it itself."""
 HOLDER = 3.0
 """Seconds that a client has which waits for its single call with the connection open."""
 PAUSE = 1.0
-"""Seconds between two looks at the log; a store that wakes its readers is asked less often."""
-WOKEN = 5.0
-ROUND = 60.0
-"""Seconds between two looks at all that is approved: what could not start before may do so now."""
+"""Seconds between two looks at what is approved; a store that wakes its readers is asked less
+often, and one that no other process shares hardly ever."""
+WOKEN, ALONE = 5.0, 60.0
 _READ = 200
-_MOST = 1_000
+"""Calls that one look reads: those that wait for their callers may be many."""
 _AT_ONCE = 8
 """Calls that are started at the same time."""
-_APPROVED = ("approved", "unclaimed")
 
 
 class Elsewhere:
@@ -41,6 +40,7 @@ class Elsewhere:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._due: dict[str, float] = {}
+        self._after: str | None = None
         self._places = asyncio.Semaphore(_AT_ONCE)
         self._soon = asyncio.Event()
         self._started: set[str] = set()
@@ -49,68 +49,45 @@ class Elsewhere:
     def approved(self, row: Proposal) -> None:
         """Take note that this process recorded an approval that nobody carries out here."""
         if row.state == "APPROVED" and row.unattended:
-            # Whoever proposed a single call holds the connection on which its result is waited for.
-            self._add([row.id], HOLDER if not row.reference else 0.0)
+            self._due.setdefault(row.id, time.monotonic() + _grace(row, 0.0))
+            self._soon.set()
 
     async def run(self) -> None:
         """Start what is approved, here or by others, until cancelled."""
         try:
-            await self._look()
+            while True:
+                await self._look()
+                await self._pause()
         finally:
             if self._waking is not None:
                 self._waking.cancel()
 
     async def _look(self) -> None:
-        cursor: str | None = None
-        rounds = 0.0
-        while True:
-            try:
-                if time.monotonic() >= rounds:
-                    cursor = cursor or await outbox.newest(self._engine.ledger.store)
-                    self._add(await self._open(), GRACE)
-                    rounds = time.monotonic() + ROUND * uniform(0.75, 1.25)
-                if self._engine.ledger.store.shared and cursor is not None:
-                    cursor = await self._heard(cursor)
-            except TurnError as error:
-                logger.info("approved calls cannot be looked for now: %s", error)
-            self._start()
-            await self._pause()
-
-    def _add(self, ids: Iterable[str], grace: float) -> None:
-        for id_ in ids:
-            self._due.setdefault(id_, time.monotonic() + grace)
-        self._soon.set()
-
-    async def _open(self) -> list[str]:
-        """What is approved and has not begun, from before this process looked."""
-        find = Reading(_approved, only=True)
-        rows = await self._engine.ledger.store.run(find)
-        return [row.id for row in rows if row.unattended]
-
-    async def _heard(self, cursor: str) -> str:
-        """Take note of what others have approved; gives where to go on."""
-        page = await outbox.read(self._engine.ledger.store, cursor, _READ)
-        found = [e.row.entry for e in page.events if e.row.entry.get("event") in _APPROVED]
-        self._add((str(entry["id"]) for entry in found), GRACE)
-        if any(e.row.entry.get("event") == "thawed" for e in page.events):
-            self._add(await self._open(), 0.0)
-        return page.cursor
-
-    def _start(self) -> None:
         now = time.monotonic()
-        for id_ in [id_ for id_, at in self._due.items() if at <= now]:
+        due = [id_ for id_, at in self._due.items() if at <= now]
+        try:
+            rows, at = await self._engine.ledger.store.run(
+                Reading(partial(_approved, due=due, after=self._after), only=True)
+            )
+        except TurnError as error:
+            logger.info("approved calls cannot be looked for now: %s", error)
+            return
+        self._after = rows[-1].id if len(rows) >= _READ else None
+        for id_ in due:
             del self._due[id_]
-            if id_ not in self._started and not self._engine.host.stopping:
-                self._started.add(id_)
-                self._engine.keep(self._carried_out(id_))
+        self._start(row for row in rows if row.id in due or _is_due(row, at))
+
+    def _start(self, rows: Iterable[Proposal]) -> None:
+        for row in rows:
+            if row.id in self._started or self._engine.host.stopping or not self._may_start(row):
+                continue
+            self._started.add(row.id)
+            self._engine.keep(self._carried_out(row.id))
 
     async def _pause(self) -> None:
         store: Any = self._engine.ledger.store
         woken = getattr(store, "woken", None)
-        longest = (WOKEN if woken else PAUSE) * uniform(0.8, 1.2)
-        if not store.shared:
-            # Nobody else can approve anything.
-            longest = ROUND
+        longest = (WOKEN if woken else PAUSE) * uniform(0.8, 1.2) if store.shared else ALONE
         if woken is not None and (self._waking is None or self._waking.done()):
             self._waking = asyncio.create_task(woken(longest))
         if self._due:
@@ -128,7 +105,7 @@ class Elsewhere:
         try:
             async with self._places:
                 row = (await self._engine.ledger.settle([id_])).get(id_)
-                if row is not None and row.state == "APPROVED" and self._may_start(row):
+                if row is not None and row.state == "APPROVED":
                     with suppress(RequestError):
                         await self._run(row)
         except TurnError as error:
@@ -144,7 +121,7 @@ class Elsewhere:
 
     async def _run(self, row: Proposal) -> None:
         who = Requester(row.principal, row.tenant, row.user, "service")
-        choice = Choice(row.id, row.kind, True, loc=("id",), newest=True)
+        choice = Choice(row.id, row.kind, True, loc=("id",), newest=True, seen=row.revision)
         context = RequestContext(principal=row.principal, protocol="service")
         decision = DirectDecision(self._engine, choice, who, context, False, True, None)
         try:
@@ -153,5 +130,20 @@ class Elsewhere:
             logger.info("the approved call %s is not started here: %s", row.id, error)
 
 
-def _approved(tx: Transaction) -> list[Proposal]:
-    return tx.find(state="APPROVED", limit=_MOST, newest=True)
+def _grace(row: Proposal, least: float) -> float:
+    """Seconds that others have to start the call. Whoever proposed a single call, which has no
+    conversation, holds the connection on which its result is waited for."""
+    return least if row.reference else HOLDER
+
+
+def _is_due(row: Proposal, now: float) -> bool:
+    decided = row.decision.at if row.decision else now
+    return row.expires > now >= max(row.rests, decided + _grace(row, GRACE))
+
+
+def _approved(
+    tx: Transaction, due: Sequence[str], after: str | None
+) -> tuple[list[Proposal], float]:
+    """The calls that are due and approved, then some that are approved behind `after`."""
+    known = [row for row in tx.proposals(due).values() if row.state == "APPROVED"]
+    return known + tx.find(state="APPROVED", after=after, limit=_READ, newest=True), tx.now

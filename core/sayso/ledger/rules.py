@@ -36,8 +36,7 @@ from sayso.ledger.choices import (
 from sayso.ledger.claims import ABANDONED, Claims, rest, suspend_again
 from sayso.ledger.log import log
 from sayso.ledger.lookup import Lookup, name_of_unissued
-from sayso.ledger.voting import completes, is_named, refusal, vote
-from sayso.principals import is_agent
+from sayso.ledger.voting import barred, completes, is_named, refusal, vote
 
 logger = logging.getLogger("sayso.ledger")
 NOT_RUN = (
@@ -91,9 +90,9 @@ class Rules(Claims):
         return row.principal == who.principal or self.deciders == "any" or named
 
     def may_withdraw(self, row: Proposal, who: Requester) -> bool:
-        """Whether `who` may take the call back: an agent only its own."""
+        """Whether `who` may take the call back: who got it, and whoever may decide on it."""
         own = row.principal == who.principal
-        return self.visible(row, who) and (own or not is_agent(who.principal))
+        return self.visible(row, who) and (own or not barred(row, who))
 
     def settle(self, tx: Transaction, row: Proposal) -> Proposal:
         """The row, updated if it has expired or its owner has died."""
