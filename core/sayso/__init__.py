@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         StartupError,
         StillRunning,
         Stopping,
+        StreamGone,
+        StreamUnknown,
         TooLarge,
         ToolInputError,
         TurnError,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
     from sayso.hosting import Host, Ruling
+    from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
     from sayso.http.access import check_access
     from sayso.http.authentication import authenticate
@@ -55,12 +58,14 @@ if TYPE_CHECKING:
         turn_to_read,
     )
     from sayso.http.sockets import Socket
+    from sayso.http.sse import sse_frame, sse_reply
     from sayso.installing import install_line
     from sayso.ledger import (
         Decision,
         Head,
         LogRow,
         Owner,
+        Pending,
         Proposal,
         Reading,
         Store,
@@ -123,6 +128,7 @@ if TYPE_CHECKING:
         ToolExecuted,
         ToolExecutionFailed,
         fold,
+        outcomes_of,
     )
     from sayso.wire.failures import Failure
     from sayso.wire.masking import mask
@@ -160,26 +166,28 @@ _MODULES = {
     "config.targets": "load_agent",
     "errors": (
         "AgentError SaysoError Blocked Busy ConfigError InvalidRequest LedgerUnavailable "
-        "ModelError PluginError RequestError Silence StartupError StillRunning Stopping TooLarge "
-        "ToolInputError TurnError Unauthenticated"
+        "ModelError PluginError RequestError Silence StartupError StillRunning Stopping "
+        "StreamGone StreamUnknown TooLarge ToolInputError TurnError Unauthenticated"
     ),
     "wire.encoding": "encode unbroken",
     "wire.events": (
         "AgentEvent ApprovalRequested Approvals Commands ConversationStarted Done ErrorEvent Event "
         "ExecutedApprovals ExecutedCommands ExecutedToolCalls IntermittentUpdate MessageAdded "
         "TextDelta ToolCallApproved ToolCallRejected ToolCalls ToolExecuted ToolExecutionFailed "
-        "fold"
+        "fold outcomes_of"
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
     "hosting": "Host Ruling",
+    "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
     "http.authentication": "authenticate",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "listener.protocol": "Http",
     "http.sockets": "Socket",
+    "http.sse": "sse_frame sse_reply",
     "installing": "install_line",
-    "ledger": "Decision Head LogRow Owner Proposal Reading Store SuspendedTurn Transaction",
+    "ledger": "Decision Head LogRow Owner Pending Proposal Reading Store SuspendedTurn Transaction",
     "ledger.log": "checkpoint log_row",
     "ledger.outbox": "LogPage",
     "ledger.people": "Comment Terms Vote",
@@ -218,6 +226,7 @@ __all__ = [
     "ApprovalRequested",
     "Approvals",
     "Ask",
+    "Asked",
     "AudioContent",
     "Blocked",
     "BodyReader",
@@ -265,6 +274,7 @@ __all__ = [
     "Outcome",
     "Owner",
     "Party",
+    "Pending",
     "PlatformContext",
     "Plugin",
     "PluginError",
@@ -280,6 +290,7 @@ __all__ = [
     "SaysoError",
     "ServiceHost",
     "Session",
+    "Shown",
     "Silence",
     "Size",
     "Socket",
@@ -289,6 +300,8 @@ __all__ = [
     "StillRunning",
     "Stopping",
     "Store",
+    "StreamGone",
+    "StreamUnknown",
     "SuspendedTurn",
     "Terms",
     "Text",
@@ -316,6 +329,7 @@ __all__ = [
     "Usage",
     "Vote",
     "__version__",
+    "asked",
     "authenticate",
     "caller_of",
     "check_access",
@@ -331,12 +345,15 @@ __all__ = [
     "load_model",
     "log_row",
     "mask",
+    "outcomes_of",
     "parse_request",
     "per_loop",
     "pretty",
     "read_body",
     "running",
     "serve",
+    "sse_frame",
+    "sse_reply",
     "standard_error",
     "state_dir",
     "tool",

@@ -140,6 +140,7 @@ def _furnished(app: AnyApp, routers: Iterable[tuple[str, Router]], extras: Extra
             allow_origins=server.cors_origins,
             allow_methods=["*"],
             allow_headers=["*"],
+            expose_headers=["Retry-After", "X-Request-Id"],
             allow_credentials="*" not in server.cors_origins,
         )
     return app

@@ -28,6 +28,10 @@ class Caller(NamedTuple):
     """Whether a web page sent it under a host name that is not known to be ours."""
     plain: bool = False
     """Whether its protocol leaves the newer keys of `approvals[]` out, as V1 does."""
+    keep: str = ""
+    """The id under which the stream is kept, for a client that loses it; empty: it is not."""
+    tools: bool = True
+    """Whether the model may call tools: not for what a client asks unseen, such as a title."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,9 @@
     │   ├── Unauthenticated          401  no principal for the credentials
     │   ├── NoAuthentication         403  what needs `[auth]` is asked for without it
     │   ├── ApprovalsPending         409  a new message while calls wait for a decision
+    │   ├── StreamUnknown            404  no such stream of this caller is kept here
+    │   ├── StreamTaken              409  a stream of this id is kept already
+    │   ├── StreamGone               410  the beginning of the stream is not kept any more
     │   ├── StillRunning             503  another request runs this call or turn, beyond our limit
     │   ├── Busy                     503  too many turns in flight, or the service is stopping
     │   └── Stopping                 503  the service stopped before the turn had ended
@@ -182,6 +185,36 @@ class ApprovalsPending(RequestError):
 
     def extra(self) -> dict[str, Any]:
         return {"pending": self.pending}
+
+
+class StreamUnknown(RequestError):
+    """This process keeps no such stream of this caller."""
+
+    status = 404
+    code = "STREAM_NOT_FOUND"
+
+    def __init__(self) -> None:
+        super().__init__("there is no such stream here; send the request again")
+
+
+class StreamTaken(RequestError):
+    """A stream of this id is kept already."""
+
+    status = 409
+    code = "STREAM_TAKEN"
+
+    def __init__(self) -> None:
+        super().__init__("there is a stream of this id; read it on, or choose another id")
+
+
+class StreamGone(RequestError):
+    """The stream is longer than the part of it that is kept."""
+
+    status = 410
+    code = "STREAM_GONE"
+
+    def __init__(self) -> None:
+        super().__init__("the beginning of this stream is not kept any more; send a new request")
 
 
 class StillRunning(RequestError):

@@ -34,7 +34,8 @@ from sayso.decisions.replicas import announced
 from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
-from sayso.hosting.streams import Begun, EventStream, Sink
+from sayso.hosting.buffers import Buffers
+from sayso.hosting.streams import EventStream, Sink
 from sayso.impossible import check_rules
 from sayso.installing import install_line
 from sayso.ledger.purging import purge_regularly
@@ -55,6 +56,7 @@ from sayso.wire.failures import Failure
 from sayso.wire.messages import AgentMessage, ChatRequest, beyond_text
 from sayso.workers import Workers
 from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
+from sayso.workers.running import Begun
 
 logger = logging.getLogger("sayso.host")
 _LOOK = 0.1
@@ -80,6 +82,7 @@ class ServiceHost:
         self.config = config
         self.plugins = plugins
         self.model = model
+        self.buffers = Buffers()
         self.stopping = False
         self._drained_by: float | None = None
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)

@@ -120,6 +120,11 @@ def test_approved_call_that_outlives_its_turn_holds_no_place_and_keeps_no_lease(
     hanging.free.set()
     until(lambda: row(service).state == "DONE", "its real end")
     assert (row(service).output, hanging.runs) == ("at last a", 1)
+    # The recorded reply was written while nobody knew.
+    known = service.chat(*messages)
+    assert known["data"]["executed_tool_calls"][0]["output"] == "at last a"
+    assert known["content"].startswith(told)
+    assert "Since this was written it has become known how hang ended" in known["content"]
     until(lambda: abandoned.total == 0, "the end of the call")
     until(lambda: "ToolExecuted" in [e.event_type for e in hanging.events], "the event of its end")
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from sayso.decisions.deed import tool_deed
 from sayso.decisions.direct_decision import DirectDecision, Ran
 from sayso.decisions.places import place
 from sayso.decisions.requested import proposal, requester, stands_alone
-from sayso.decisions.waiting import Waiting, undone
+from sayso.decisions.waiting import Waiting, settled, undone
 from sayso.engine import Engine
 from sayso.errors import ToolInputError
 from sayso.gate import Outcome
@@ -105,7 +106,8 @@ class DirectCalls:
             return outcome
 
         async def work() -> Outcome:
-            # The end of the service waits for it, as for an approved one; it ends with its caller.
+            # When the service stops it waits for this call, as for an approved one; the call ends
+            # with its caller.
             return await self._engine.keep(ran())
 
         return await self._engine.code.workers.on_engine_loop(work)
@@ -226,13 +228,25 @@ class DirectCalls:
 
     async def look(self, id: str, caller: Caller) -> Proposal | None:
         """The call `id` as it stands, or None if it is not visible to this caller."""
+        return (await self.standing([id], caller)).get(id)
+
+    async def standing(self, ids: Sequence[str], caller: Caller) -> Mapping[str, Proposal]:
+        """Those of the calls `ids` that are visible to this caller, by their ids, as they stand."""
         who = requester(caller)
 
-        async def work() -> Proposal | None:
-            found = await self._engine.ledger.decide([], [id], who, Conversation(), dry=True)
-            return found.rows.get(id)
+        async def work() -> Mapping[str, Proposal]:
+            found = await self._engine.ledger.decide([], ids, who, Conversation(), dry=True)
+            return {id_: found.rows[id_] for id_ in ids if id_ in found.rows}
 
         return await self._engine.code.workers.on_engine_loop(work)
+
+    async def settled(self, ids: Sequence[str], caller: Caller, wait: float) -> list[Proposal]:
+        """The calls `ids` that are visible to this caller, once none of them is pending, or as they
+        stand after `wait` seconds."""
+        look = partial(
+            settled, self._engine.ledger, ids, requester(caller), time.monotonic() + wait
+        )
+        return await self._engine.code.workers.on_engine_loop(look)
 
     async def pending(
         self, caller: Caller, limit: int = 100, *, size: int = PAGE_SIZE, after: str | None = None

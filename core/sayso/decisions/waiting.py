@@ -9,11 +9,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from sayso.errors import InvalidRequest
+from sayso.errors import InvalidRequest, StillRunning
 from sayso.hosting import Page
 from sayso.ledger import Pending, Proposal, Reading, State, Transaction
-from sayso.ledger.choices import Requester
+from sayso.ledger.choices import Conversation, Requester
 from sayso.ledger.record import Ledger
+from sayso.ledger.waiting import LOOK
 from sayso.wire.lenient_json import dump_json
 
 _SCANNED = 2_000
@@ -21,6 +22,10 @@ _SCANNED = 2_000
 _LOADED = 8
 _PAUSE = 20
 """For how many times as long as a look took its result is used."""
+_AGE = 20.0
+"""A call is looked at again after this part of the time that it has been pending."""
+_SLOWEST = 5.0
+"""Most seconds between two looks at a call that another process may decide."""
 _Key = tuple[int, float, int, str]
 """A call's place in the list: how many of its principal come before it, then its own."""
 
@@ -40,6 +45,25 @@ async def undone(
         if len(rows) < size:
             return
         after = rows[-1].id
+
+
+async def settled(
+    ledger: Ledger, ids: Sequence[str], who: Requester, until: float
+) -> list[Proposal]:
+    """The rows among `ids` that are visible to `who`, once none is pending, or as they stand at
+    `until` (monotonic seconds)."""
+    begun = time.monotonic()
+    while True:
+        found = await ledger.decide([], ids, who, Conversation(), dry=True)
+        rows = [found.rows[id_] for id_ in ids if id_ in found.rows]
+        if not (pending := [row.id for row in rows if row.state == "PENDING"]):
+            return rows
+        # A call that has waited for long may be found decided a little later.
+        pause = min(_SLOWEST, max(LOOK, (time.monotonic() - begun) / _AGE))
+        try:
+            await ledger.decided_elsewhere(pending[0], until, pause)
+        except StillRunning:
+            return rows
 
 
 class Waiting:

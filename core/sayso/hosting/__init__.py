@@ -14,7 +14,8 @@ from sayso.agent import Agent
 from sayso.config import Config
 from sayso.context import Caller
 from sayso.gate import Outcome
-from sayso.hosting.streams import Begun, EventStream, Sink
+from sayso.hosting.buffers import Buffers
+from sayso.hosting.streams import EventStream, Sink
 from sayso.ledger import Proposal, Transaction
 from sayso.ledger.freezing import Frozen
 from sayso.ledger.outbox import LogPage
@@ -25,6 +26,7 @@ from sayso.wire.events import IntermittentUpdate
 from sayso.wire.failures import Failure
 from sayso.wire.messages import AgentMessage, ChatRequest, Kind, PlatformContext
 from sayso.wire.session import Session
+from sayso.workers.running import Begun
 
 Update = Callable[[IntermittentUpdate], None]
 Ran = Callable[[Outcome], None]
@@ -139,6 +141,15 @@ class Calls(Protocol):
 
     async def look(self, id: str, caller: Caller) -> Proposal | None:
         """The current row of the call `id`; None if it is not visible to this caller."""
+        ...
+
+    async def settled(self, ids: Sequence[str], caller: Caller, wait: float) -> list[Proposal]:
+        """The calls `ids` that are visible to this caller, once none of them is pending, or as they
+        stand after `wait` seconds: for those who hold a conversation until others have decided."""
+        ...
+
+    async def standing(self, ids: Sequence[str], caller: Caller) -> Mapping[str, Proposal]:
+        """Those of the calls `ids` that are visible to this caller, by their ids, as they stand."""
         ...
 
     async def pending(
@@ -323,6 +334,11 @@ class Host(Protocol):
     @property
     def shares_ledger(self) -> bool:
         """Whether other processes may decide the approvals of this one."""
+        ...
+
+    @property
+    def buffers(self) -> Buffers:
+        """What turns have sent, for clients that come back; in this process alone."""
         ...
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -9,17 +10,17 @@ from typing import Protocol
 
 from sayso.config import Config
 from sayso.context import Caller
-from sayso.errors import NotStarted
+from sayso.errors import NotStarted, RequestError
+from sayso.hosting.buffers import Buffer, Buffers
 from sayso.wire.encoding import encode_lines, sendable
 from sayso.wire.events import Done, ErrorEvent, Event, IntermittentUpdate, TextDelta
 from sayso.wire.failures import Failure
 from sayso.wire.messages import ChatRequest
-from sayso.workers import Channel, Running
+from sayso.workers import Channel
+from sayso.workers.running import Begun
 
 logger = logging.getLogger("sayso.turn")
 
-GRACE = 2.0
-"""Seconds for a turn that exceeded its time to clean up."""
 _WAITING_BYTES = 1 << 18
 _WAITING_STATUS = 1 << 22
 """Waiting amount above which only the last of further status lines is kept: their sender never
@@ -42,26 +43,6 @@ class Sink(Protocol):
     async def space(self) -> None:
         """Return when the reader has caught up."""
         ...
-
-
-class Begun:
-    """A started turn; `overdue` says that it was cancelled for taking too long."""
-
-    __slots__ = ("overdue", "running", "until")
-
-    def __init__(self, running: Running[None], until: float) -> None:
-        self.running = running
-        self.until = until
-        self.overdue = False
-
-    def check(self, now: float) -> None:
-        """Cancel the turn if its time is over, wherever its code blocks; if it catches that and
-        continues, it is abandoned."""
-        if now > self.until and not self.overdue:
-            self.overdue = True
-            self.running.cancel()
-        elif self.overdue and now > self.until + GRACE:
-            self.running.abandon()
 
 
 class EventChannel(Channel[Event | str]):
@@ -153,6 +134,11 @@ class Turns(Protocol):
 
     config: Config
 
+    @property
+    def buffers(self) -> Buffers:
+        """Where streams are kept."""
+        ...
+
     def begin(self, request: ChatRequest, caller: Caller, sink: Sink) -> Begun:
         """Start a turn whose events go into `sink`."""
         ...
@@ -170,9 +156,10 @@ class EventStream:
     """The events of one turn, for the loop that made it.
 
     `ready()` returns all waiting events, to be sent in one write; `lines()` returns the same as
-    NDJSON; iterating returns one by one. `aclose()` says that the client has gone: the turn is
-    cancelled, or finished unseen with `server.on_disconnect = "continue"`; a claimed tool always
-    finishes.
+    NDJSON; iterating returns one by one. `failure` says how the turn failed, once its `error` event
+    was read. `aclose()` says that the client has gone: the turn is cancelled, or finished unseen
+    with `server.on_disconnect = "continue"`, or where it is kept for the client to read on; a
+    claimed tool always finishes.
     """
 
     def __init__(
@@ -184,11 +171,17 @@ class EventStream:
         self._channel = EventChannel()
         self._ended = False
         self._told = False
+        self.failure: Failure | None = None
+        self._kept: Buffer | None = None
+        self._unseen: asyncio.Task[None] | None = None
         try:
+            if caller.keep:
+                self._kept = host.buffers.open(caller.principal, caller.keep)
             self._begun = host.begin(request, caller, self._channel)
-        except NotStarted as error:
+        except (NotStarted, RequestError) as error:
             self._ended = True
-            self._channel.put_nowait(host.failure(error).event())
+            self.failure = host.failure(error)
+            self._channel.put_nowait(self.failure.event())
             self._channel.close()
             return
         running.add(self)
@@ -201,7 +194,8 @@ class EventStream:
         self._running.discard(self)
         error = self._host.failure_of(self._begun)
         if error is not None:
-            self._channel.put_nowait(self._host.failure(error).event())
+            self.failure = self._host.failure(error)
+            self._channel.put_nowait(self.failure.event())
         self._channel.close()
 
     async def ready(self) -> list[Event]:
@@ -218,7 +212,7 @@ class EventStream:
             return b"", False
         events = await self._channel.ready()
         self._look_for_end(events)
-        return self._written(events), not self._told
+        return self._to_send(events), not self._told
 
     def lines_now(self) -> tuple[bytes, bool]:
         """The result of `lines()`, without waiting; empty if nothing waits."""
@@ -228,7 +222,15 @@ class EventStream:
         if events is None:
             return b"", True
         self._look_for_end(events)
-        return self._written(events), not self._told
+        return self._to_send(events), not self._told
+
+    def _to_send(self, events: list[Event | str]) -> bytes:
+        lines = self._written(events)
+        if self._kept is not None:
+            self._kept.put(*lines.splitlines(keepends=True))
+            if self._told:
+                self._kept.end()
+        return lines
 
     def _written(self, events: list[Event | str]) -> bytes:
         """The lines of `events`. If a user's model in one cannot be serialised, they end with an
@@ -248,7 +250,7 @@ class EventStream:
                 if type(event) is IntermittentUpdate:
                     logger.warning("a status line cannot be written", exc_info=error)
                     continue
-                self.drop()
+                self._cancel()
                 self._told = True
                 lines.append(encode_lines([self._host.failure(error).event()]))
                 break
@@ -277,8 +279,20 @@ class EventStream:
 
     def drop(self) -> None:
         """Do what `aclose` does, for callbacks."""
-        if self._told:
+        if self._told or self._unseen is not None:
             return
+        if self._kept is None:
+            self._cancel()
+        else:
+            self._unseen = asyncio.ensure_future(self._go_on())
+
+    async def _go_on(self) -> None:
+        """Take what is left of a turn that is kept for its client."""
+        more = True
+        while more:
+            _, more = await self.lines()
+
+    def _cancel(self) -> None:
         self._channel.cancel()
         if not self._ended and self._host.config.server.on_disconnect == "cancel":
             self._work.cancel()

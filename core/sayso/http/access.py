@@ -17,7 +17,13 @@ from sayso.http.authentication import authenticate, bearer
 from sayso.http.endpoints import FOREIGN, PRINCIPAL, standard_error
 
 _HOST = re.compile(rb"(\[[0-9A-Za-z:.%]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?[ \t]*")
-PUBLIC = {"/health", "/ready", "/.well-known/agent.json", "/.well-known/agent-card.json"}
+PUBLIC = {
+    "/health",
+    "/ready",
+    "/.well-known/agent.json",
+    "/.well-known/agent-card.json",
+    "/.well-known/jwks.json",
+}
 """Paths that are answered without authentication: their content belongs to nobody."""
 
 

@@ -199,6 +199,7 @@ class ChatEndpoint:
             request_fields=fields,
             foreign_page=foreign_page,
             plain=not self.forward_fields,
+            keep=self.host.buffers.wish(fields) if fields else "",
         )
         return request, caller
 

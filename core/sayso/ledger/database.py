@@ -81,10 +81,6 @@ class Database(Protocol):
         """The rows of proposals that `SELECT` returns with this condition, order and limit."""
         ...
 
-    def fields(self, column: str, names: Sequence[str]) -> str:
-        """The SQL for a JSON array of these fields of the JSON in `column`; null if absent."""
-        ...
-
     def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """All rows of the answer."""
         ...

@@ -217,7 +217,8 @@ class Ledger:
 
         reading = Reading(work, proposals=ids)
         try:
-            return await (self._claiming(reading, sent.token) if claim else self.store.run(reading))
+            recording = self._claiming(reading, sent.token) if claim else self.store.run(reading)
+            decided = await recording
         except InvalidRequest:
             # Persist the expiry that we reported, so that a clock adjustment cannot revive the
             # proposal. The refusal rolled back its record.
@@ -226,6 +227,9 @@ class Ledger:
             if unstarted:
                 await self.store.run(partial(log_unstarted, unstarted=unstarted))
             raise
+        if decided.fresh:
+            self._writes.notify(decided.fresh)
+        return decided
 
     async def claim(self, choice: Choice, found: Decided, id_: str, who: Requester) -> Grant | None:
         """The grant for an approved call that now has its place to run; None if it is not to be
@@ -386,7 +390,16 @@ class Ledger:
                 log(tx, "rejected", row)
             return rows
 
-        return await self.store.run(work)
+        rejected = await self.store.run(work)
+        self._writes.notify([row.id for row in rejected])
+        return rejected
+
+    async def decided_elsewhere(self, id_: str, until: float, pause: float) -> None:
+        """Return when the proposal may have been decided, after `pause` seconds at the latest.
+
+        Raises StillRunning after `until`.
+        """
+        await self._writes.changed(id_, until, pause)
 
     async def continue_turns(
         self, ids: Sequence[str], request: str, *, decided: Collection[str] | None, until: float

@@ -27,7 +27,6 @@ from sayso.ledger.texts import (
 )
 
 _CHUNK = 500
-_OF_PENDING = ("id", "agent", "principal", "tenant", "address", "terms")
 
 
 def _column(value: str | float) -> str | float | None:
@@ -146,14 +145,24 @@ class SqlTransaction:
             where = "AND (p.created, p.position, p.id) < (?, ?, ?)"
             values = [after[0], after[1], key(after[2])]
         sql = (
-            f"SELECT p.created, p.position, p.ended, {self._db.fields('p.doc', _OF_PENDING)} "
+            "SELECT p.created, p.position, p.ended, p.doc "
             f"FROM sayso_proposals p WHERE p.state = 'PENDING' {where} "
             "ORDER BY p.created DESC, p.position DESC, p.id DESC LIMIT ?"
         )
         return [
-            Pending(id_, created, position, ended, agent, by, tenant, address, load_terms(terms))
+            Pending(
+                row["id"],
+                created,
+                position,
+                ended,
+                row.get("agent", ""),
+                row.get("principal"),
+                row.get("tenant"),
+                row.get("address"),
+                load_terms(row.get("terms")),
+            )
             for created, position, ended, doc in self._db.read(sql, [*values, limit])
-            for id_, agent, by, tenant, address, terms in [loads(doc)]
+            for row in [loads(doc)]
         ]
 
     def put(self, proposal: Proposal) -> None:

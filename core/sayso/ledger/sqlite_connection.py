@@ -93,11 +93,6 @@ class SqliteConnection:
         self._path = path
         self._inodes: dict[str | Path, int] = {path: path.stat().st_ino} if path else {}
 
-    def fields(self, column: str, names: Sequence[str]) -> str:
-        # Of several paths it makes an array, and leaves escapes in texts as they are.
-        paths = ", ".join(f"'$.{name}'" for name in names)
-        return f"json_extract({column}, {paths})"
-
     def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self.raw.execute(sql, values).fetchall()
 

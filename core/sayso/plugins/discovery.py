@@ -33,6 +33,10 @@ BUILT_IN: Mapping[str, bool] = {
     "console": False,
     "approvals": False,
     "jwt": False,
+    "openai_api": False,
+    "ui_stream": False,
+    "agui": False,
+    "resume": False,
     "chat": False,
     "demo": False,
 }

@@ -9,8 +9,9 @@ from math import isfinite
 from typing import Any
 
 _EXACT = 2**53
-_DIGITS = 4300
-_BEYOND: int = 10**_DIGITS
+DIGITS = 4300
+"""How many digits of an integer JSON parsers take."""
+_BEYOND: int = 10**DIGITS
 
 
 def canonical(value: object) -> bytes:
@@ -45,15 +46,6 @@ def holds_endless(value: object) -> bool:
     if isinstance(value, list):
         return any(map(holds_endless, value))
     return is_endless(value)
-
-
-def may_hold_endless(raw: bytes) -> bool:
-    """Whether a JSON text may contain such an integer; a string of digits looks like one."""
-    if len(raw) <= _DIGITS:
-        return False
-    # An endless integer fills at least one of these pieces.
-    piece = _DIGITS // 2
-    return any(raw[n : n + piece].isdigit() for n in range(0, len(raw) - piece + 1, piece))
 
 
 def _text(value: object) -> str:

@@ -103,11 +103,6 @@ class PostgresConnection:
         self._raw: Raw | None = None
         self._pipeline: Pipeline | None = None
 
-    def fields(self, column: str, names: Sequence[str]) -> str:
-        # As JSON, not as text: no text of PostgreSQL holds NUL.
-        found = ", ".join(f"{column}::json -> '{name}'" for name in names)
-        return f"json_build_array({found})::text"
-
     def read(self, sql: str, values: Sequence[object] = ()) -> list[Row]:
         return self.read_all([(sql, tuple(values))])[0]
 
