@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         standard_error,
         turn_to_read,
     )
+    from sayso.http.request_ids import RequestIds
     from sayso.http.sockets import Socket
     from sayso.http.sse import sse_frame, sse_reply
     from sayso.installing import install_line
@@ -182,6 +183,7 @@ _MODULES = {
     "hosting.resent": "Asked Shown asked",
     "http.access": "check_access",
     "http.authentication": "authenticate",
+    "http.request_ids": "RequestIds",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "listener.protocol": "Http",
     "http.sockets": "Socket",
@@ -284,6 +286,7 @@ __all__ = [
     "Reply",
     "RequestContext",
     "RequestError",
+    "RequestIds",
     "ResourceContent",
     "Result",
     "Ruling",

@@ -93,7 +93,14 @@ class CommandFile(Wire):
 
 Reason = Annotated[str, Field(min_length=1)]
 """Why a call is rejected; an empty one would be neither a rejection nor none."""
-Revision = Annotated[int, Field(strict=True, ge=1)]
+
+
+def _whole(value: Any) -> Any:
+    """A whole number that was sent as a double, which is all that protocol buffers have."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Revision = Annotated[int, BeforeValidator(_whole), Field(strict=True, ge=1)]
 """The number of an input of a call: 1 is what was proposed, each change of it makes the next."""
 
 

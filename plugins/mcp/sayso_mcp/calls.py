@@ -352,9 +352,12 @@ class _Call:
             except StillRunning:
                 return self._still(f"the approved call {id_} is still running")
         if row.state == "APPROVED" and answer.approved:
-            busy = "no thread was free for it in time"
-            why = self.host.record.standing(row) or f"it was approved and has not begun: {busy}"
-            return self._still(f"not run: {why}; call the tool again")
+            why = self.host.record.standing(row) or (
+                f"the call {id_} was approved and has not begun: no thread was free for it in "
+                "time, the service stood still, or it needs a credential that it had when it was "
+                "proposed"
+            )
+            return self._still(f"{why}; call the tool again")
         return edited(row, self._shown(ran[0])) if ran else self._ended(row)
 
     async def _refused(self, id_: str, error: InvalidRequest) -> types.CallToolResult:
