@@ -22,7 +22,7 @@ from sayso.ledger.choices import Choice, Requester
 logger = logging.getLogger("sayso.turn")
 GRACE = 1.0
 """Seconds that the request which approved a call has to start it itself."""
-HOLDER = 3.0
+HOLDER = 10.0
 """Seconds that a client has which waits for its single call with the connection open."""
 PAUSE = 1.0
 """Seconds between two looks at what is approved; a store that wakes its readers is asked less
