@@ -154,7 +154,7 @@ class Unauthenticated(RequestError):
 
 
 class NoAuthentication(RequestError):
-    """What waits is listed, or decided by its id, where nobody has to say who they are."""
+    """A request lists pending calls, or decides by id, on a service without authentication."""
 
     status = 403
     code = "AUTH_REQUIRED"

@@ -193,7 +193,7 @@ class ServiceHost:
         return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
 
     def _beside(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
-        """What runs beside the turns for as long as the service lives."""
+        """The work that runs beside the turns for as long as the service lives."""
         purging = partial(purge_regularly, self.ledger, self.config.approvals)
         if self.config.approvals.run == "caller" or self.agent.function is not None:
             return [purging]

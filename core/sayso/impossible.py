@@ -38,9 +38,9 @@ def check_rules(
 
 
 class _Known(NamedTuple):
-    """What can be known at the start: whether callers say who they are, who decides without a rule,
-    all principals that there can be (None where others may come), and whether any of them is known
-    to be a person's."""
+    """The facts of the start: whether callers say who they are, who decides without a rule, all
+    principals that there can be (None where others may come), and whether any of them is known to
+    be a person's."""
 
     guarded: bool
     deciders: str

@@ -63,7 +63,7 @@ class Policy:
         got: Mapping[str, Any],
         platform: PlatformContext | None,
     ) -> Terms | None:
-        """What the first rule that matches demands of those who approve a call that is proposed.
+        """The demands of the first matching rule on the approvers of a call that is proposed.
 
         `sent` is what was sent and `got` what the tool gets of it; a terminal command has no tool.
         """
@@ -152,7 +152,7 @@ class Policy:
 
 
 def terms_of(rule: ApprovalRule) -> Terms | None:
-    """What the rule demands of those who approve; None where it demands nothing of them."""
+    """The demands of the rule on approvers; None if it has none."""
     terms = Terms(
         approvers=list(rule.approvers),
         quorum=rule.quorum,

@@ -1,4 +1,4 @@
-"""Who was authenticated: a name, and what is known of its bearer (design, section 6, "People")."""
+"""Authenticated callers: a name, and the facts about its bearer (design, section 6, "People")."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def proven_tenant(principal: str | None) -> str | None:
 
 
 def person_of(principal: str | None) -> str | None:
-    """Whose principal this is; None where nothing says so."""
+    """The person whose principal this is; None if nothing says so."""
     return principal.person if isinstance(principal, Principal) else None
 
 
 class Directory:
-    """What `[auth.principals]` and `[auth.people]` say of those who were authenticated."""
+    """The facts of `[auth.principals]` and `[auth.people]` about authenticated callers."""
 
     def __init__(self, auth: AuthSettings) -> None:
         self._principals = auth.principals

@@ -66,11 +66,11 @@ class _Case(Section):
     run_within: Duration | None = None
 
     def demands(self) -> list[str]:
-        """What the case expects of those who approve, each as a text."""
+        """The demands on approvers that the case expects, each as a text."""
         return [f"{name} {getattr(self, name)}" for name in self._stated()]
 
     def demanded(self, terms: Terms) -> list[str]:
-        """What a rule demands in those respects."""
+        """The demands of a rule in the same respects."""
         said = {**asdict(terms), "reason": "required" if terms.reason else "optional"}
         return [f"{name} {said[name]}" for name in self._stated()]
 

@@ -82,8 +82,8 @@ class ApprovalSettings(Section):
     deciders: Literal["principal", "any"] = "principal"
     """The approvers: only the principal that got the proposal, or any of its tenant."""
     run: Literal["service", "caller"] = "service"
-    """What starts a call that was approved elsewhere than by its caller: the service, where the
-    call needs nothing of its caller's, or only its caller, when it comes back."""
+    """The starter of a call that was approved elsewhere than by its caller: the service, if the
+    call needs nothing of its caller's, or only the caller, when it comes back."""
     accept_unissued: bool = False
     """Run approved calls that this service never proposed; for migrations and tests."""
     rules: list[ApprovalRule] = []

@@ -15,7 +15,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from sayso.config.settings import Section
 
 PrincipalKind = Literal["person", "service", "agent", "unknown"]
-"""What a principal is, as far as anything says so."""
+"""The kinds of principals; unknown until something says otherwise."""
 
 
 class PrincipalSettings(Section):
@@ -83,14 +83,14 @@ class AuthSettings(Section):
     tokens: dict[str, SecretStr] = {}
     """Tokens by the name of their principal; "env:NAME" takes one from the environment."""
     principals: dict[str, PrincipalSettings] = {}
-    """What is known of principals, by their names: [auth.principals.NAME]."""
+    """Facts about principals, by their names: [auth.principals.NAME]."""
     people: dict[str, list[str]] = {}
     """Persons, each with the principals that are theirs: "bearer|alice", "proxy|alice",
     "https://issuer|subject"."""
     auditors: list[str] = []
     """The groups whose members may read the whole log."""
     jwt: JwtSettings = Field(default_factory=JwtSettings)
-    """Whose tokens are taken."""
+    """The issuer whose tokens count."""
     proxy: ProxySettings = Field(default_factory=ProxySettings)
     """The proxy that is believed."""
 

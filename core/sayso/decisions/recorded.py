@@ -48,7 +48,7 @@ class Recorded:
         return self._engine.ledger.barred(row, requester(caller))
 
     def standing(self, row: Proposal) -> str:
-        """Who has approved a call that waits for others, and who is still needed, in words; empty
+        """The approvers of a call that waits for others, and those still needed, in words; empty
         for one that nobody has approved."""
         frozen = self._engine.ledger.freezing.now
         if row.state == "APPROVED" and frozen is not None:

@@ -24,7 +24,7 @@ _LONGEST_INTENT = 500
 
 
 def requester(caller: Caller, tenant: str | None = None, user: str | None = None) -> Requester:
-    """Who asks; `tenant` and `user` are what the messages claim: a proven tenant counts more."""
+    """The requester; `tenant` and `user` are claims of the messages, and a proven tenant wins."""
     tenant = proven_tenant(caller.principal) or tenant
     return Requester(caller.principal, tenant, user, caller.protocol, caller.address, caller.client)
 

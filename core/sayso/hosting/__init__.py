@@ -200,7 +200,7 @@ class Record(Protocol):
         ...
 
     def standing(self, row: Proposal) -> str:
-        """Who has approved a call that waits for others, and who is still needed, in words; empty
+        """The approvers of a call that waits for others, and those still needed, in words; empty
         for one that nobody has approved."""
         ...
 

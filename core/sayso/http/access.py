@@ -114,8 +114,8 @@ def check_access(host: Host, scope: Mapping[str, Any]) -> None:
 
 
 def entrance(host: ServiceHost, url: str) -> list[str]:
-    """Where to decide, for the start lines of a service at `url`: without authentication the only
-    ones who have the token are those who see these lines."""
+    """The address to decide at, for the start lines of a service at `url`. Without authentication
+    only those who see these lines have the token."""
     page = f"console {url}{host.plugins.page}" if host.plugins.page else ""
     needed = host.plugins.decide_by_id and not host.guarded
     if not needed or not is_loopback(host.config.server.host):

@@ -1,4 +1,4 @@
-"""Who calls: what plugins' hooks, tokens, proxies and tickets say of it."""
+"""Authentication: plugins' hooks, tokens, proxies and tickets name the caller."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from starlette.types import Receive, Send
 
 BEARER = "sayso.bearer."
-"""What a subprotocol begins with that carries a bearer token, in base64url: the page of a browser
+"""The beginning of a subprotocol that carries a bearer token, in base64url: the page of a browser
 cannot set a header there."""
 
 

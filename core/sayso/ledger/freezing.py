@@ -17,14 +17,14 @@ LOOK = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """Who has stopped all starts, when (by the store's clock) and why."""
+    """A stop of all starts: by whom, when (by the store's clock) and why."""
 
     who: str | None
     at: float
     reason: str
 
     def words(self, row: Proposal) -> str:
-        """What is told of an approved call that does not start."""
+        """The text for callers about an approved call that does not start."""
         by = f" by {self.who}" if self.who else ""
         why = f": {self.reason}" if self.reason else ""
         return f"{row.name} was approved and has not run: all starts were stopped{by}{why}."

@@ -1,4 +1,4 @@
-"""What a proposal keeps of people: who has to approve it, who has, and what they said."""
+"""The people of a proposal: who has to approve it, who has, and what they said."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Terms:
-    """What the rule demands that held when the call was proposed.
+    """The demands of the rule that held when the call was proposed.
 
     `approvers` are names of principals and persons, and groups as "group:NAME"; empty: whoever may
     decide otherwise. `decide_within` is in seconds from the
@@ -43,7 +43,7 @@ class Vote:
 
 @dataclass(slots=True)
 class Comment:
-    """What somebody said of a call to the others who decide; the model does not get it."""
+    """A remark about a call for the others who decide; the model does not get it."""
 
     who: str | None
     at: float

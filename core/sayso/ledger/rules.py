@@ -85,7 +85,7 @@ class Rules(Claims):
             return False
         if row.tenant is not None and who.tenant is not None and row.tenant != who.tenant:
             return False
-        # Whom a rule names sees the call, whoever decides otherwise.
+        # The approvers that a rule names see the call, whatever `deciders` says.
         named = row.terms is not None and is_named(row.terms, who.principal)
         return row.principal == who.principal or self.deciders == "any" or named
 

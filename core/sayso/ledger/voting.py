@@ -1,4 +1,5 @@
-"""Who may decide, and whose approvals count (design, section 6, "People")."""
+"""Approvers: the people who may decide, and the approvals that count (design, section 6,
+"People")."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ WORDS = {
     "NOT_AN_APPROVER": "the rule for this call names others who may approve it",
     "OWN_REQUEST": "the rule for this call wants somebody else than who asked for it",
 }
-"""What is told of each reason for which somebody may not approve a call."""
+"""The text for each reason for which somebody may not approve a call."""
 _GROUP = "group:"
 
 
@@ -60,7 +61,7 @@ def refusal(
         return None
     own = row.principal == who.principal
     why = barred(row, who, operator=operator)
-    # Who got the proposal may always reject it, and so may the operator.
+    # The principal that got the proposal may always reject it, and so may the operator.
     if why and (choice.approved or not (own or operator)):
         return "approval_not_allowed", WORDS[why]
     if choice.approved and row.terms is not None and row.terms.reason and not choice.why:
@@ -117,7 +118,7 @@ def votes(row: Proposal) -> dict[str, Any]:
 
 
 def standing(row: Proposal) -> str:
-    """Who has approved a call that waits for others, and who is still needed, in words."""
+    """The approvers of a call that waits for others, and those still needed, in words."""
     if row.terms is None or not row.votes:
         return ""
     missing = row.terms.quorum - len(row.votes)

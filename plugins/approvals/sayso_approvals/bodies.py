@@ -1,4 +1,4 @@
-"""What the inbox takes: the bodies of its POSTs, and the parameters of its lists."""
+"""The bodies of the POSTs to the inbox."""
 
 from typing import Annotated, Any, Literal
 

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of the inbox; made only when it is asked for."""
+"""The inbox in the OpenAPI document; made only when somebody asks for it."""
 
 from collections.abc import Mapping
 from typing import Any, NotRequired
@@ -19,7 +19,7 @@ class Listed(TypedDict):
 
 
 class FrozenShown(TypedDict):
-    """Who has stopped all starts, when and why."""
+    """A stop of all starts: by whom, when and why."""
 
     who: str | None
     at: str
@@ -43,7 +43,7 @@ class Summary(TypedDict):
 
 
 class Result(TypedDict):
-    """What became of one of several decisions: the call, or the error as it alone would have it."""
+    """The result of one of several decisions: the call, or the error as it alone would have it."""
 
     id: str
     status: int

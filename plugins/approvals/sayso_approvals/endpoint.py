@@ -24,7 +24,7 @@ class Endpoint:
 
     @property
     def openapi(self) -> Mapping[str, Operation]:
-        """What the OpenAPI document says of each method."""
+        """The operation objects of the OpenAPI document, by method."""
         return {method: described(self._path, method) for method in self.handlers}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What becomes of calls, read from the log once a second for everybody who waits for it here."""
+"""One reader of the log for all who wait here for what becomes of calls."""
 
 import asyncio
 import logging

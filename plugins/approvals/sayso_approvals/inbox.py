@@ -1,4 +1,4 @@
-"""What each path of the inbox does."""
+"""The handlers of the inbox, one for each path."""
 
 import asyncio
 import time
@@ -151,7 +151,7 @@ class Inbox:
         return self._detail(await self._found(request, caller), caller)
 
     async def events(self, request: Request, caller: Caller) -> Response:
-        """What becomes of calls, as server-sent events."""
+        """Server-sent events about calls."""
         cursor = request.headers.get("last-event-id") or request.query_params.get("cursor")
         if cursor is not None:
             await self._log_page(cursor, 1)

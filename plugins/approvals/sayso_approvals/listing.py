@@ -28,7 +28,7 @@ _Place = tuple[float, str]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a list is of, as the query says it."""
+    """The filters, order and place of a list, as the query says them."""
 
     state: str = "PENDING"
     sort: Literal["expires", "created"] = "expires"
@@ -44,7 +44,7 @@ class Wanted:
 
     @classmethod
     def of(cls, query: Mapping[str, str]) -> "Wanted":
-        """What the query says; raises InvalidRequest for a parameter that it cannot have."""
+        """The list that the query asks for; raises InvalidRequest for a wrong parameter."""
         state = query.get("state", "PENDING").upper()
         _one_of("state", state, (*get_args(State), "ALL"))
         sorts = ("expires", "created") if state in ("PENDING", "APPROVED") else ("created",)
@@ -117,7 +117,7 @@ async def _by_age(host: Host, wanted: Wanted, caller: Caller) -> Page:
 
 
 async def _by_expiry(host: Host, wanted: Wanted, caller: Caller) -> Page:
-    """Those first that expire first; on the first page also the first one of each principal, so
+    """The soonest to expire first; on the first page also the first one of each principal, so
     that nobody's calls hide anybody else's."""
     places: dict[str, _Place] = {}
     whose: dict[str, str] = {}
@@ -133,7 +133,7 @@ async def _by_expiry(host: Host, wanted: Wanted, caller: Caller) -> Page:
         first = {whose[id_]: id_ for _, id_ in reversed(order)}
         firsts = sorted(first.values(), key=lambda id_: places[id_])[: wanted.limit]
     behind = [place for place in order if begin is None or place > begin]
-    # As many in their order as there is room for beside the first ones.
+    # Take as many in order as there is room for beside the first ones.
     taken: list[_Place] = []
     shown = set(firsts)
     for place in behind:

@@ -44,7 +44,7 @@ class DecisionShown(TypedDict):
 
 
 class CommentShown(TypedDict):
-    """What somebody said of the call; the model does not get it."""
+    """A remark about the call; the model does not get it."""
 
     who: str | None
     claimed: bool
@@ -53,7 +53,7 @@ class CommentShown(TypedDict):
 
 
 class RuleShown(TypedDict):
-    """What the rule demands that held when the call was proposed."""
+    """The demands of the rule that held when the call was proposed."""
 
     approvers: Sequence[str]
     quorum: int
@@ -64,7 +64,7 @@ class RuleShown(TypedDict):
 
 
 class Common(TypedDict):
-    """What lists and single calls show alike.
+    """The fields that lists and single calls share.
 
     `barred` says why the caller may not approve it, `own` that the caller asked for it, `mine` that
     it waits for the caller. `seen` is the digest of what an approver has before them.

@@ -61,7 +61,7 @@ def deleting(**options: Any) -> Agent:
 
 
 class Inbox:
-    """What each of them asks the inbox, and what it answers."""
+    """A client that asks the inbox as each of them."""
 
     def __init__(self, service: Service) -> None:
         self.service = service
@@ -88,7 +88,7 @@ class Inbox:
         return asyncio.run(work)
 
     def seen(self, id: str, who: str | None = ANN) -> str:
-        """What an approver has before them."""
+        """The digest of what an approver has before them."""
         seen: str = self.get(f"/{id}", who).json()["seen"]
         return seen
 

@@ -77,7 +77,7 @@ def test_pages_go_on_from_a_cursor_while_calls_leave(inbox: Inbox, query: str) -
             break
         cursor = f"&cursor={page['next']}"
         if len(seen) == 2:
-            # What leaves from behind or before moves nothing else.
+            # A call that leaves moves nothing else.
             gone = rows[int(seen[0])]
             inbox.decide(gone.id, False)
     assert len(seen) == len(set(seen)) == 7
@@ -307,7 +307,7 @@ def test_without_authentication_nobody_decides_on_an_address_that_others_reach(
 def test_tool_that_fetches_addresses_cannot_decide(
     sayso_served: Served, listing: str, deciding: str
 ) -> None:
-    """What an agent would do to get its own call through: find its id, then approve it."""
+    """An agent would get its own call through so: find its id, then approve it."""
     answers: list[int] = []
     url = id_ = ""
 

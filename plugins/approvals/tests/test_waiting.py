@@ -1,4 +1,4 @@
-"""What comes of a call reaches those who wait for it, and those who follow all."""
+"""The end of a call reaches those who wait for it, and those who follow all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEADLINE = 60.0
 
 
 def until(holds: Callable[[], Any]) -> Any:
-    """What `holds` gives once it is true."""
+    """The value of `holds` once it is true."""
     deadline = time.monotonic() + DEADLINE
     while not (value := holds()):
         assert time.monotonic() < deadline
@@ -82,7 +82,7 @@ def test_request_waits_until_the_call_is_decided(inbox: Inbox) -> None:
         answer = asked.result(DEADLINE)
     assert (answer.status, answer.json()["state"]) == (200, "REJECTED")
     assert answer.headers["etag"] != tag
-    # What has changed already is told at once.
+    # A change that has happened already is told at once.
     begun = time.monotonic()
     assert inbox.get(f"/{row.id}?wait=60", ANN, If_None_Match=tag).status == 200
     assert time.monotonic() - begun < 30
