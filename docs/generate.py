@@ -91,16 +91,21 @@ def _is_section(annotation: object) -> bool:
 
 
 def _sections(name: str, model: Any) -> Iterator[str]:
-    """The section `[name]`, and those within it."""
-    inner = [key for key, field in model.model_fields.items() if _is_section(field.annotation)]
-    yield _section(f"[{name}]", model, without=inner)
-    for key in inner:
-        yield from _sections(f"{name}.{key}", model.model_fields[key].annotation)
+    """The section, then those inside of it; `[auth.principals.NAME]` is one for each name."""
+    inside = {key: field.annotation for key, field in model.model_fields.items()}
+    nested = {key: model for key, model in inside.items() if _is_section(model)}
+    named = {key: get_args(kind)[1] for key, kind in inside.items() if get_origin(kind) is dict}
+    named = {key: model for key, model in named.items() if _is_section(model)}
+    own = [key for key in inside if key not in {*nested, *named}]
+    yield f"## `[{name}]`\n\n{_table(model, own)}"
+    for key, each in named.items():
+        yield _section(f"[{name}.{key}.NAME]", each)
+    for key, each in nested.items():
+        yield _section(f"[{name}.{key}]", each)
 
 
-def _section(title: str, model: Any, without: Sequence[str] = ()) -> str:
-    names = [name for name in model.model_fields if name not in without]
-    return f"## `{title}`\n\n{_table(model, names)}"
+def _section(title: str, model: Any) -> str:
+    return f"## `{title}`\n\n{_table(model, list(model.model_fields))}"
 
 
 def _table(model: type[BaseModel], names: Sequence[str]) -> str:

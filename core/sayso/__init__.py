@@ -45,10 +45,11 @@ if TYPE_CHECKING:
     from sayso.gate import Outcome
     from sayso.hookspecs import hookimpl
     from sayso.host import ServiceHost
-    from sayso.hosting import Host
+    from sayso.hosting import Host, Ruling
     from sayso.hosting.resent import Asked, Shown, asked
     from sayso.hosting.streams import EventStream
-    from sayso.http.access import authenticate
+    from sayso.http.access import check_access
+    from sayso.http.authentication import authenticate
     from sayso.http.endpoints import (
         ChatEndpoint,
         caller_of,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         standard_error,
         turn_to_read,
     )
+    from sayso.http.request_ids import RequestIds
     from sayso.http.sockets import Socket
     from sayso.http.sse import sse_frame, sse_reply
     from sayso.installing import install_line
@@ -72,6 +74,8 @@ if TYPE_CHECKING:
         Transaction,
     )
     from sayso.ledger.log import checkpoint, log_row
+    from sayso.ledger.outbox import LogPage
+    from sayso.ledger.people import Comment, Terms, Vote
     from sayso.listener.protocol import Http
     from sayso.models import (
         Ask,
@@ -89,6 +93,7 @@ if TYPE_CHECKING:
         load_model,
     )
     from sayso.plugins import Plugin
+    from sayso.principals import Principal
     from sayso.server import serve
     from sayso.service.stderr import StandardError
     from sayso.threaded import running
@@ -176,9 +181,11 @@ _MODULES = {
     ),
     "hookspecs": "hookimpl",
     "host": "ServiceHost",
-    "hosting": "Host",
+    "hosting": "Host Ruling",
     "hosting.resent": "Asked Shown asked",
-    "http.access": "authenticate",
+    "http.access": "check_access",
+    "http.authentication": "authenticate",
+    "http.request_ids": "RequestIds",
     "http.endpoints": "ChatEndpoint caller_of read_body standard_error turn_to_read",
     "listener.protocol": "Http",
     "http.sockets": "Socket",
@@ -186,6 +193,8 @@ _MODULES = {
     "installing": "install_line",
     "ledger": "Decision Head LogRow Owner Pending Proposal Reading Store SuspendedTurn Transaction",
     "ledger.log": "checkpoint log_row",
+    "ledger.outbox": "LogPage",
+    "ledger.people": "Comment Terms Vote",
     "wire.masking": "mask",
     "wire.messages": (
         "AgentMessage Approval ChatRequest Command CommandFile Data ExecutedApproval "
@@ -196,6 +205,7 @@ _MODULES = {
         "load_model"
     ),
     "plugins": "Plugin",
+    "principals": "Principal",
     "wire.requests": "parse_request",
     "server": "serve",
     "service.stderr": "StandardError",
@@ -234,6 +244,7 @@ __all__ = [
     "Command",
     "CommandFile",
     "Commands",
+    "Comment",
     "Config",
     "ConfigError",
     "ConversationStarted",
@@ -260,6 +271,7 @@ __all__ = [
     "InvalidRequest",
     "LedgerUnavailable",
     "LocalShell",
+    "LogPage",
     "LogRow",
     "Message",
     "MessageAdded",
@@ -273,13 +285,16 @@ __all__ = [
     "PlatformContext",
     "Plugin",
     "PluginError",
+    "Principal",
     "Proposal",
     "Reading",
     "Reply",
     "RequestContext",
     "RequestError",
+    "RequestIds",
     "ResourceContent",
     "Result",
+    "Ruling",
     "SaysoError",
     "ServiceHost",
     "Session",
@@ -296,6 +311,7 @@ __all__ = [
     "StreamGone",
     "StreamUnknown",
     "SuspendedTurn",
+    "Terms",
     "Text",
     "TextContent",
     "TextDelta",
@@ -319,10 +335,12 @@ __all__ = [
     "URLConfig",
     "Unauthenticated",
     "Usage",
+    "Vote",
     "__version__",
     "asked",
     "authenticate",
     "caller_of",
+    "check_access",
     "checkpoint",
     "create_app",
     "encode",
