@@ -219,9 +219,8 @@ async def _record(request: Request, answer: Answer, last: Done, out: Output) -> 
     recorded, continuing = None, answer.settled.continuing
     if continuing is not None:
         reply = AgentMessage(content="".join(out.text), data=out.reported)
-        # Each request gets the echo of its own fields, and a replay calls no model.
-        own = ("request_context", "usage")
-        meta_data = {k: v for k, v in last.meta_data.items() if k not in own}
+        # Each request gets the echo of its own fields.
+        meta_data = {k: v for k, v in last.meta_data.items() if k != "request_context"}
         fold_done(replace(last, meta_data=meta_data), reply)
         turns = [id_ for id_, _ in continuing.turns]
         recorded = {
