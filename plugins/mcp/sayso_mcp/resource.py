@@ -15,7 +15,7 @@ _HEADERS = {"cache-control": "public, max-age=300", "access-control-allow-origin
 
 
 class Resource:
-    """What clients are told of the server whose endpoint is `path`."""
+    """The metadata of the server whose endpoint is `path`, for clients."""
 
     def __init__(self, host: Host, settings: Any, path: str) -> None:
         self._path = path
