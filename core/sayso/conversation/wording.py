@@ -62,11 +62,11 @@ def known_since(data: Data, rows: Mapping[str, Proposal]) -> str:
     """What is added to a recorded reply that told of unknown outcomes, of which some are known by
     now: they are stated with it, and its text says otherwise."""
     told = [*data.outcomes, *data.executed_cmds]
-    unknown = [d.id for d in told if d.id and d.output.startswith("Outcome unknown:")]
-    known = [rows[id_] for id_ in unknown if id_ in rows and rows[id_].state in ("DONE", "FAILED")]
+    unknown = [rows.get(d.id or "") for d in told if d.output.startswith("Outcome unknown:")]
+    known = [r for r in unknown if r and r.state in ("DONE", "FAILED") and not r.purged]
     if not known:
         return ""
-    names = ", ".join(dict.fromkeys(_what(row) for row in known if not row.purged))
+    names = ", ".join(dict.fromkeys(map(_what, known)))
     return f"Since this was written it has become known how {names} ended: see its outcome."
 
 
