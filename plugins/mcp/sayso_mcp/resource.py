@@ -67,5 +67,5 @@ class Resource:
 
 def _issuers(host: Host) -> list[str]:
     """The issuer whose tokens `[auth]` takes, if it is one."""
-    issuer = getattr(getattr(host.config.auth, "jwt", None), "issuer", None)
-    return [issuer] if issuer else []
+    auth = host.config.auth
+    return [auth.jwt.issuer] if auth.scheme == "jwt" and auth.jwt.issuer else []
