@@ -25,8 +25,7 @@ from a2a_services import (
     wait_for,
 )
 
-from sayso import Agent, Ask, Call, Caller, tool
-from sayso.config.approvals import ApprovalRule
+from sayso import Agent, Ask, Call, Caller, Config, tool
 
 APPROVED: dict[str, Any] = {"execute": True}
 REJECTED: dict[str, Any] = {"rejection_reason": "not today"}
@@ -220,9 +219,10 @@ def test_task_goes_on_with_the_input_that_its_approver_changed(serve: Serve) -> 
 def test_rule_on_approvers_holds_over_a2a_and_the_task_goes_on_after_their_decision(
     tmp_path: Path, cluster: Cluster
 ) -> None:
-    config = configured(tmp_path, guarded=True, adapter="a2a")
-    rule = ApprovalRule(tool="delete_pod", action="require", approvers=["bob"])
-    config.approvals.rules.append(rule)
+    base = configured(tmp_path, guarded=True, adapter="a2a").model_dump(exclude_unset=True)
+    rules = [{"tool": "delete_pod", "approvers": ["bob"]}]
+    approvals = {**base["approvals"], "rules": rules}
+    config = Config.model_validate({**base, "approvals": approvals})
     with running(cluster.agent, config) as service:
         ann = Rpc(service, **bearer("ann"))
         task = ann.task("delete web")
