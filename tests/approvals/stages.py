@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -68,7 +68,7 @@ class Staged:
             raise LedgerUnavailable("the answer was lost")
         return value
 
-    def renew(self, owner: str, seconds: float) -> None:
+    def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         """Leases are moved by the test."""
 
     def hold(self, owner: str) -> None:

@@ -8,7 +8,7 @@ The rules (who may decide, what may run, once) are in `sayso.ledger.rules`, writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
@@ -364,8 +364,9 @@ class Store(Protocol):
         """
         ...
 
-    def renew(self, owner: str, seconds: float) -> None:
-        """Extend the lease of every row that `owner` holds; called from a thread of its own."""
+    def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
+        """Extend the lease of the calls and turns among `ids` that `owner` holds; called from a
+        thread of its own. Its other rows it does not run any more, whatever the store says."""
         ...
 
     def hold(self, owner: str) -> None:

@@ -72,11 +72,22 @@ MINT = object()
 class Grant:
     """The right to run one approved call once; only the ledger makes one.
 
-    `again` is true for an idempotent call of which an earlier run has an unknown outcome. The call
+    `token` is that of the claim, by which the store knows this run from every other; `again` is
+    true for an idempotent call of which an earlier run has an unknown outcome. The call
     may begin before `until` (`boottime`), and `begun` says when it did (`time.monotonic`).
     """
 
-    __slots__ = ("_known", "_word", "again", "begun", "fence", "proposal", "spent", "until")
+    __slots__ = (
+        "_known",
+        "_word",
+        "again",
+        "begun",
+        "fence",
+        "proposal",
+        "spent",
+        "token",
+        "until",
+    )
 
     def __init__(
         self,
@@ -85,12 +96,14 @@ class Grant:
         *,
         until: float,
         known: Beginnings,
+        token: str,
         again: bool = False,
     ) -> None:
         if _mint is not MINT:
             raise TypeError("a Grant comes from the ledger only")
         self.proposal = proposal
         self.fence = proposal.fence
+        self.token = token
         self.again = again
         self.until = until
         self.begun: float | None = None
@@ -192,10 +205,12 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The right to continue suspended turns for one deciding message."""
+    """The right to continue suspended turns, each with its fence, for one deciding message;
+    `token` is that of the claim."""
 
     turns: Sequence[tuple[str, int]]
     request: str
+    token: str = ""
 
 
 Edit = Callable[[Proposal, dict[str, Any]], dict[str, Any] | None]

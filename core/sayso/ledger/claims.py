@@ -9,17 +9,22 @@ from dataclasses import dataclass
 from sayso.ledger import Owner, SuspendedTurn, Transaction
 from sayso.ledger.beginnings import Claim, boottime, margin
 from sayso.ledger.choices import Continuation, Grant
+from sayso.ledger.holdings import Holdings
+
+LOST = "this process ran it, and the approvals store has lost what became of it"
 
 
 @dataclass(frozen=True)
 class Claims:
     """The claims of the process `owner` on the machine `boot`, each for `lease` seconds unless it
-    is renewed; `gone` tells that an owner has surely died."""
+    is renewed; `gone` tells that an owner has surely died, `held` what this process really
+    holds."""
 
     owner: str
     boot: str
     lease: float
     gone: Callable[[Owner], bool]
+    held: Holdings
 
     def new_claim(self) -> Claim:
         """A claim that is about to be sent: the lease of its rows cannot begin earlier."""
@@ -29,14 +34,17 @@ class Claims:
         """This process as the owner of a row, for the claim `token`."""
         return Owner(self.owner, self.boot, fence, now + self.lease, token)
 
-    def _dead(self, owner: Owner, now: float) -> bool:
-        # This process lives, whatever became of its lease.
+    def _dead(self, id_: str, owner: Owner, now: float) -> bool:
+        """Whether nobody will record the end of the call or turn `id_` that `owner` has."""
         if owner.id == self.owner:
-            return False
+            # This process lives, whatever became of its lease; the store may have lost the end.
+            return not self.held.holds(owner.claim, id_)
         return owner.lease + margin(self.lease) < now or self.gone(owner)
 
     def _loss(self, owner: Owner) -> tuple[str, str]:
         """Why nobody waits for a process that is taken for dead, and what that means."""
+        if owner.id == self.owner:
+            return LOST, ""
         if self.gone(owner):
             return "the process that ran it has ended", " before its result was recorded"
         silent = "the process that ran it has given no sign of life for the time of its lease"
@@ -62,11 +70,11 @@ class Claims:
             turn.state, turn.request, turn.ended = "RESUMING", request, None
             turn.owner = self.owner_of(turn.fence, tx.now, token)
             tx.put_turn(turn)
-        return Continuation([(t.id, t.fence) for t in turns], request)
+        return Continuation([(t.id, t.fence) for t in turns], request, token)
 
     def settle_turn(self, tx: Transaction, turn: SuspendedTurn) -> SuspendedTurn:
         """The turn, updated if its owner has died."""
-        if turn.state == "RESUMING" and turn.owner and self._dead(turn.owner, tx.now):
+        if turn.state == "RESUMING" and turn.owner and self._dead(turn.id, turn.owner, tx.now):
             turn.state, turn.owner = ("ENDED" if turn.reply else "SUSPENDED"), None
         return turn
 

@@ -5,14 +5,13 @@ The rules are in `rules`, written once over a `Store` (design, section 6).
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeVar
 
-from sayso.errors import InvalidRequest, LedgerUnavailable, StillRunning
+from sayso.errors import InvalidRequest, StillRunning
 from sayso.ledger import (
     OPEN,
     Decision,
@@ -23,7 +22,7 @@ from sayso.ledger import (
     SuspendedTurn,
     Transaction,
 )
-from sayso.ledger.beginnings import Beginnings, Claim
+from sayso.ledger.beginnings import Beginnings
 from sayso.ledger.choices import (
     WAITS,
     Choice,
@@ -36,7 +35,9 @@ from sayso.ledger.choices import (
     Requester,
     name_of,
 )
+from sayso.ledger.claiming import Claiming
 from sayso.ledger.claims import suspend_again
+from sayso.ledger.holdings import Holdings
 from sayso.ledger.lease import Lease
 from sayso.ledger.log import log, log_unstarted
 from sayso.ledger.owners import boot_id
@@ -67,11 +68,13 @@ class Ledger:
         self.ttl = ttl
         self.accept_unissued = accept_unissued
         self.owner = secrets.token_hex(16)
+        held = Holdings()
         self._rules = Rules(
             self.owner,
             boot_id(),
             lease,
             store.dead,
+            held,
             ttl,
             deciders,
             accept_unissued,
@@ -79,8 +82,9 @@ class Ledger:
             Beginnings(ttl),
             agent=agent,
         )
-        self._lease = Lease(store, self.owner, lease)
+        self._lease = Lease(store, self.owner, lease, held.ids)
         self._writes = Writes(store)
+        self._claiming = Claiming(store, self._rules, self._lease, self._writes, held)
 
     def visible(self, row: Proposal, who: Requester) -> bool:
         """Whether the proposal exists for `who`."""
@@ -136,6 +140,8 @@ class Ledger:
                     tx.put_turn(row_)
 
         await self.store.run(Reading(work, turns=continued, flushed=False))
+        if continuing is not None:
+            self._claiming.ended(continuing)
         self._writes.notify(continued)
         self._writes.summarise(len(proposals))
 
@@ -165,7 +171,7 @@ class Ledger:
         """
         ids = list(dict.fromkeys([*shown, *(c.id for c in choices if c.id)]))
         claim = claim and not dry and any(c.approved for c in choices)
-        sent = self._sent() if claim else self._rules.new_claim()
+        sent = self._claiming.sent() if claim else self._rules.new_claim()
 
         late: list[str] = []
         unstarted: dict[str, str] = {}
@@ -191,7 +197,9 @@ class Ledger:
 
         reading = Reading(work, proposals=ids)
         try:
-            return await (self._claiming(reading, sent.token) if claim else self.store.run(reading))
+            if claim:
+                return await self._claiming.run(reading, sent.token)
+            return await self.store.run(reading)
         except InvalidRequest:
             # What was told to have expired stays so, whatever becomes of the clock; the refusal
             # has undone that it was recorded.
@@ -204,7 +212,7 @@ class Ledger:
     async def claim(self, choice: Choice, found: Decided, id_: str, who: Requester) -> Grant | None:
         """The grant for a call that was approved and whose place is there; None where it is not to
         be started any more. `found` has its row as it stands then."""
-        sent = self._sent()
+        sent = self._claiming.sent()
 
         def work(tx: Transaction) -> Decided:
             rows = {row.id: self._rules.settle(tx, row) for row in tx.proposals([id_]).values()}
@@ -214,26 +222,9 @@ class Ledger:
             self._rules.claim(tx, now, who, sent)
             return now
 
-        now = await self._claiming(Reading(work, proposals=[id_]), sent.token)
+        now = await self._claiming.run(Reading(work, proposals=[id_]), sent.token)
         found.rows |= now.rows
         return now.grants[0] if now.grants else None
-
-    def _sent(self) -> Claim:
-        self._lease.hold()
-        return self._rules.new_claim()
-
-    async def _claiming(
-        self, work: Callable[[Transaction], T], token: str, turns: Sequence[str] = ()
-    ) -> T:
-        """The result of a claim. A claim whose commit is in doubt is undone in the background:
-        nobody would ever end it, and it would look alive for as long as this process."""
-        try:
-            return await self.store.run(work)
-        except (LedgerUnavailable, asyncio.CancelledError):
-            # The claim itself may be under way still.
-            undone = partial(self._rules.disown, token=token, turns=turns)
-            self._writes.later(Reading(undone, turns=turns, alone=True), turns)
-            raise
 
     async def give_back(self, grants: Sequence[Grant], told: Sequence[Proposal] = ()) -> None:
         """Hand back those `grants` whose calls have not begun, and the rejected calls `told` of
@@ -251,13 +242,17 @@ class Ledger:
                 if row.id in rows and row.owner is not None:
                     self._rules.untell(tx, rows[row.id], row.owner.claim)
 
+        def given_back() -> None:
+            for grant in unbegun:
+                self._claiming.ended(grant)
+
         if ids:
-            await self._writes.now_or_later(work, ids)
+            await self._writes.now_or_later(work, ids, given_back)
 
     async def claim_for_callable(self, turn: str, found: Decided) -> None:
         """Claim what is decided of a callable's turn at once: approved calls to carry out, and
         rejected ones to tell it; each once."""
-        sent = self._sent()
+        sent = self._claiming.sent()
 
         def work(tx: Transaction) -> Decided:
             rows = [self._rules.settle(tx, row) for row in tx.find(turn=turn)]
@@ -269,7 +264,7 @@ class Ledger:
                     self._rules.tell(tx, claimed, row, sent.token)
             return claimed
 
-        claimed = await self._claiming(work, sent.token, [turn])
+        claimed = await self._claiming.run(work, sent.token, [turn])
         found.rows |= claimed.rows
         found.grants += claimed.grants
         found.told += claimed.told
@@ -292,7 +287,9 @@ class Ledger:
             return self._rules.finish(tx, grant, state, output, duration, session)
 
         id_ = grant.proposal.id
-        return await self._writes.told([id_], self.store.run(Reading(work, proposals=[id_])))
+        written = await self._writes.told([id_], self.store.run(Reading(work, proposals=[id_])))
+        self._claiming.ended(grant)
+        return written
 
     async def finish_last(
         self,
@@ -309,7 +306,7 @@ class Ledger:
         One transaction instead of two. Without a continuation, because another request has
         continued the turn or does so now, `continue_turns` has to be called.
         """
-        token = self._sent().token
+        token = self._claiming.sent().token
 
         def work(tx: Transaction) -> tuple[bool, Continuation | None]:
             if not self._rules.finish(tx, grant, state, output, duration, session):
@@ -317,8 +314,10 @@ class Ledger:
             return True, self._rules.go_on(tx, grant, request, token)
 
         id_ = grant.proposal.id
-        reading = Reading(work, proposals=[id_])
-        return await self._writes.told([id_], self._claiming(reading, token, [grant.proposal.turn]))
+        claiming = self._claiming.run(Reading(work, proposals=[id_]), token, [grant.proposal.turn])
+        written = await self._writes.told([id_], claiming)
+        self._claiming.ended(grant)
+        return written
 
     async def reject(
         self, ids: Sequence[str], reason: str, who: Requester, *, approved: bool = False
@@ -349,7 +348,7 @@ class Ledger:
         its own, which need an answer. While another request continues a turn, waits; raises
         StillRunning when `until` (monotonic seconds) passes first.
         """
-        token = self._sent().token
+        token = self._claiming.sent().token
 
         def work(tx: Transaction) -> Continuation | dict[str, Any] | str:
             turns = [self._rules.settle_turn(tx, t) for t in tx.turns(ids).values()]
@@ -366,7 +365,7 @@ class Ledger:
             return self._rules.claim_turns(tx, turns, request, token)
 
         reading = Reading(work, turns=ids)
-        while isinstance(outcome := await self._claiming(reading, token, ids), str):
+        while isinstance(outcome := await self._claiming.run(reading, token, ids), str):
             await self._writes.changed(outcome, until)
         return outcome
 
@@ -383,7 +382,8 @@ class Ledger:
                 if id_ in turns and turns[id_].fence == fence:
                     suspend_again(tx, turns[id_])
 
-        await self._writes.now_or_later(work, ids)
+        ended = partial(self._claiming.ended, continuation)
+        await self._writes.now_or_later(work, ids, ended)
 
     def check_recorded(self, id_: str) -> None:
         """Raise LedgerUnavailable if the store has been refusing this row's outcome for long:

@@ -89,7 +89,7 @@ class Rules(Claims):
         """The row, updated if it has expired or its owner has died."""
         if row.state in OPEN and tx.now >= row.expires:
             row.state = "EXPIRED"
-        elif row.state == "EXECUTING" and row.owner and self._dead(row.owner, tx.now):
+        elif row.state == "EXECUTING" and row.owner and self._dead(row.id, row.owner, tx.now):
             row.state, row.finished = "INDETERMINATE", tx.now
             why = self._loss(row.owner)
             row.output = unknown_outcome("".join(why), idempotent=row.idempotent)
@@ -272,7 +272,10 @@ class Rules(Claims):
         row.owner = self.owner_of(row.fence, tx.now, claim.token)
         tx.put(row)
         log(tx, "claimed", row)
-        found.grants.append(Grant(row, MINT, until=claim.until, known=self.begun, again=again))
+        granted = Grant(
+            row, MINT, until=claim.until, known=self.begun, token=claim.token, again=again
+        )
+        found.grants.append(granted)
 
     def _forgotten(self, tx: Transaction, row: Proposal) -> None:
         """Record that this process began the call, which the store has forgotten: one that took
@@ -351,11 +354,15 @@ class Rules(Claims):
     ) -> bool:
         """Record the outcome of a claimed call; false when a later claim made ours void."""
         row = tx.proposals([grant.proposal.id]).get(grant.proposal.id)
-        if row is None or row.fence != grant.fence:
+        if row is None or not _still_ours(row, grant):
             return False
-        if row.state not in ("EXECUTING", "INDETERMINATE"):
-            return False
-        if row.state == "EXECUTING" or session is not None:
+        if row.state in OPEN:
+            logger.warning(
+                "call %s of %s: the approvals store had lost its start", row.id, row.name
+            )
+            row.fence, row.decision = grant.fence, row.decision or grant.proposal.decision
+            row.edited = row.edited or grant.proposal.edited
+        if row.state != "INDETERMINATE" or session is not None:
             # A late end says nothing of it: what was recorded when the call was given up stands.
             row.session = session
         row.state, row.output, row.duration = state, output, duration
@@ -368,6 +375,19 @@ class Rules(Claims):
 def _row(choice: Choice, found: Decided, lookup: Lookup) -> Proposal | None:
     row = found.rows.get(choice.id) if choice.id else lookup.row(choice)
     return row if row is None or choice.kind in (None, row.kind) else None
+
+
+def _still_ours(row: Proposal, grant: Grant) -> bool:
+    """Whether the row is as the grant's claim left it, or as it was before, in a store that lost
+    that claim and has given the call to nobody since.
+
+    The fence alone does not tell: another claim after the loss has the same one.
+    """
+    if row.state not in ("EXECUTING", "INDETERMINATE"):
+        return row.state in OPEN and row.fence < grant.fence
+    if row.owner is not None:
+        return row.fence == grant.fence and row.owner.claim == grant.token
+    return row.fence <= grant.fence
 
 
 def _wrong_change(found: Decided, choice: Choice, row: Proposal, edit: Edit | None) -> str:

@@ -13,8 +13,9 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import TypeVar
 
@@ -85,10 +86,10 @@ class SqliteStore:
             raise LedgerUnavailable("the approvals store is closed")
         return await self._writer.run(work)
 
-    def renew(self, owner: str, seconds: float) -> None:
+    def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         with self._renewing:
             try:
-                self._renew(owner, seconds)
+                self._renew(owner, seconds, ids)
             except (OSError, sqlite3.Error) as error:
                 raise unavailable(error, f"{self._name} {way_out(error)}") from error
 
@@ -106,7 +107,7 @@ class SqliteStore:
         self._db.flushed = any(getattr(work, "flushed", True) for work in works)
         return run_group(self._db, works)
 
-    def _renew(self, owner: str, seconds: float) -> None:
+    def _renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         if self._writer is None:
             raise LedgerUnavailable("the approvals store is closed")
         if self._renewer is None:
@@ -115,8 +116,8 @@ class SqliteStore:
             self._renewer.flushed = False
         try:
             now, *_ = self._renewer.begin()
-            for sql in RENEW:
-                self._renewer.write(sql, (now + seconds, key(owner)))
+            for sql, id_ in product(RENEW, ids):
+                self._renewer.write(sql, (now + seconds, key(owner), key(id_)))
             self._renewer.commit()
         except BaseException:
             self._renewer.rollback()

@@ -14,6 +14,7 @@ from sayso.ledger.waiting import Waiting
 
 T = TypeVar("T")
 Work = Callable[[Transaction], None]
+Then = Callable[[], None]
 _PATIENCE = 10.0
 _SUMMARISED = 256
 """After so many proposals a process appends a summary of the log's chains."""
@@ -54,20 +55,23 @@ class Writes:
         self._waiting.notify(ids)
         return written
 
-    async def now_or_later(self, work: Work, ids: Sequence[str]) -> None:
-        """Run `work`, or if the store is away, have it run `later`."""
+    async def now_or_later(self, work: Work, ids: Sequence[str], then: Then) -> None:
+        """Run `work`, or if the store is away, have it run `later`; call `then` when it has run."""
         try:
             await self.told(ids, self._store.run(work))
         except LedgerUnavailable:
-            self.later(work, ids)
+            self.later(work, ids, then)
+        else:
+            then()
 
-    def later(self, work: Work, ids: Sequence[str]) -> None:
-        """Run `work` in the background as soon as the store takes it, until `stop`."""
-        task = asyncio.ensure_future(self._retried(work, ids))
+    def later(self, work: Work, ids: Sequence[str], then: Then = lambda: None) -> None:
+        """Run `work` in the background as soon as the store takes it, until `stop`; call `then`
+        when it has run."""
+        task = asyncio.ensure_future(self._retried(work, ids, then))
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def _retried(self, work: Work, ids: Sequence[str]) -> None:
+    async def _retried(self, work: Work, ids: Sequence[str], then: Then) -> None:
         pause = 0.05
         while not self._stopped:
             try:
@@ -76,6 +80,7 @@ class Writes:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 5.0)
             else:
+                then()
                 return
 
     def summarise(self, proposed: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -45,7 +45,8 @@ _TABLES = f"""{TABLES.format(text='TEXT COLLATE "C"')}{first_heads()}"""
 _FIND = "SELECT to_regclass('sayso_meta')::text"
 _RENEW = tuple(
     f"UPDATE {table} SET lease = extract(epoch FROM clock_timestamp())::float8 + %s WHERE id IN "
-    f"(SELECT id FROM {table} WHERE owner = %s AND state = '{state}' ORDER BY id FOR UPDATE)"
+    f"(SELECT id FROM {table} WHERE owner = %s AND state = '{state}' AND id = ANY(%s) "
+    "ORDER BY id FOR UPDATE)"
     for table, state in (("sayso_turns", "RESUMING"), ("sayso_proposals", "EXECUTING"))
 )
 """Locks rows in the order in which works do, so that none waits in a circle with this."""
@@ -115,16 +116,16 @@ class PostgresStore:
             raise LedgerUnavailable("the approvals store is closed")
         return await self._writer.run(work)
 
-    def renew(self, owner: str, seconds: float) -> None:
+    def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         with self._renewing:
             if self._writer is None:
                 raise LedgerUnavailable("the approvals store is closed")
             try:
-                self._renew(owner, seconds)
+                self._renew(owner, seconds, ids)
             except psycopg.Error:
                 self._renewer.cut()
                 try:
-                    self._renew(owner, seconds)
+                    self._renew(owner, seconds, ids)
                 except psycopg.Error as error:
                     self._renewer.cut()
                     raise unavailable(error, self._explained(error)) from error
@@ -139,11 +140,12 @@ class PostgresStore:
         """False: only a lease that ran out tells."""
         return False
 
-    def _renew(self, owner: str, seconds: float) -> None:
+    def _renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         raw = self._renewer.live()
+        keys = sorted(map(key, ids))
         with answered(raw, min(self._patience, seconds / 3)):
             for sql in _RENEW:
-                raw.execute(sql.encode(), (seconds, key(owner)))
+                raw.execute(sql.encode(), (seconds, key(owner), keys))
 
     def _connect(self) -> Raw:
         connection = Raw.connect(autocommit=True, prepare_threshold=None, **self._parameters)
