@@ -182,9 +182,9 @@ class Listener(uvicorn.Server):
         if numbers is None:
             loop.remove_reader(place.link)
             logger.warning("the supervisor is gone; stopping")
-            self.stop()
-            return
-        move = loop.create_task(self._listen(numbers) if numbers else self._leave(place))
+            move = loop.create_task(self._abandon_port())
+        else:
+            move = loop.create_task(self._listen(numbers) if numbers else self._leave(place))
         self._moves.add(move)
         move.add_done_callback(self._moves.discard)
 
@@ -198,6 +198,14 @@ class Listener(uvicorn.Server):
                 self._open[number] = await asyncio.get_running_loop().create_server(
                     self._connection, sock=self._sockets[number].dup(), backlog=BACKLOG
                 )
+
+    async def _abandon_port(self) -> None:
+        """Stop, and give up the port at once: nobody has the workers share it any more, so who
+        comes might wait at a socket that no one takes from, and a new service needs it."""
+        await self._listen(set())
+        for each in self._sockets:
+            each.close()
+        self.stop()
 
     def _connection(self) -> asyncio.Protocol:
         return Http(self.config, self.server_state, self.lifespan.state)

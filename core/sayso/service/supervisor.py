@@ -245,7 +245,7 @@ class Supervisor:
             logger.error("a new worker did not start; the old ones go on")
             self._renewing = None
             return
-        if not child.ready and child.role not in self._served and not self._reload:
+        if not child.ready and not self._may_be_tried_again(child, status):
             self._give_up(status)
             return
         lived = monotonic() - child.born
@@ -278,8 +278,16 @@ class Supervisor:
         self._not_before = monotonic() + pause
         return pause
 
+    def _may_be_tried_again(self, child: Child, status: int) -> bool:
+        """Whether a process that never served is no reason to end the service: one of its role has
+        served before, or it was killed beside workers that serve."""
+        killed = status < 0 and "worker" in self._served
+        return self._reload or child.role in self._served or killed
+
     def _give_up(self, status: int) -> None:
         """The first of its role never served: it has said why, or it never called `serve`."""
+        if status < 0:
+            say(f"the service {_how(status)} before it served; out of memory, perhaps")
         if status == 0:
             say(
                 "the program ended without serving; with workers or reload it runs again in each "
