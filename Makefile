@@ -22,11 +22,12 @@ DIST := dist
 DISTRIBUTIONS := . $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-lowest check format build bench bench-peers bench-report clean
+.PHONY: help install run test test-all test-lowest check format build bench bench-peers bench-report clean
 
 help:
 	@echo "make run      set up what the demo agent needs and start it on 127.0.0.1:8000"
 	@echo "make test     run the tests        make check    style, types, import rules"
+	@echo "make test-all      the tests, also those that take long, on the newest and the lowest versions"
 	@echo "make test-lowest   the tests with the lowest declared version of each requirement"
 	@echo "make format   rewrite the style    make build    all wheels into dist/"
 	@echo "make bench    the benchmarks       make clean    remove what make made"
@@ -39,6 +40,10 @@ run: $(DEMO)
 
 test: $(STAMP)
 	$(BIN)/python $(PYTEST) $(ARGS)
+
+test-all: $(STAMP)
+	$(BIN)/python $(PYTEST) --all $(ARGS)
+	$(MAKE) test-lowest
 
 # What the tests install into environments keeps to the lowest versions as well.
 test-lowest: $(LOWEST)/.installed

@@ -16,8 +16,22 @@ settings.register_profile("default", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What installs packages first, then the files with most tests: nothing long is left over."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--all` runs the tests marked `slow` as well."""
+    parser.addoption("--all", action="store_true", help="run the tests marked slow, too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is slow, unless all is wanted or the command names the very test.
+
+    Tests that install packages come first, then the files with most tests, lest something long is
+    left over.
+    """
+    named = any("::" in argument for argument in config.args)
+    if not (config.getoption("--all") or named or config.getoption("markexpr")):
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: (not item.get_closest_marker("packaging"), -sizes[item.path]))
 

@@ -20,7 +20,7 @@ from sayso.installing import install_line
 if TYPE_CHECKING:
     from sayso.config import Config
 
-COMMANDS = ("serve", "dev", "approvals", "plugins", "config", "new")
+COMMANDS = ("serve", "dev", "approvals", "plugins", "config", "health", "new")
 """The built-in sub-commands."""
 
 ALONE = ("demo", "chat")
