@@ -175,7 +175,8 @@ class _Ready:
         self._logged: str | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = self.no if self.host.stopping else await self._asked()
+        ends = self.host.stopping or self.host.leaving
+        answer = self.no if ends else await self._asked()
         await answer(scope, receive, send)
 
     async def _asked(self) -> Fixed:

@@ -73,6 +73,8 @@ class ServiceHost:
         self.plugins = plugins
         self.model = model
         self.stopping = False
+        self.leaving = False
+        """Whether it ends soon: turns are still taken, and who asks is told to go elsewhere."""
         self._drained_by: float | None = None
         self.workers = Workers(loops=config.server.worker_loops, threads=config.server.threads)
         self.code = UserCode(self.workers)
@@ -170,7 +172,7 @@ class ServiceHost:
         self.workers = Workers(loops=server.worker_loops, threads=server.threads)
         self.code.workers = self.workers
         self.ledger = self.engine.ledger = self._ledger()
-        self.stopping = self._cut_off = False
+        self.stopping = self.leaving = self._cut_off = False
         self._drained_by = None
 
     def _ledger(self) -> Ledger:

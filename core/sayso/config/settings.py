@@ -228,6 +228,9 @@ class ServerSettings(Section):
     those under which web pages may decide, and open the console."""
     on_disconnect: Literal["cancel", "continue"] = "cancel"
     """What becomes of a turn whose client went away; a claimed tool always finishes."""
+    lame_duck: Annotated[Duration, Field(ge=0)] = 0.0
+    """How long after SIGTERM the service still takes turns while `/ready` says no; then its port
+    closes and refuses nobody who has reached it. 0: it refuses new turns with 503 at once."""
     drain_timeout: Annotated[Duration, Field(ge=0)] = 30.0
     """How long running turns may go on after SIGTERM."""
     docs: bool = False

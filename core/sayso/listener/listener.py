@@ -87,7 +87,8 @@ class Listener(uvicorn.Server):
 
     The first SIGTERM, SIGINT or SIGHUP, and the end of the supervisor, drain `app.host` for up to
     `drain_timeout` seconds; only then uvicorn's own shutdown runs, which closes WebSockets first
-    (design, section 9). A SIGINT after that ends the process at once.
+    (design, section 9). A SIGINT after that ends the process at once. With `lame_duck` a SIGTERM
+    has the service go on for so many seconds, and close its port before it drains.
 
     It listens on the first of `sockets`, or as the supervisor of its `place` says. A worker that is
     told to listen on none is replaced: it refuses nobody who has reached it, and drains.
@@ -101,10 +102,14 @@ class Listener(uvicorn.Server):
         drain_timeout: float,
         on_ready: Callable[[], object],
         place: Place | None = None,
+        lame_duck: float = 0.0,
     ) -> None:
         super().__init__(config)
         self._sockets = sockets
         self._drain_timeout = drain_timeout
+        self._lame_duck = lame_duck
+        self._leaving: asyncio.Task[None] | None = None
+        self._closed = False
         self._on_ready = on_ready
         self._place = place
         self._open: dict[int, asyncio.Server] = {}
@@ -120,7 +125,7 @@ class Listener(uvicorn.Server):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        calls = {signal.SIGTERM: self.stop, signal.SIGINT: self._interrupt}
+        calls = {signal.SIGTERM: self._terminate, signal.SIGINT: self._interrupt}
         if self._place is None and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
             # The terminal has closed, and nohup was not asked for.
             calls[signal.SIGHUP] = self.stop
@@ -147,12 +152,7 @@ class Listener(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no new connection; one that was just taken still gets its answer."""
-        await self._listen(set())
-        for each in self._sockets:
-            # Else who comes now would wait there until all else has closed.
-            each.close()
-        if self._place is not None:
-            self._place.report_closed()
+        await self._close_port()
         await asyncio.sleep(TAKEN)
         await super().shutdown(sockets)
 
@@ -160,6 +160,21 @@ class Listener(uvicorn.Server):
         """Begin to end: no new turn, the running ones finish, then everything closes."""
         if self._draining is None:
             self._draining = asyncio.get_running_loop().create_task(self._drain())
+
+    def _terminate(self) -> None:
+        if self._lame_duck and self.started and self._leaving is None:
+            self._leaving = asyncio.get_running_loop().create_task(self._serve_on())
+        else:
+            self.stop()
+
+    async def _serve_on(self) -> None:
+        """Go on while balancers hear that this service ends, then leave."""
+        host: Any = self.config.app.host  # type: ignore[union-attr]
+        host.leaving = True
+        logger.info("stopping; new turns are taken for %g s more (lame_duck)", self._lame_duck)
+        await asyncio.sleep(self._lame_duck)
+        await self._close_port()
+        await self._leave()
 
     def _app_ended(self) -> None:
         # A lifespan whose own tasks fail ends the app's: every turn would be refused from then on.
@@ -184,14 +199,14 @@ class Listener(uvicorn.Server):
             logger.warning("the supervisor is gone; stopping")
             move = loop.create_task(self._abandon_port())
         else:
-            move = loop.create_task(self._listen(numbers) if numbers else self._leave(place))
+            move = loop.create_task(self._listen(numbers) if numbers else self._leave())
         self._moves.add(move)
         move.add_done_callback(self._moves.discard)
 
     async def _listen(self, numbers: set[int]) -> None:
         """Listen on these of the sockets, and on no other."""
         async with self._in_turn:
-            numbers = set() if self.should_exit else numbers
+            numbers = set() if self.should_exit or self._closed else numbers
             for number in self._open.keys() - numbers:
                 self._open.pop(number).close()
             for number in numbers - self._open.keys():
@@ -202,21 +217,43 @@ class Listener(uvicorn.Server):
     async def _abandon_port(self) -> None:
         """Stop, and give up the port at once: nobody has the workers share it any more, so who
         comes might wait at a socket that no one takes from, and a new service needs it."""
-        await self._listen(set())
-        for each in self._sockets:
-            each.close()
+        await self._close_port()
         self.stop()
+
+    async def _close_port(self) -> None:
+        """Listen no more, and have nobody wait at a socket that no one takes from."""
+        await self._listen(set())
+        self._closed = True
+        for each in self._sockets:
+            if each.fileno() >= 0:
+                await self._take_all(each)
+                each.close()
+        if self._place is not None:
+            self._place.report_closed()
+
+    async def _take_all(self, listening: socket.socket) -> None:
+        """Take the connections that wait at the socket: closed, it would reset them, and a proxy
+        that has sent a request already sends it to nobody else."""
+        listening.setblocking(False)
+        while True:
+            try:
+                taken, _ = listening.accept()
+            except OSError:
+                return
+            loop = asyncio.get_running_loop()
+            await loop.connect_accepted_socket(self._connection, taken)
 
     def _connection(self) -> asyncio.Protocol:
         return Http(self.config, self.server_state, self.lifespan.state)
 
-    async def _leave(self, place: Place) -> None:
+    async def _leave(self) -> None:
         """End while others serve: what was taken is answered, and nothing is kept alive."""
         end = monotonic() + self._drain_timeout
         await self._listen(set())
         await asyncio.sleep(TAKEN)
         # In a reload nobody else serves until all have gone.
-        quiet = monotonic() + (0.0 if place.reload else QUIET)
+        reloads = self._place is not None and self._place.reload
+        quiet = monotonic() + (0.0 if reloads else QUIET)
         # Not in a drain yet, which would refuse what has come and not begun.
         while self._draining is None and self.server_state.connections and monotonic() < end:
             for connection in list(self.server_state.connections):

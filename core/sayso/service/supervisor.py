@@ -115,14 +115,12 @@ class Supervisor:
 
         While the service stops, those that still have turns listen on the sockets of those that
         have ended: to refuse at once who would otherwise wait there until the last turn is over.
-        Once no worker listens any more the port is closed, whatever else still ends.
+        Once none listens any more the port is closed, whatever else still ends.
         """
         workers = [each for each in self._children if each.role == "worker" and not each.closed]
         wanted: dict[Child, set[int]] = {child: set() for child in workers if child.ready}
         if self._stopping:
             serving = list(wanted)
-            for each in self._listening if not workers else ():
-                each.close()
         else:
             serving = [child for child in self._of("worker") if child in wanted]
         for number in range(len(self._listening)):
@@ -308,6 +306,9 @@ class Supervisor:
 
     def _stop(self) -> None:
         self._stopping = True
+        # The workers have sockets of their own: the last of them closes the port.
+        for each in self._listening:
+            each.close()
         for child in self._children:
             # One that was replaced waits for who has reached it, until it is told to drain.
             child.ending = None
