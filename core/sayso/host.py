@@ -30,6 +30,7 @@ from sayso.engine import Engine
 from sayso.errors import ConfigError, NotStarted, Stopping, TurnTimeout, counted
 from sayso.gate import Gate
 from sayso.hosting.streams import Begun, EventStream, Sink
+from sayso.hosting.watch import TurnWatch
 from sayso.installing import install_line
 from sayso.ledger.record import Ledger
 from sayso.ledger.stores import ledger_of
@@ -49,7 +50,6 @@ from sayso.workers import Workers
 from sayso.workers.code import UserCode, is_async_generator_function, is_coroutine_function
 
 logger = logging.getLogger("sayso.host")
-_LOOK = 0.1
 _PURGE_SECONDS = 3600.0
 _SOON = 60.0
 _TO_RECORD = 5.0
@@ -81,9 +81,7 @@ class ServiceHost:
         self.policy = Policy(config.approvals.rules, guarded=self.guarded)
         self.gate = Gate(self.code, self.policy, output_limit=config.limits.tool_output)
         self.ledger = self._ledger()
-        self._running: set[EventStream] = set()
-        self._begun: set[Begun] = set()
-        self._watching = False
+        self._turns = TurnWatch()
         self._cut_off = False
         runs_own_code = agent.function is not None or not never_blocks(model)
         self._blocks_at_once = runs_own_code and _goes_straight(agent, plugins)
@@ -179,9 +177,11 @@ class ServiceHost:
         return ledger_of(self.config, self.agent.id, for_callable=self.agent.function is not None)
 
     async def _purge(self) -> None:
-        """Remove what is old from the ledger, after the start and every hour, or as it is due."""
+        """Remove what is old from the ledger, after the start and every hour; what is kept for less
+        than a day is there no longer than a twenty-fourth of that beyond its time."""
         approvals = self.config.approvals
-        pause = min(_PURGE_SECONDS, max(_SOON, min(approvals.retention, approvals.ttl)))
+        kept = min(approvals.retention, approvals.ttl)
+        pause = min(_PURGE_SECONDS, max(_SOON, kept / 24))
         await asyncio.sleep(_SOON)
         while True:
             try:
@@ -202,7 +202,7 @@ class ServiceHost:
 
     def stream(self, request: ChatRequest, caller: Caller) -> EventStream:
         """Start one turn; its events come from the EventStream, ending with one terminal event."""
-        return EventStream(self, request, caller, self._running)
+        return EventStream(self, request, caller, self._turns.streams)
 
     async def chat(self, request: ChatRequest, caller: Caller) -> AgentMessage:
         """Run one turn and give its reply: the fold of its events.
@@ -225,11 +225,11 @@ class ServiceHost:
         except asyncio.CancelledError as error:
             raise self.cut_short(begun) or error from None
         finally:
-            self._begun.discard(begun)
+            self._turns.begun.discard(begun)
 
     def failure_of(self, begun: Begun) -> BaseException | None:
         """Why a turn that has ended gave no answer; None for one that did."""
-        self._begun.discard(begun)
+        self._turns.begun.discard(begun)
         error = begun.running.failure()
         if isinstance(error, asyncio.CancelledError):
             return self.cut_short(begun) or Stopping()
@@ -263,20 +263,12 @@ class ServiceHost:
             # The engine counts the time from when the turn has its place; ours is the last resort.
             work = partial(run, timed=True)
             begun = Begun(self.workers.on_engine_loop(work), monotonic() + seconds + PATIENCE + 1.0)
-        self._begun.add(begun)
-        if not self._watching:
-            self._watching = True
-            asyncio.get_running_loop().call_later(_LOOK, self._watch)
+        self._turns.add(begun)
         return begun
 
-    def _watch(self) -> None:
-        """Look for turns that exceed their time: one timer for all costs a turn nothing."""
-        now = monotonic()
-        for begun in list(self._begun):
-            begun.check(now)
-        self._watching = bool(self._begun)
-        if self._watching:
-            asyncio.get_running_loop().call_later(_LOOK, self._watch)
+    def check_threads(self) -> None:
+        """Raise TurnError where calls that were given up and never end hold too many threads."""
+        self.gate.abandoned.check(self.config.server.threads)
 
     async def check_ledger(self) -> None:
         """Raise LedgerUnavailable where no approval could be recorded, NotStarted before there is a
@@ -302,12 +294,12 @@ class ServiceHost:
             what = "%s did not end within drain_timeout, %g s"
             logger.warning(what, _counted(left), timeout)
         self._cut_off = True
-        for stream in list(self._running):
+        for stream in list(self._turns.streams):
             stream.stop()
-        for begun in list(self._begun):
+        for begun in list(self._turns.begun):
             begun.running.cancel()
         deadline = monotonic() + 2.0
-        while (self._running or self._begun) and monotonic() < deadline:  # noqa: ASYNC110
+        while (self._turns.streams or self._turns.begun) and monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
 
     def _left(self) -> tuple[int, int]:

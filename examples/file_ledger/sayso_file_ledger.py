@@ -67,6 +67,10 @@ class FileStore:
         """Run `work` in a thread of its own, since it waits for the lock."""
         return await asyncio.to_thread(self._run, work)
 
+    async def check(self) -> None:
+        """Read the file, which fails where nothing could be written to it either."""
+        await self.run(lambda tx: None)
+
     def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         """Extend the leases of `owner` on these calls and turns."""
         self._run(lambda tx: tx.renew(owner, seconds, ids))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
+from time import monotonic
 from typing import Protocol
 
 from sayso.config import Config
@@ -18,6 +19,9 @@ from sayso.workers import Channel, Running
 
 logger = logging.getLogger("sayso.turn")
 
+SILENCE = 14.0
+"""Seconds without a word after which a stream says something empty: within 15, a second more being
+how often that is looked at. Proxies cut off what is silent for a minute."""
 GRACE = 2.0
 """Seconds that a turn which ran over its time has to clean up."""
 _WAITING_BYTES = 1 << 18
@@ -77,6 +81,11 @@ class EventChannel(Channel[Event | str]):
         self._order = threading.Lock()
         # Whether putting a piece takes more than appending it, now or at some time before.
         self._slow = False
+
+    @property
+    def said(self) -> int:
+        """How much was said, for somebody who asks whether more has come meanwhile."""
+        return self._put
 
     def close(self, error: BaseException | None = None) -> None:
         self._slow = True
@@ -182,6 +191,8 @@ class EventStream:
         self._channel = EventChannel()
         self._ended = False
         self._told = False
+        self._written_out = False
+        self._said = (0, monotonic())
         try:
             self._begun = host.begin(request, caller, self._channel)
         except NotStarted as error:
@@ -212,6 +223,7 @@ class EventStream:
 
     async def lines(self) -> tuple[bytes, bool]:
         """What `ready()` would give as NDJSON, and whether more comes."""
+        self._written_out = True
         if self._told:
             return b"", False
         events = await self._channel.ready()
@@ -220,6 +232,7 @@ class EventStream:
 
     def lines_now(self) -> tuple[bytes, bool]:
         """What `lines()` would give, without waiting; nothing while nothing waits."""
+        self._written_out = True
         if self._told:
             return b"", False
         events = self._channel.take()
@@ -250,6 +263,16 @@ class EventStream:
                 lines.append(encode_lines([self._host.failure(error).event()]))
                 break
         return b"".join(lines)
+
+    def beat(self, now: float, silence: float = SILENCE) -> None:
+        """Put a status line without text where the turn has said nothing for `silence` seconds and
+        its events are written out as they are; others have signs of life of their own."""
+        said, since = self._said
+        if self._channel.said != said:
+            self._said = self._channel.said, now
+        elif self._written_out and now - since >= silence:
+            self._channel.put_nowait(IntermittentUpdate(""))
+            self._said = self._channel.said, now
 
     def when_ready(self, call: Callable[[], object]) -> None:
         """Have `call` run once, on this loop, when `lines_now()` has something."""

@@ -364,6 +364,11 @@ class Store(Protocol):
         """
         ...
 
+    async def check(self) -> None:
+        """Raise LedgerUnavailable where the store would not take a proposal now: asked every few
+        seconds, so it may write something small and remember what it found."""
+        ...
+
     def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         """Extend the lease of the calls and turns among `ids` that `owner` holds; called from a
         thread of its own. Its other rows it does not run any more, whatever the store says."""

@@ -10,6 +10,7 @@ from sayso.ledger import Owner, SuspendedTurn, Transaction
 from sayso.ledger.beginnings import Claim, boottime, margin
 from sayso.ledger.choices import Continuation, Grant
 from sayso.ledger.holdings import Holdings
+from sayso.ledger.lease_clock import LeaseClock
 
 LOST = "this process ran it, and the approvals store has lost what became of it"
 
@@ -25,6 +26,7 @@ class Claims:
     lease: float
     gone: Callable[[Owner], bool]
     held: Holdings
+    clock: LeaseClock
 
     def new_claim(self) -> Claim:
         """A claim that is about to be sent: the lease of its rows cannot begin earlier."""
@@ -39,7 +41,7 @@ class Claims:
         if owner.id == self.owner:
             # This process lives, whatever became of its lease; the store may have lost the end.
             return not self.held.holds(owner.claim, id_)
-        return owner.lease + margin(self.lease) < now or self.gone(owner)
+        return self.gone(owner) or self.clock.has_run_out(owner, now)
 
     def _loss(self, owner: Owner) -> tuple[str, str]:
         """Why nobody waits for a process that is taken for dead, and what that means."""

@@ -51,6 +51,9 @@ class MemoryStore:
         value: T = outcome.value
         return value
 
+    async def check(self) -> None:
+        await self.run(lambda tx: None)
+
     def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         with self._lock:
             for sql, id_ in product(RENEW, ids):

@@ -39,6 +39,7 @@ from sayso.ledger.claiming import Claiming
 from sayso.ledger.claims import suspend_again
 from sayso.ledger.holdings import Holdings
 from sayso.ledger.lease import Lease
+from sayso.ledger.lease_clock import LeaseClock
 from sayso.ledger.log import log, log_unstarted
 from sayso.ledger.owners import boot_id
 from sayso.ledger.purging import purged
@@ -75,6 +76,7 @@ class Ledger:
             lease,
             store.dead,
             held,
+            LeaseClock(lease),
             ttl,
             deciders,
             accept_unissued,
@@ -95,8 +97,8 @@ class Ledger:
         await self.store.open()
 
     async def check(self) -> None:
-        """Raise LedgerUnavailable where the store does not answer."""
-        await self.store.run(lambda tx: None)
+        """Raise LedgerUnavailable where the store would not take a proposal now."""
+        await self.store.check()
 
     async def close(self) -> None:
         """Stop renewing leases and close the store."""

@@ -15,6 +15,7 @@ from sayso.http.disconnect import A_MOMENT
 from sayso.http.endpoints import ChatEndpoint, Headers
 from sayso.listener.corked import CorkedTransport
 from sayso.listener.exchange import Exchange
+from sayso.listener.half_closed import CONTINUE, HalfClosed, can_tell
 from sayso.listener.keep_alive import Flow, idle_connections
 from sayso.service.ports import serves_on
 
@@ -107,16 +108,32 @@ class Http(HttpToolsProtocol):
     def eof_received(self) -> bool | None:  # type: ignore[override]
         """Keep the connection while a reply is due: a client that sends no more may still read it.
 
-        Most such clients have gone, though: unless turns continue without their client, only a
-        quick reply is waited for.
+        Most such clients have gone, though: unless turns continue without their client, something
+        is sent that shows it, and where nothing can be, only a quick reply is waited for.
         """
         cycle = self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body or self.pipeline:
             return None
         cycle.keep_alive = False
-        if not self._continues:
+        if self._continues:
+            return True
+        if can_tell() and self._probed(cycle):
+            HalfClosed(self.transport, self.loop)
+        else:
             self.loop.call_later(A_MOMENT, self.transport.close)
         return True
+
+    def _probed(self, cycle: RequestResponseCycle | Exchange) -> bool:
+        """Whether something was sent, or is being sent, that a client which still reads expects."""
+        if isinstance(cycle, Exchange):
+            cycle.probe()
+            return True
+        if cycle.response_started:
+            return True
+        modern = not isinstance(cycle, Unchunked)
+        if modern:
+            self.transport.write(CONTINUE)
+        return modern
 
     def pause_writing(self) -> None:
         super().pause_writing()

@@ -26,6 +26,7 @@ from sayso.ledger.sql import (
     Lane,
     MustWrite,
     Outcome,
+    SqlTransaction,
     Work,
     Writer,
     first_heads,
@@ -53,16 +54,18 @@ _RENEW = tuple(
 _SESSION = """
 SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET synchronous_commit = on;
-SET lock_timeout = '8s';
-SET statement_timeout = '8s';
-SET idle_in_transaction_session_timeout = '10s';
+SET lock_timeout = '5s';
+SET statement_timeout = '6s';
+SET idle_in_transaction_session_timeout = '3s';
 SET tcp_keepalives_idle = 5;
 SET tcp_keepalives_interval = 2;
 SET tcp_keepalives_count = 3;
 SELECT set_config(name, '5000', false) FROM pg_settings WHERE name = 'tcp_user_timeout';
 """
-"""A machine that vanishes in the middle of a batch would keep the lock on the head for hours: while
-the server waits for the rest, none of its other limits holds. Version 11 has no such timeout."""
+"""A process that stands still inside a transaction has its session ended before those that wait for
+its locks give up. A machine that vanishes in the middle of a batch would keep the lock on the head
+for hours: while the server waits for the rest, none of its other limits holds. Version 11 has no
+`tcp_user_timeout`."""
 SETTLING = 5.0
 """Seconds for the server's answers to the first statements on a connection."""
 OPENING = 20.0
@@ -115,6 +118,9 @@ class PostgresStore:
         if self._writer is None:
             raise LedgerUnavailable("the approvals store is closed")
         return await self._writer.run(work)
+
+    async def check(self) -> None:
+        await self.run(SqlTransaction.touch)  # type: ignore[arg-type]
 
     def renew(self, owner: str, seconds: float, ids: Collection[str]) -> None:
         with self._renewing:

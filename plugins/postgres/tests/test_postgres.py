@@ -450,6 +450,38 @@ def test_works_on_other_calls_do_not_wait_for_one_that_is_held_up(postgres_url: 
     run(work)
 
 
+def test_process_that_stands_still_in_a_transaction_holds_others_up_for_three_seconds(
+    postgres_url: str,
+) -> None:
+    stopped, goes_on = threading.Event(), threading.Event()
+
+    def stand_still(tx: Transaction) -> None:
+        tx.proposals(["a"])
+        stopped.set()
+        goes_on.wait(120)
+        tx.put(proposal("a", output="late"))
+
+    async def work() -> None:
+        async with (
+            opened(lambda: PostgresStore(postgres_url, patience=60)) as frozen,
+            opened(lambda: PostgresStore(postgres_url)) as other,
+        ):
+            await put(other, proposal("a"))
+            standing = asyncio.create_task(frozen.run(stand_still))
+            await asyncio.to_thread(stopped.wait)
+            began = time.monotonic()
+            assert list(await other.run(lambda tx: tx.proposals(["a"]))) == ["a"]
+            assert time.monotonic() - began < 5
+            goes_on.set()
+            with pytest.raises(LedgerUnavailable):
+                await standing
+            row = await get(other, "a")
+            assert row is not None
+            assert row.output is None, "it was undone when its session ended"
+
+    run(work)
+
+
 def test_works_that_start_together_ask_together(postgres_url: str) -> None:
     """One round trip for what all of them read, and one for what they write."""
     names = [f"p{number}" for number in range(20)]
