@@ -21,7 +21,7 @@ from sayso import (
 )
 from sayso_a2a.incoming import PROTOCOL, Incoming
 from sayso_a2a.refusals import TaskBusy, TaskUnknown, refusal_of
-from sayso_a2a.rows import Row, Rows
+from sayso_a2a.rows import Row, TaskStore
 from sayso_a2a.task import (
     BUSY,
     LEASE,
@@ -40,7 +40,7 @@ logger = logging.getLogger("sayso.a2a")
 class Tasks:
     """Begins, continues, shows and cancels tasks; every turn is the host's."""
 
-    def __init__(self, host: Host, rows: Rows) -> None:
+    def __init__(self, host: Host, rows: TaskStore) -> None:
         self._host = host
         self._rows = rows
         self._runs: dict[str, asyncio.Task[Task]] = {}
