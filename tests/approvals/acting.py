@@ -6,7 +6,8 @@ and what is asked is appended to the files `runs` and `asks`. `DIE` names the po
 process kills itself: `EVENT:written` or `EVENT:committed` for the transaction that logs EVENT or
 puts a turn in that state, `tool:before`, `tool:after`, `model`, `reply`; `DIE_AT` counts them,
 with `DIE_ONCE` it happens once, and with `FREEZE` the process stands still there instead. `HOLD`
-stops in the `tool` or the `model` until a file `go` is there.
+stops in the `tool` or the `model` until a file `go` is there. With `WORDS` the names stand in the
+user's first message behind a word, in place of the plan.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import sayso.slots
 from sayso import Agent, Call, RequestContext, Session, serve, tool
 from sayso.ledger import Store, SuspendedTurn, Transaction
 from sayso.ledger.stores import open_store
-from sayso.models import Ask, Result
+from sayso.models import Ask, Result, Text
 from sayso.testing.script import Scripted
 from sayso.wire.events import AgentEvent, MessageAdded
 from sayso.wire.messages import Message
@@ -129,8 +130,13 @@ def wait_for(name: str) -> None:
         time.sleep(0.005)
 
 
+def text_of(ask: Ask) -> str:
+    """What the user said first."""
+    return next(b.text for b in ask.turns[0].blocks if isinstance(b, Text))
+
+
 def agent(fate: Fate) -> Agent:
-    plan: list[list[str]] = json.loads(os.environ.get("PLAN", '[["a"]]'))
+    planned: list[list[str]] = json.loads(os.environ.get("PLAN", '[["a"]]'))
     options = json.loads(os.environ.get("TOOL", "{}"))
     held = os.environ.get("HOLD", "")
 
@@ -160,6 +166,7 @@ def agent(fate: Fate) -> Agent:
     async def answer(ask: Ask) -> Any:
         note("asks", len(ask.turns))
         stages = sum(any(isinstance(b, Call) for b in turn.blocks) for turn in ask.turns)
+        plan = [text_of(ask).split()[1:]] if "WORDS" in os.environ else planned
         if stages:
             fate.at("model")
         if stages and held == "model":
